@@ -17,7 +17,7 @@ WINGS = {
     "foundation": (
         ("printable", "package", "progress_marks", "rooms", "time_format"),
         ("errors",),
-        ("tested_versions", "transformers_versions"),
+        ("similar_names", "tested_versions", "transformers_versions"),
         ("storage", "plugins", "options"),
     ),
     "tracing": (

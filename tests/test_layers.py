@@ -30,7 +30,14 @@ STOREYS = list(storeys())
 HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
 # Rooms that programs do not import: their names are internal.
 NOT_BY_THEIR_OWN_NAMES = {
-    "foundation": {"progress_marks", "rooms", "tested_versions", "time_format", "transformers_versions"},
+    "foundation": {
+        "progress_marks",
+        "rooms",
+        "similar_names",
+        "tested_versions",
+        "time_format",
+        "transformers_versions",
+    },
     "tracing": {"library"},
     "compilation": {"gradients"},
 }
@@ -55,6 +62,7 @@ NO_TORCH = (
     "thunder_core.foundation.package",
     "thunder_core.foundation.errors",
     "thunder_core.foundation.tested_versions",
+    "thunder_core.foundation.similar_names",
     "thunder_core.foundation.storage",
     "thunder_core.foundation.plugins",
     "thunder_core.foundation.options",

@@ -17,7 +17,7 @@ from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, interrupt_error, report_error
 from thunder_cli.streams import flush_results, is_closed_pipe, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
-from thunder_core.foundation.plugins import did_you_mean
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 # The first two disable telemetry in huggingface_hub and transformers. The others silence PyTorch's profiler, which

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from thunder_cli.options import SETTINGS
-from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadConfigFile, BadOption, ThunderError
 from thunder_core.foundation.options import Option, options_of
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.request import Request
@@ -160,7 +160,7 @@ def _check(given: Mapping[str, object], kind: type[ThunderError], before: str) -
     for name, value in values.items():
         if name not in SETTINGS:
             known = sorted(SETTINGS)
-            fix = f"{plugins.did_you_mean(name, known)}known: {', '.join(known)}"
+            fix = f"{did_you_mean(name, known)}known: {', '.join(known)}"
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
             require_kind(SETTINGS[name], value)

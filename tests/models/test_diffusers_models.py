@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +127,25 @@ def test_missing_diffusers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plugins, "is_installed", lambda name: name != "diffusers" and installed(name))
     with pytest.raises(PackageMissing, match="needs the package diffusers"):
         load_model(ModelRequest(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize("raised", ["RuntimeError('two of one')", "ModuleNotFoundError('no module')", "KeyError('v')"])
+def test_library_that_cannot_be_imported_is_named(raised: str, tmp_path: Path) -> None:
+    """diffusers raises more than ImportError on import, if other packages have unexpected versions."""
+    (tmp_path / "diffusers.py").write_text(f"raise {raised}\n")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"_class_name": "UNet2DModel", "_diffusers_version": "0.30"}')
+    script = (
+        "from thunder_core.workflow.models.loading.load import load_model\n"
+        "from thunder_core.workflow.models.request.request import ModelRequest\n"
+        f"load_model(ModelRequest(model={str(model)!r}))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ran = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    error = ran.stderr.decode()
+    assert "PackageMissing" in error
+    assert f"needs the package diffusers, and importing it raises {raised.partition('(')[0]}: " in error
 
 
 def change_weights(folder, change):

@@ -26,7 +26,7 @@ from thunder_core.workflow.models.request.names import OTHER_TASK
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, plan
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
-from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.metric import EvaluatedBatch, Tally, count, result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.backend.claiming.claim import claim
 from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.patterns.outcome import describe_layout
 from thunder_core.foundation.errors import BadPattern
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
 
 Function = Callable[..., Any]
 
@@ -430,3 +436,43 @@ def test_a_pattern_is_still_its_function() -> None:
     again = thunder.pattern(scaled_exp)
     assert torch.equal(again(X), scaled_exp(X))
     assert thunder.pattern(again) is again
+
+
+# ---- strides -------------------------------------------------------------------------------------------------------
+
+
+def test_strides_of_dimensions_of_size_1_do_not_count() -> None:
+    """A line that was recorded before its program knew that there is one token has such strides."""
+
+    def recorded(leaf: Any) -> Any:
+        is_computed = isinstance(leaf, TensorProxy) and leaf.name in ("t1", "t2")
+        return replace(leaf, stride=(32, 8, 8, 1)) if is_computed else leaf
+
+    def earlier(bsym: BoundSymbol) -> BoundSymbol:
+        args, output = replace_leaves((bsym.args, bsym.output), recorded)
+        return replace(bsym, args=args, output=output, subsymbols=tuple(map(earlier, bsym.subsymbols)))
+
+    compiled = thunder.jit(lambda x: (x.transpose(1, 2) * 2 + 1).flatten(2), executors=["torch"])
+    compiled(example(2, 1, 4, 8))
+    trace = thunder.last_traces(compiled)[-3]
+    executor = OperatorExecutor("mine")
+    pattern = thunder.pattern(lambda x: x * 2 + 1)
+    executor.replaces(pattern)(pattern.function)
+    for each in (trace, trace.having(map(earlier, trace.bound_symbols), made_by="earlier")):
+        assert [bsym.executor for bsym in claim(each, [executor]).bound_symbols].count("mine") == 1
+
+
+def test_strides_that_may_mean_channels_last_count() -> None:
+    def proxy(shape: tuple[int, ...], stride: tuple[int, ...]) -> TensorProxy:
+        return TensorProxy("x", shape, stride, torch.float32, torch.device("cpu"), False)
+
+    pairs = {
+        ((1, 4, 1, 8), (32, 8, 32, 1), (32, 8, 8, 1)): True,
+        ((2, 1, 8), (8, 16, 1), (8, 8, 1)): True,
+        ((2, 2, 8), (8, 16, 1), (16, 8, 1)): False,
+        ((2, 4, 1, 1), (4, 1, 1, 1), (4, 1, 4, 4)): False,
+        ((2, 1, 4, 8), (32, 32, 8, 1), (32, 1, 8, 1)): False,
+    }
+    for (shape, *strides), is_equal in pairs.items():
+        first, second = (describe_layout(proxy(shape, stride)) for stride in strides)
+        assert (first == second) == is_equal

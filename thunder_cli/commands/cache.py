@@ -9,8 +9,8 @@ import typer
 
 from thunder_cli.console import plain, print_json, say, stdout
 from thunder_cli.options import FLAG, Debug, Json
-from thunder_core.foundation import plugins
 from thunder_core.foundation.printable import printable
+from thunder_core.foundation.similar_names import did_you_mean
 
 if TYPE_CHECKING:
     from thunder_core.backend.cache import Freed, Record
@@ -186,7 +186,7 @@ def clear(
     store = Store()
     models = {record.model for record in store.entries() if record.model}
     if model is not None and model not in models:
-        meant = plugins.did_you_mean(model, models)
+        meant = did_you_mean(model, models)
         raise UnknownName(
             f"the cache has no entry that was built for {model!r}",
             fix=f"{meant}`thunder cache list --by-model` lists the models",
@@ -264,7 +264,7 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
     if found:
         named = ", ".join(one.digest[:12] for one in found[:4])
         raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
-    meant = plugins.did_you_mean(wanted or "", {one.label for one in sound})
+    meant = did_you_mean(wanted or "", {one.label for one in sound})
     what = "the cache has no entry" if wanted is None else f"the cache has no entry named {wanted!r}"
     raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
 

@@ -15,6 +15,7 @@ from thunder_cli.import_notice import importing
 from thunder_cli.options import Debug, Json, complete_executor
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, ThunderError, WrongInputs
+from thunder_core.foundation.similar_names import unknown_name
 
 Row = dict[str, object]
 
@@ -53,7 +54,7 @@ def executors(
     if name is not None:
         listed = [one for one in listed if one.name == name.replace("_", "-")]
         if not listed:
-            raise plugins.unknown_name("executor", name, plugins.names("executors"))
+            raise unknown_name("executor", name, plugins.names("executors"))
     with importing(stderr()):
         rows = [describe(one) for one in listed]
     if json:

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
-from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError, UnknownName, all_errors
+from thunder_core.foundation.similar_names import did_you_mean
 
 Error = type[ThunderError]
 
@@ -50,7 +50,7 @@ def find_error(code: str) -> Error:
         return found
     raise UnknownName(
         f"there is no error code {code!r}",
-        fix=f"{plugins.did_you_mean(wanted, known)}`thunder explain` lists all codes",
+        fix=f"{did_you_mean(wanted, known)}`thunder explain` lists all codes",
     )
 
 

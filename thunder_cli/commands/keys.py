@@ -89,8 +89,8 @@ def forget(
     debug: Debug = False,
 ) -> None:
     """Remove a key from the list of trusted keys."""
-    from thunder_core.foundation import plugins
     from thunder_core.foundation.errors import UnknownName
+    from thunder_core.foundation.similar_names import did_you_mean
     from thunder_core.workflow.artifact.trust.keys import read_public_keys
     from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
@@ -100,7 +100,7 @@ def forget(
         given = read_public_keys(Path(key).expanduser())
         gone = [one for one in known if one in given]
     if not gone:
-        near = plugins.did_you_mean(key, [one.comment or one.fingerprint for one in known])
+        near = did_you_mean(key, [one.comment or one.fingerprint for one in known])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")
     write_trusted(one for one in known if one not in gone)
     list_keys(json=json)

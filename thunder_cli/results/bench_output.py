@@ -9,7 +9,7 @@ from pathlib import Path
 from thunder_cli.options import OUTPUT, STYLES
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
 from thunder_core.foundation.options import option, same_option
-from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.workflow.pipeline.request.request import Request
 

@@ -9,7 +9,6 @@ module. This is the only file that imports dynamically.
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -17,7 +16,7 @@ import os
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
-from thunder_core.foundation.errors import AmbiguousName, EnvironmentLacks, ThunderError, UnknownName
+from thunder_core.foundation.errors import AmbiguousName, EnvironmentLacks, ThunderError
+from thunder_core.foundation.similar_names import unknown_name
 
 Group: TypeAlias = Literal["executors", "recipes", "transforms", "lookasides", "commands"]
 
@@ -49,8 +49,6 @@ ENTRY_POINTS: dict[Group, str] = {
 # The extra of Thunder that installs a package, by the name for `import`.
 EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
 
-ALIKE = 0.6  # the least similarity of a name to a suggested name
-SHORTEST = 3  # letters of a name, from which a name that begins with it may be suggested
 FILE = "thunder_file_"  # the beginning of the names of modules that are loaded from files
 _file_folders: set[Path] = set()
 
@@ -236,33 +234,6 @@ def kept_running(doing: str) -> Iterator[None]:
         yield
     except (SystemExit, GeneratorExit) as end:
         raise ImportError(f"{doing} would have ended this process: {type(end).__name__}({end})") from end
-
-
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three of the known names that are most similar to a name, ignoring case."""
-    by_lower = {each.lower(): each for each in sorted(known)}
-    alike = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=ALIKE)
-    longer = (each for each in by_lower if min(len(each), len(name)) >= SHORTEST and is_beginning(each, name.lower()))
-    return [by_lower[near] for near in dict.fromkeys((*alike, *longer))][:3]
-
-
-def is_beginning(one: str, other: str) -> bool:
-    """Whether one of two names is the beginning of the other."""
-    return one.startswith(other) or other.startswith(one)
-
-
-def did_you_mean(name: str, known: Iterable[str], *, dashes: str = "") -> str:
-    """Return "did you mean X? " with the nearest names, as the beginning of a sentence; empty if no name is near."""
-    near = [f"{dashes}{each}" for each in nearest(name, known)]
-    return f"did you mean {' or '.join(near)}? " if near else ""
-
-
-def unknown_name(kind: str, name: str, known: Collection[str]) -> UnknownName:
-    """Return the error for an unknown name, which suggests the nearest known names."""
-    return UnknownName(
-        f"there is no {kind} called {name!r}",
-        fix=f"{did_you_mean(name, known)}known: {', '.join(sorted(known)) or 'none'}",
-    )
 
 
 def is_installed(package: str) -> bool:

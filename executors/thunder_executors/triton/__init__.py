@@ -16,17 +16,27 @@ from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton import cached_rotary, cross_entropy, gated, quantize, quantized_linear, rms_norm, rotary
+from thunder_executors.triton import (
+    cached_rotary,
+    cross_entropy,
+    gated,
+    normalized_linear,
+    quantize,
+    quantized_linear,
+    rms_norm,
+    rotary,
+)
 from thunder_executors.triton.ahead import cubins, device_code
 from thunder_executors.triton.cache_writes import join_cache_writes
 from thunder_executors.triton.driver import keep
 from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
+from thunder_executors.triton.norm_products import join_norm_products
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.tensors import takes
 from thunder_executors.triton.weights import claim_products
 
-KERNELS = (rms_norm, rotary, cached_rotary, gated, cross_entropy, quantize, quantized_linear)
+KERNELS = (rms_norm, rotary, cached_rotary, gated, cross_entropy, quantize, quantized_linear, normalized_linear)
 
 
 @dataclass(eq=False)
@@ -54,7 +64,8 @@ class Triton(OperatorExecutor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernels in place of what they compute, and of products where they are faster."""
-        return join_cache_writes(claim_products(super().claim_all(trace), self.name), self.name)
+        claimed = claim_products(super().claim_all(trace), self.name)
+        return join_norm_products(join_cache_writes(claimed, self.name), self.name)
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
         """Return the cubins of the kernels that the executor's bound symbols of a trace launch."""

@@ -7,28 +7,22 @@ reading the weight, which PyTorch's operations would write and read again in 16 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Any
 
 import torch
-from triton.testing import do_bench
 
-from thunder_core.backend.cache import REGION, Key
-from thunder_core.backend.claiming.device_code import target_of_programs
-from thunder_core.backend.claiming.kernel_times import NOT_MEASURED, KernelTimes, cached_times
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
-from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
-from thunder_core.tracing.ir.trace import RefusedOperations, Trace
-from thunder_executors.triton.cubin import VERSION
+from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.triton.measurement import reason_against, refusals
 from thunder_executors.triton.quantized_linear import (
     FEW,
     TILES,
@@ -40,10 +34,6 @@ from thunder_executors.triton.quantized_linear import (
 from thunder_executors.triton.tensors import is_here
 
 MULTIPLICATION = "torch.ops.aten.mul."
-TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
-MEASURING_SECONDS = 0.2  # of both times, in the budget
-WARMUP, REPEAT = 5, 20  # milliseconds
-ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
 
 
 def int8_weight_product(
@@ -122,21 +112,30 @@ class Product:
         factors = "" if self.factors is None else " and factors"
         return f"{self.rows} x {depth} to {columns}, with {self.kind.bits}-bit weights{groups}{factors}"
 
-    def library(self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *factors: torch.Tensor) -> Any:
+    @property
+    def proxies(self) -> tuple[TensorProxy, ...]:
+        """The proxies of the operands."""
+        return (self.x, self.codes, self.scales, *(() if self.factors is None else (self.factors,)))
+
+    @property
+    def source(self) -> str:
+        """The digest of the kernel's source."""
+        return str(getattr(self.kind.kernel, "cache_key", ""))
+
+    @property
+    def is_chosen_without_gpu(self) -> bool:
+        """Whether the kernel is taken where nothing can be measured: for few rows."""
+        return self.rows <= FEW and not self.has_any_rows
+
+    def library(self, *operands: torch.Tensor) -> Any:
         """Compute the product by PyTorch's operations, from its operands in order."""
+        x, codes, scales, *factors = operands
         return self.kind.library(x * factors[0] if factors else x, codes, scales)
 
-    def kernel(self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *factors: torch.Tensor) -> Any:
+    def kernel(self, *operands: torch.Tensor) -> Any:
         """Compute the product by the kernel, from its operands in order."""
+        x, codes, scales, *factors = operands
         return self.kind.function(x, codes, scales, factors[0] if factors else None, self.tile)
-
-
-@dataclass(frozen=True)
-class Times(KernelTimes):
-    """The milliseconds of a product by the kernel and by PyTorch's operations."""
-
-    def __str__(self) -> str:
-        return f"triton {self.kernel:.3g} ms{self.disagreement}, PyTorch {self.library:.3g} ms"
 
 
 def claim_products(trace: Trace, executor: str) -> Trace:
@@ -157,13 +156,8 @@ def claim_products(trace: Trace, executor: str) -> Trace:
         if not reason:
             replaced |= {} if product.multiplication is None else {product.multiplication: []}
             replaced[bsym] = [claimed(bsym, product, executor)]
-    left_out = [
-        RefusedOperations(executor, reason, count, reason not in (ABSENT, NOT_MEASURED), by_measurement=True)
-        for reason, count in refused.items()
-        if reason
-    ]
     bsyms = [new for bsym in trace.bound_symbols for new in replaced.get(bsym, [bsym])]
-    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *left_out))
+    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *refusals(executor, refused)))
 
 
 def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
@@ -219,72 +213,3 @@ def claimed(bsym: BoundSymbol, product: Product, executor: str) -> BoundSymbol:
     args = (product.x, product.codes, product.scales, product.factors, product.tile)
     parts = (bsym,) if product.multiplication is None else (product.multiplication, bsym)
     return replace(bsym, symbol=symbol, args=args, subsymbols=parts, executor=executor)
-
-
-def reason_against(product: Product, budget: TuningBudget, choices: dict[str, str]) -> str:
-    """Return the reason why PyTorch multiplies, found once for equal products; empty for the kernel."""
-    if product.title not in choices:
-        choices[product.title] = _reason_against(product, budget)
-    return choices[product.title]
-
-
-def _reason_against(product: Product, budget: TuningBudget) -> str:
-    if target_of_programs() or Cuda().missing():
-        return "" if product.rows <= FEW and not product.has_any_rows else ABSENT
-    times = times_of(product, budget)
-    if times is None:
-        return NOT_MEASURED
-    return "" if times.is_kernel_better else f"PyTorch multiplies {product.title}: {times}"
-
-
-def times_of(product: Product, budget: TuningBudget) -> Times | None:
-    """Return the times of a product, from the cache or measured; None if the remaining budget is too small."""
-    return cached_times(
-        Times, key_of(product), product.title, budget, MEASURING_SECONDS, lambda: partial(measure, product)
-    )
-
-
-def key_of(product: Product) -> Key:
-    """Return the key of a measurement: the product, the GPU, and the code on both sides."""
-    fields = {
-        REGION: product.title,
-        "processor": torch.cuda.get_device_name(product.x.device),
-        "compiler": VERSION,
-        "torch": torch.__version__,
-        "source": str(getattr(product.kind.kernel, "cache_key", "")),
-    }
-    return Key("triton times", fields)
-
-
-def measure(product: Product) -> Times:
-    """Multiply numbers with a fixed pattern by both, compare the results, and time both with cold caches."""
-    operands = list(operands_of(product))
-    agrees = is_close(product.kernel(*operands), product.library(*operands))
-    return Times(
-        kernel=milliseconds(lambda: product.kernel(*operands)),
-        library=milliseconds(lambda: product.library(*operands)),
-        agrees=agrees,
-    )
-
-
-def operands_of(product: Product) -> Iterator[torch.Tensor]:
-    """Yield operands with the shapes and dtypes of a product's; the random generator is not used."""
-    proxies = (product.x, product.codes, product.scales, product.factors)
-    for proxy in (proxy for proxy in proxies if proxy is not None):
-        shape = tuple(int(hint_of(size)) for size in proxy.shape)
-        numbers = torch.arange(prod(shape), device=proxy.device, dtype=torch.float32).mul_(0.7).sin_()
-        is_float = proxy.dtype.is_floating_point
-        scaled = numbers if is_float else numbers * 127 if proxy.dtype == torch.int8 else numbers * 127 + 128
-        yield scaled.to(proxy.dtype).view(shape)
-
-
-def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether two results are equal up to rounding, relative to the largest number of the result."""
-    difference = (found.float() - expected.float()).abs().max()
-    return bool(difference <= TOLERANCE * expected.float().abs().max())
-
-
-def milliseconds(call: Callable[[], Any]) -> float:
-    """Return the time of a call on the current GPU: the minimum, with its L2 cache cleared before each call."""
-    with torch.no_grad():
-        return float(do_bench(call, warmup=WARMUP, rep=REPEAT, return_mode="min"))

@@ -68,6 +68,19 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
     "linear_cross_entropy_gradient": lambda make: iter(
         [(wide(make), make(ROWS, WIDTH), make(WORDS, WIDTH), labels(make), wide(make, ROWS) + 80)]
     ),
+    "normalized_linear": lambda make: iter(
+        [
+            (make(1, WIDTH), None, make(WIDTH), 1e-6, make(80, WIDTH)),
+            (make(1, WIDTH), make(1, WIDTH), make(WIDTH), 1e-6, *(make(80, WIDTH), make(48, WIDTH), make(16, WIDTH))),
+            (make(2, 37), make(2, 37), None, 1e-6, make(5, 37), make(3, 37)),
+        ]
+    ),
+    "normalized_gated": lambda make: iter(
+        [
+            (make(1, WIDTH), make(1, WIDTH), make(WIDTH), 1e-6, make(80, WIDTH), make(80, WIDTH), "silu"),
+            (make(2, 37), None, None, 1e-6, make(5, 37), make(5, 37), "gelu"),
+        ]
+    ),
     "quantize_rows": lambda make: iter(
         [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
     ),

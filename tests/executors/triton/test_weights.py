@@ -14,7 +14,7 @@ import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.backend.quantization.layers import Int4WeightOnlyLinear, Int8WeightOnlyLinear, LayerSettings
-from thunder_executors.triton import weights
+from thunder_executors.triton import measurement
 from thunder_executors.triton.launch import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
@@ -31,8 +31,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, f
         times["calls"] += 1
         return times["kernel" if times["calls"] % 2 else "library"]
 
-    monkeypatch.setattr(weights, "Cuda", lambda: SimpleNamespace(missing=lambda: None))
-    monkeypatch.setattr(weights, "milliseconds", milliseconds)
+    monkeypatch.setattr(measurement, "Cuda", lambda: SimpleNamespace(missing=lambda: None))
+    monkeypatch.setattr(measurement, "milliseconds", milliseconds)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
     with tuning(60.0):
@@ -58,8 +58,8 @@ def run(layer: torch.nn.Module, rows: int, **options: Any) -> tuple[list[str], l
 def test_few_rows_are_claimed_where_nothing_can_be_measured(kind: Any) -> None:
     assert run(layer_of(kind), 1) == ([LAYERS[kind]], [])
     assert run(layer_of(kind), 16) == ([LAYERS[kind]], [])
-    assert run(layer_of(kind), 17) == ([], [weights.ABSENT])
-    assert run(layer_of(kind), 2, symbolic={"x.size(0)": (1, 8)}) == ([], [weights.ABSENT])
+    assert run(layer_of(kind), 17) == ([], [measurement.ABSENT])
+    assert run(layer_of(kind), 2, symbolic={"x.size(0)": (1, 8)}) == ([], [measurement.ABSENT])
 
 
 def test_factors_are_multiplied_in_the_kernel_unless_the_products_are_read_elsewhere() -> None:
@@ -97,7 +97,7 @@ def test_equal_products_are_measured_once(gpu: dict[str, float]) -> None:
 
 
 def test_a_kernel_with_other_values_is_not_called(gpu: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "is_close", lambda found, expected: False)
+    monkeypatch.setattr(measurement, "is_close", lambda found, expected: False)
     claimed, (reason,) = run(layer_of(Int8WeightOnlyLinear, columns=72), 9)
     assert claimed == []
     assert "with other values" in reason
@@ -105,7 +105,7 @@ def test_a_kernel_with_other_values_is_not_called(gpu: dict[str, float], monkeyp
 
 def test_no_time_to_measure_leaves_products_to_pytorch(gpu: dict[str, float]) -> None:
     with tuning(0.0):
-        assert run(layer_of(Int8WeightOnlyLinear, columns=73), 9) == ([], [weights.NOT_MEASURED])
+        assert run(layer_of(Int8WeightOnlyLinear, columns=73), 9) == ([], [measurement.NOT_MEASURED])
 
 
 def test_products_in_float64_and_recorded_products_are_not_claimed() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy
 
-from thunder_core.backend.patterns.outcome import FunctionOutcome, describe, names_of_floats, proxies_in
+from thunder_core.backend.patterns.outcome import FunctionOutcome, describe_layout, names_of_floats, proxies_in
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.backend.patterns.replacement import Replacement
 from thunder_core.backend.patterns.search import MatchCandidate, anchors, candidates
@@ -210,7 +210,7 @@ def prove(
         raise NoMatch("")
     proxies = tuple(outputs.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
     for result, like in zip(proxies, outcome.results, strict=True):
-        if not isinstance(result, TensorProxy) or describe(result, False, sizing) != describe(like, False, sizing):
+        if not isinstance(result, TensorProxy) or describe_layout(result, sizing) != describe_layout(like, sizing):
             raise NoMatch("")  # operands in another order may give other strides
     return proxies
 

@@ -183,6 +183,25 @@ def describe(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = N
     return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
 
 
+def describe_layout(proxy: TensorProxy, environment: Sizing | None = None) -> tuple[Hashable, ...]:
+    """A description without the strides of dimensions of size 1, which decide no address.
+
+    A line that was recorded before its sizes were decided has other strides there than PyTorch gives for these sizes.
+    Where such a stride may decide whether PyTorch sees channels last, it counts.
+    """
+    numbers = (*proxy.shape, *proxy.stride)
+    if not all(isinstance(number, int) for number in numbers) or _may_be_channels_last(proxy):
+        return describe(proxy, False, environment)
+    counted = tuple(0 if size == 1 else stride for size, stride in zip(proxy.shape, proxy.stride, strict=True))
+    return describe(replace(proxy, stride=counted), False, environment)
+
+
+def _may_be_channels_last(proxy: TensorProxy) -> bool:
+    """Whether PyTorch may see channels last: not if the last of four or five dimensions is dense, and has channels."""
+    sizes, strides = proxy.shape, proxy.stride
+    return len(sizes) in (4, 5) and (strides[-1] != 1 or sizes[-1] == 1 or sizes[1] == 1)
+
+
 def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
     """A proxy whose symbolic sizes are replaced by expressions."""
     if environment is None:

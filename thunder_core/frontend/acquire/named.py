@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.foundation.errors import BadSymbolicArgument
 from thunder_core.foundation.options.symbolic_arguments import WRITE, Attribute, EachItem, Step, SymbolicArgument
-from thunder_core.foundation.plugins import did_you_mean
+from thunder_core.foundation.similar_names import did_you_mean
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 NUMBERS = (int, float)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, UnknownName
+from thunder_core.foundation.similar_names import nearest
 
 
 class RecipeOptions(BaseModel):
@@ -20,7 +20,7 @@ class RecipeOptions(BaseModel):
 def meant_option(name: str, known: Collection[str]) -> str:
     """Return the question for the intended option; the recipe's prefix may be omitted: `height` for `alone.height`."""
     full_names = {**{option.rpartition(".")[2]: option for option in known}, **{option: option for option in known}}
-    near = dict.fromkeys(full_names[match] for match in plugins.nearest(name, full_names))
+    near = dict.fromkeys(full_names[match] for match in nearest(name, full_names))
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 

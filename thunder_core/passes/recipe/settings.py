@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadRecipe, RecipeConflict
 from thunder_core.foundation.options.compile_options import MAX_PROGRAMS, CompileOptions
 from thunder_core.foundation.options.left_out import left_out_texts
 from thunder_core.foundation.options.symbolic_arguments import symbolic_arguments
+from thunder_core.foundation.similar_names import did_you_mean
 
 # The settings of a compiled model if no part of its recipe requests others.
 DEFAULTS: Mapping[str, object] = {
@@ -37,7 +37,7 @@ def settings_of(part: object) -> Mapping[str, object]:
         if name not in SETTINGS:
             raise BadRecipe(
                 f"{owner}: setup_config has {name!r:.60}, which is not a setting of recipes",
-                fix=f"{plugins.did_you_mean(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
+                fix=f"{did_you_mean(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
             )
     symbolic_arguments(requested.get(SYMBOLIC, ()))
     settings = dict(requested)

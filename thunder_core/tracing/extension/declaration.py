@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadRecipe
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.traits import TRAITS
 
@@ -34,8 +34,7 @@ def vet_class(
         if name.startswith(SETUP) and name not in read:
             raise BadRecipe(
                 f"{kind.__name__} defines {name}, which this version of Thunder never calls",
-                fix=f"{plugins.did_you_mean(name, read)}remove it; "
-                f"Thunder calls: {', '.join(sorted(read)) or 'nothing'}",
+                fix=f"{did_you_mean(name, read)}remove it; Thunder calls: {', '.join(sorted(read)) or 'nothing'}",
             )
         if name in dir(base) or name in but or name.startswith("_"):
             continue

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import torch
 
-from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, RecipeConflict, UnknownName
 from thunder_core.foundation.options.left_out import LeftOut, covers, parse_left_out, parts_left_out
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.traits import Part, parts_named
 
 Kind = TypeVar("Kind", bound=Part)
@@ -58,7 +58,7 @@ def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Seque
         known = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
         raise UnknownName(
             f"--without {left_out}: no executor or transform of the recipe is named {left_out.name!r:.60}",
-            fix=f"{plugins.did_you_mean(left_out.name, known)}known: {', '.join(known)}",
+            fix=f"{did_you_mean(left_out.name, known)}known: {', '.join(known)}",
         )
     if left_out.pattern:
         raise BadOption(
@@ -75,5 +75,5 @@ def require_modules(without: Sequence[str], model: torch.nn.Module) -> None:
             shown = ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
             raise UnknownName(
                 f"--without {part}: no module of this {type(model).__name__} matches {part.pattern!r:.60}",
-                fix=f"{plugins.did_you_mean(part.pattern, paths)}its modules: {shown or 'none'}",
+                fix=f"{did_you_mean(part.pattern, paths)}its modules: {shown or 'none'}",
             )

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import RecipeConflict, UnknownName
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.arrangement import Arrangement, Member
 from thunder_core.tracing.extension.authorship import checked_return
 from thunder_core.tracing.extension.declaration import options_of, require_kinds, require_traits, vet_class
@@ -180,7 +181,7 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
             known = {*known_names(), *(label for other in others for label in other.labels)}
             raise UnknownName(
                 f"{part.title}: {trait} names {name!r}, but no transform or executor has this name",
-                fix=f"{plugins.did_you_mean(name, known)}known: {', '.join(sorted(known))}",
+                fix=f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
             )
 
 

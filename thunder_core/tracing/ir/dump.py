@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from thunder_core.foundation.errors import BadOption, OutOfDisk, OutputNotWritable
-from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.trace import Trace

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.ranks_optimization import follow
     from thunder_core.workflow.pipeline.request.request import Request
     from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the usual name
-    from thunder_core.workflow.pipeline.session.planning import Plan, outline, plan, with_memory
+    from thunder_core.workflow.pipeline.session.plan import Plan
+    from thunder_core.workflow.pipeline.session.planning import outline, plan, with_memory
     from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, Unwatched
 
 HOMES = {
     "STAGES": "session.progress",
     "Outcome": "optimization",
-    "Plan": "session.planning",
+    "Plan": "session.plan",
     "Progress": "session.progress",
     "Request": "request.request",
     "Unwatched": "session.progress",

@@ -30,7 +30,8 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
     naming_wrong_executor,
 )
 from thunder_core.workflow.pipeline.session.inside import look_inside, naming_the_line, time_run, with_inside
-from thunder_core.workflow.pipeline.session.planning import Plan, calls_first
+from thunder_core.workflow.pipeline.session.plan import Plan
+from thunder_core.workflow.pipeline.session.planning import calls_first
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
 from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE

@@ -35,7 +35,7 @@ from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors, comparison_facts
 from thunder_core.workflow.pipeline.session.inside import look_inside_calls, naming_the_line, time_run, with_inside
-from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.progress import COMPARE

@@ -30,7 +30,8 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.build_report import build_report, includes_weights, running_traces
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.executors import unused_executors
-from thunder_core.workflow.pipeline.session.planning import Plan, destination_of, plan
+from thunder_core.workflow.pipeline.session.plan import Plan
+from thunder_core.workflow.pipeline.session.planning import destination_of, plan
 from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not_degraded
 from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
 from thunder_core.workflow.pipeline.session.session import Session

@@ -19,7 +19,7 @@ from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
-from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, QUALITY
 from thunder_core.workflow.pipeline.session.session import Advance, Session, open_model

@@ -8,7 +8,7 @@ from dataclasses import replace
 from thunder_core.workflow.pipeline.quantization import Quantization, with_skipped
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
-from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.session import Advance
 from thunder_core.workflow.validation.report import QuantizationReport
 

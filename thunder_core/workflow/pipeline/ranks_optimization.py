@@ -21,7 +21,7 @@ from thunder_core.workflow.pipeline.ranks.rank import Rank
 from thunder_core.workflow.pipeline.ranks.session import RanksSession
 from thunder_core.workflow.pipeline.ranks_opening import open_ranks
 from thunder_core.workflow.pipeline.request.bench_request import OURS
-from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected

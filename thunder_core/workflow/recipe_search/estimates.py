@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.pipeline.request.request import Request
-from thunder_core.workflow.pipeline.session.planning import Plan, outline, with_memory
+from thunder_core.workflow.pipeline.session.plan import Plan
+from thunder_core.workflow.pipeline.session.planning import outline, with_memory
 from thunder_core.workflow.recipe_search.candidate import Candidate
 from thunder_core.workflow.report.number_format import size
 from thunder_core.workflow.report.search import SearchBounds

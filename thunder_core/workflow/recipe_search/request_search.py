@@ -18,7 +18,8 @@ from thunder_core.workflow.pipeline.request.automatic import choose_recipe
 from thunder_core.workflow.pipeline.request.part_names import AUTO
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.search_request import USUAL_SECONDS, SearchRequest
-from thunder_core.workflow.pipeline.session.planning import Plan, outline, plan
+from thunder_core.workflow.pipeline.session.plan import Plan
+from thunder_core.workflow.pipeline.session.planning import outline, plan
 from thunder_core.workflow.pipeline.session.progress import Progress
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.candidates import Ground, list_candidates

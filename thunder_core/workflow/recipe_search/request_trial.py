@@ -23,7 +23,8 @@ from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock
-from thunder_core.workflow.pipeline.session.planning import Plan, plan
+from thunder_core.workflow.pipeline.session.plan import Plan
+from thunder_core.workflow.pipeline.session.planning import plan
 from thunder_core.workflow.pipeline.session.progress import Unwatched
 from thunder_core.workflow.pipeline.session.session import Session, open_model
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate

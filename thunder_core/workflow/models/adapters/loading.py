@@ -9,10 +9,11 @@ import torch
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadModelFolder, OutOfTolerance, PackageMissing
+from thunder_core.foundation.similar_names import nearest
 from thunder_core.workflow.models.adapters.folder import Adapter, require_adapter_weights
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
 from thunder_core.workflow.models.request.request import KEEP
 
 PEFT = "peft"
@@ -26,11 +27,11 @@ def require_peft(adapter: Adapter) -> None:
             f"{adapter.folder} holds an adapter ({adapter.kind}), which needs the package peft to be loaded",
             fix="pip install peft",
         )
-    with loading_errors(adapter.folder, "holds an adapter, and peft cannot be imported"):
+    with library_import(adapter.folder, PEFT):
         known: Any = plugins.import_object(f"{PEFT}:PeftType")
     names = [member.value for member in known]
     if adapter.kind not in names:
-        near = plugins.nearest(adapter.kind, names)
+        near = nearest(adapter.kind, names)
         raise BadModelFolder(
             f"{adapter.folder} holds an adapter of the type {adapter.kind!r:.80}, which this peft does not have",
             fix=f"{f'if {near[0]} was meant, correct adapter_config.json; ' if near else ''}pip install --upgrade peft",

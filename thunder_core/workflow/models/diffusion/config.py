@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
 from thunder_core.tracing.library.denoising.step import DenoisingStep
-from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.load_errors import library_import
 
 DIFFUSERS = "diffusers"
 
@@ -62,7 +62,7 @@ def diffusers_config(folder: Path, content: Mapping[str, Any]) -> DiffusersConfi
             f"{folder} holds a diffusers model ({name:.80}), which needs the package diffusers",
             fix="pip install diffusers",
         )
-    with loading_errors(folder, "holds a diffusers model, but diffusers cannot be imported"):
+    with library_import(folder, DIFFUSERS):
         library: Any = plugins.import_object(DIFFUSERS)
         model_class = getattr(library, name, None)
         base: Any = library.ModelMixin

@@ -6,7 +6,7 @@ import difflib
 from itertools import islice
 from pathlib import Path
 
-from thunder_core.foundation.plugins import nearest
+from thunder_core.foundation.similar_names import nearest
 
 MOST = 10_000  # folders that are compared
 SHOWN = 3

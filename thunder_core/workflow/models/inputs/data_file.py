@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from thunder_core.foundation.errors import BadData, BadOption
-from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.foundation.storage.plain_file import fault_of_file
 
 SUFFIXES = (".safetensors", ".npz", ".jsonl")

@@ -10,7 +10,7 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.foundation.errors import BadModelFolder, UnknownArchitecture
-from thunder_core.foundation.plugins import nearest
+from thunder_core.foundation.similar_names import nearest
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.model_folder import ModelFolder, architecture_of, has_class

@@ -12,7 +12,7 @@ import transformers
 from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadOption, RemoteCodeRefused, UnknownArchitecture
-from thunder_core.foundation.plugins import nearest
+from thunder_core.foundation.similar_names import nearest
 from thunder_core.tracing.library.model_output import set_outputs
 from thunder_core.workflow.models.adapters.folder import Adapter
 from thunder_core.workflow.models.adapters.loading import apply_adapter, describe_adapter, require_peft

@@ -36,6 +36,21 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
         raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=MEND) from error
 
 
+@contextmanager
+def library_import(path: Path | str, package: str) -> Iterator[None]:
+    """Convert errors of importing a library, which a model needs, into `PackageMissing`.
+
+    Importing may raise anything, for example if other packages have versions that the library does not expect.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise PackageMissing(
+            f"{path} needs the package {package}, and importing it raises {type(error).__name__}: {_first_line(error)}",
+            fix=f"install a version of {package} that fits the other packages: pip install --upgrade {package}",
+        ) from error
+
+
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines else type(error).__name__

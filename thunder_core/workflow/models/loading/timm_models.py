@@ -11,7 +11,8 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
-from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.foundation.similar_names import nearest
+from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
 
 TIMM = "timm"
 WRAPPER = "timm_wrapper"  # the family of transformers
@@ -30,10 +31,10 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
     """
     require_timm(what)
     name = str(content["architecture"])
-    with loading_errors(what, "is a model of timm, and timm cannot be imported"):
+    with library_import(what, TIMM):
         library: Any = plugins.import_object(TIMM)
     if not library.is_model(name):
-        near = plugins.nearest(name, library.list_models())
+        near = nearest(name, library.list_models())
         raise UnknownArchitecture(
             f"{what} names the architecture {name!r:.80}, which timm {library.__version__} does not have",
             fix=f"{f'did you mean {near[0]}? ' if near else ''}`timm.list_models()` lists the architectures",

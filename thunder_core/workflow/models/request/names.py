@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from thunder_core.foundation.errors import UnknownName
-from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.similar_names import unknown_name
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 ALIASES: dict[str, str] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option, require_values, same_option
-from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
 OURS = "thunder"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, UnknownName
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.foundation.storage.plain_file import fault_of_file
 
 AUTO = "auto"  # the name that selects a recipe automatically
@@ -89,7 +90,7 @@ def module_of_transform(name: str) -> str:
         plugins.source_of("transforms", name)
     except UnknownName:
         known = {kind for _, kind in transform_classes()} | {*plugins.names("transforms")}
-        raise plugins.unknown_name("transform", name, sorted(known)) from None
+        raise unknown_name("transform", name, sorted(known)) from None
     return name.replace("_", "-")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thunder_core.foundation.errors import BadOption, BadSymbolicArgument
-from thunder_core.foundation.plugins import did_you_mean
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.workflow.models.request.input_size import InputSize
 
 SizeRange = tuple[int, int]

@@ -16,6 +16,7 @@ from thunder_core.backend.claiming.executor import executor_in
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, BadRecipe, ThunderError
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.passes.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.passes.recipe.options import hyphenate, require_option_names
 from thunder_core.passes.recipe.plugin import as_composable, compose
@@ -215,7 +216,7 @@ def named_transform(text: str) -> Transform:
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
     named = [kind for kind in own if kind.__name__ == name] or own
     if len(named) != 1:
-        raise plugins.unknown_name("transform", name, [kind.__name__ for kind in own])
+        raise unknown_name("transform", name, [kind.__name__ for kind in own])
     kind = named[0]
     try:
         return kind(**{option: option_value(node) for option, node in options.items()})
@@ -251,5 +252,5 @@ def usable_transforms(
 def sample_of(recipe: Recipe) -> SampleModel:
     """Return the small model that a recipe uses if the user names no model; raise `UnknownName`."""
     if (name := recipe.shared_sample) not in SAMPLES:
-        raise plugins.unknown_name("sample model", name, SAMPLES)
+        raise unknown_name("sample model", name, SAMPLES)
     return SAMPLES[name]

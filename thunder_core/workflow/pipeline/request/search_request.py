@@ -9,7 +9,7 @@ from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option, options_of, require_values
 from thunder_core.foundation.options.amount import bytes_of
 from thunder_core.foundation.options.duration import parse_duration
-from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
 SEARCH = "Search"  # under which its options stand in the help

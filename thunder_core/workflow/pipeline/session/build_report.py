@@ -22,7 +22,7 @@ from thunder_core.workflow.models.inputs.tokenizer_inputs import names_beside_to
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import unused_executors
-from thunder_core.workflow.pipeline.session.planning import Plan, transform_name
+from thunder_core.workflow.pipeline.session.plan import Plan, transform_name
 from thunder_core.workflow.pipeline.session.prepare import as_facts
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.session import Session

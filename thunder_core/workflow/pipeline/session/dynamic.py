@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadSymbolicArgument, SequenceTooLong
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.foundation.plugins import did_you_mean
+from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.frontend.acquire.named import named_values
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.models.inputs.input_tensors import numbers_in, tensors_in

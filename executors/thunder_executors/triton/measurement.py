@@ -1,0 +1,139 @@
+"""The choice between a kernel and the operations that it replaces, by their times on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from triton.testing import do_bench
+
+from thunder_core.backend.cache import REGION, Key
+from thunder_core.backend.claiming.device_code import target_of_programs
+from thunder_core.backend.claiming.kernel_times import NOT_MEASURED, KernelTimes, cached_times
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.trace import RefusedOperations
+from thunder_executors.triton.cubin import VERSION
+
+TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
+MEASURING_SECONDS = 0.2  # of both times, in the budget
+WARMUP, REPEAT = 5, 20  # milliseconds
+ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
+
+
+class Measurable(Protocol):
+    """A computation by a kernel or by other operations, for operands in the order of `proxies`."""
+
+    @property
+    def title(self) -> str:
+        """The computation in words; equal computations have equal titles."""
+
+    @property
+    def proxies(self) -> Sequence[TensorProxy]:
+        """The proxies of the operands."""
+
+    @property
+    def source(self) -> str:
+        """The digest of the kernel's source."""
+
+    @property
+    def is_chosen_without_gpu(self) -> bool:
+        """Whether the kernel is taken where nothing can be measured."""
+
+    def kernel(self, *operands: torch.Tensor) -> Any:
+        """Compute by the kernel."""
+
+    def library(self, *operands: torch.Tensor) -> Any:
+        """Compute by the other operations."""
+
+
+@dataclass(frozen=True)
+class Times(KernelTimes):
+    """The milliseconds of a computation by the kernel and by the other operations."""
+
+    def __str__(self) -> str:
+        return f"triton {self.kernel:.3g} ms{self.disagreement}, PyTorch {self.library:.3g} ms"
+
+
+def reason_against(product: Measurable, budget: TuningBudget, choices: dict[str, str]) -> str:
+    """Return the reason why PyTorch multiplies, found once for equal products; empty for the kernel."""
+    if product.title not in choices:
+        choices[product.title] = _reason_against(product, budget)
+    return choices[product.title]
+
+
+def _reason_against(product: Measurable, budget: TuningBudget) -> str:
+    if target_of_programs() or Cuda().missing():
+        return "" if product.is_chosen_without_gpu else ABSENT
+    times = times_of(product, budget)
+    if times is None:
+        return NOT_MEASURED
+    return "" if times.is_kernel_better else f"PyTorch multiplies {product.title}: {times}"
+
+
+def refusals(executor: str, reasons: dict[str, int]) -> list[RefusedOperations]:
+    """Return the counted reasons as a trace reports them; an empty reason is none."""
+    return [
+        RefusedOperations(executor, reason, count, reason not in (ABSENT, NOT_MEASURED), by_measurement=True)
+        for reason, count in reasons.items()
+        if reason
+    ]
+
+
+def times_of(product: Measurable, budget: TuningBudget) -> Times | None:
+    """Return the times of a product, from the cache or measured; None if the remaining budget is too small."""
+    return cached_times(
+        Times, key_of(product), product.title, budget, MEASURING_SECONDS, lambda: partial(measure, product)
+    )
+
+
+def key_of(product: Measurable) -> Key:
+    """Return the key of a measurement: the product, the GPU, and the code on both sides."""
+    fields = {
+        REGION: product.title,
+        "processor": torch.cuda.get_device_name(product.proxies[0].device),
+        "compiler": VERSION,
+        "torch": torch.__version__,
+        "source": product.source,
+    }
+    return Key("triton times", fields)
+
+
+def measure(product: Measurable) -> Times:
+    """Multiply numbers with a fixed pattern by both, compare the results, and time both with cold caches."""
+    operands = [operand_of(proxy) for proxy in product.proxies]
+    agrees = is_close(product.kernel(*operands), product.library(*operands))
+    return Times(
+        kernel=milliseconds(lambda: product.kernel(*operands)),
+        library=milliseconds(lambda: product.library(*operands)),
+        agrees=agrees,
+    )
+
+
+def operand_of(proxy: TensorProxy) -> torch.Tensor:
+    """Return a tensor with the shape and dtype of a proxy; the random generator is not used."""
+    shape = tuple(int(hint_of(size)) for size in proxy.shape)
+    numbers = torch.arange(prod(shape), device=proxy.device, dtype=torch.float32).mul_(0.7).sin_()
+    is_float = proxy.dtype.is_floating_point
+    scaled = numbers if is_float else numbers * 127 if proxy.dtype == torch.int8 else numbers * 127 + 128
+    return scaled.to(proxy.dtype).view(shape)
+
+
+def is_close(found: Any, expected: Any) -> bool:
+    """Whether results are equal up to rounding, relative to the largest number of each result."""
+    if not isinstance(found, torch.Tensor):
+        return all(is_close(*pair) for pair in zip(found, expected, strict=True))
+    difference = (found.float() - expected.float()).abs().max()
+    return bool(difference <= TOLERANCE * expected.float().abs().max())
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Return the time of a call on the current GPU: the minimum, with its L2 cache cleared before each call."""
+    with torch.no_grad():
+        return float(do_bench(call, warmup=WARMUP, rep=REPEAT, return_mode="min"))
