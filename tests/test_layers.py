@@ -30,7 +30,14 @@ STOREYS = list(storeys())
 HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
 # Rooms that programs do not import: their names are internal.
 NOT_BY_THEIR_OWN_NAMES = {
-    "foundation": {"rooms", "similar_names", "tested_versions", "time_format", "transformers_versions"},
+    "foundation": {
+        "progress_marks",
+        "rooms",
+        "similar_names",
+        "tested_versions",
+        "time_format",
+        "transformers_versions",
+    },
     "tracing": {"library"},
     "compilation": {"gradients"},
 }
@@ -51,6 +58,7 @@ LISTS_FOLDERS = (
 )  # of what is in them nothing is named: it is found by the names of files
 NO_TORCH = (
     "thunder_core.foundation.printable",
+    "thunder_core.foundation.progress_marks",
     "thunder_core.foundation.package",
     "thunder_core.foundation.errors",
     "thunder_core.foundation.tested_versions",

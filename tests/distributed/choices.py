@@ -21,6 +21,8 @@ from thunder_core.backend.cache import Key, Store
 from thunder_core.backend.claiming import kernel_times
 from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
 from thunder_core.backend.claiming.tuning import TuningBudget, tuning
+from thunder_core.backend.parallel import choices as choices_of_backend
+from thunder_core.backend.parallel.positions import position_of
 from thunder_executors.packed_linear import PackedLinear, measurement
 from thunder_executors.packed_linear.measurement import Times
 
@@ -62,12 +64,47 @@ def times_of_one_rank_are_those_of_all() -> None:
 
 
 def rank_without_time_decides_for_all() -> None:
-    """A rank that has no time left chooses first; the other rank, which has time, measures nothing."""
+    """A rank that has no time left chooses first; the other rank, which has time, measures nothing at this place."""
     with own_times():
         if dist.get_rank() == 0:
             assert times("no time", never, seconds=0.1) is None
         dist.barrier()
-        assert times("no time", never) is None
+        position = position_of(dist.group.WORLD) - (dist.get_rank() == 1)  # as before the barrier
+        with mock.patch.object(choices_of_backend, "position_of", lambda _: position):
+            if dist.get_rank() == 1:
+                assert times("no time", never) is None
+
+
+def what_was_unknown_is_measured_later() -> None:
+    """Neither rank has time; later one has, and the choice of this rank is that of all from then on."""
+    with own_times():
+        for _ in range(2):
+            assert times("later", never, seconds=0.1) is None
+        dist.barrier()
+        if dist.get_rank() == 1:
+            assert times("later", lambda: KernelTimes(**SLOW)) == KernelTimes(**SLOW)
+        dist.barrier()
+        for seconds in (0.1, 1.0):
+            assert times("later", never, seconds) == KernelTimes(**SLOW)
+
+
+def what_was_unknown_is_measured_later_without_collectives() -> None:
+    with own_times():
+        assert times("no collective", never, seconds=0.1) is None
+        found = times("no collective", lambda: KernelTimes(**by_rank([FAST, SLOW])))
+        assert found is not None
+        first, second = gathered(found)
+        assert first == second
+
+
+def ranks_with_other_processors_choose_together() -> None:
+    fields = {"region": "product", "processor": by_rank(["new", "old"]), "threads": by_rank(["2", "4"])}
+    budget, numbers = TuningBudget(1.0), KernelTimes(**by_rank([FAST, SLOW]))
+    with own_times():
+        first, second = gathered(
+            cached_times(KernelTimes, Key("test", fields), "product", budget, 0.5, lambda: lambda: numbers)
+        )
+    assert first == second
 
 
 def rank_that_chooses_alone_does_not_wait() -> None:

@@ -22,8 +22,8 @@ from unittest import mock
 import torch.distributed as dist
 
 from tests.distributed.commands import QUICK, run, small_model
-from thunder_core.foundation.errors import OperationFailed
-from thunder_core.workflow.pipeline.ranks import watch
+from thunder_core.foundation.errors import OperationFailed, RankFailed
+from thunder_core.workflow.pipeline.ranks import standing, watch
 
 RANK = "thunder_core.workflow.pipeline.ranks.rank.Rank."
 SENTENCE = "this rank cannot compute"
@@ -43,6 +43,12 @@ def stop_process(*args: Any, **options: Any) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def loop(*args: Any, **options: Any) -> None:
+    """Compute without end."""
+    while True:
+        pass
+
+
 class Fault(NamedTuple):
     """The rank that fails, the function in which it fails, at which call, and how; and what the other rank prints."""
 
@@ -54,6 +60,7 @@ class Fault(NamedTuple):
 
 
 KILLED, SILENT = "another rank has ended without an error", "rank 1 failed: it has not responded for 3 seconds"
+LOOPING = "rank 1 failed: it has computed for 3 seconds without progress in the step `{}`, at "
 OF_FIRST, OF_SECOND = (f"rank {rank} failed: [TH0803] {SENTENCE}" for rank in range(2))
 WRITE = "thunder_core.workflow.artifact.write."
 FAULTS = {
@@ -67,6 +74,7 @@ FAULTS = {
     "is killed while measuring": Fault(1, f"{RANK}step", end_process, KILLED, 2),
     "raises while measuring": Fault(1, f"{RANK}step", raise_error, OF_SECOND, 2),
     "first rank raises while measuring": Fault(0, f"{RANK}step", raise_error, OF_FIRST, 2),
+    "loops while measuring": Fault(1, f"{RANK}step", loop, LOOPING.format("step"), 2),
     "first rank raises while writing": Fault(0, f"{WRITE}write_report", raise_error, OF_FIRST),
     "first rank is killed while writing": Fault(0, f"{WRITE}write_report", end_process, KILLED),
 }
@@ -108,16 +116,17 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
 
     chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK)
     model = small_model(Path(folder))
-    stops = fault.fail is stop_process
+    stops, loops = fault.fail is stop_process, fault.fail is loop
     quick = mock.patch.multiple(watch, SILENCE=3.0, GRACE=2.0, PERIOD=0.2)
     with (
-        quick if stops else nullcontext(),
+        quick if stops or loops else nullcontext(),
+        mock.patch.object(standing, "STUCK", 3.0 if loops else standing.STUCK),
         failing(fault) if fails else mock.patch.object(watch.os, "_exit", end_noted),
     ):
         status, out, err = run("optimize", model, *chosen)
     if fails:
-        assert status == OperationFailed.status, err
-        assert SENTENCE in err
+        assert status == (RankFailed if loops else OperationFailed).status, err
+        assert (fault.printed if loops else SENTENCE) in " ".join(err.split())
         end(1)
     note(status, out, err)
 

@@ -82,7 +82,7 @@ def hybrid_reduces_shards_over_replicas() -> None:
     _, backward = collectives(compiled)
     kinds = [(one.kind, one.group) for one in backward]
     shard, replicate = (program_name(two_axes().get_group(name)) for name in ("shard", "replicate"))
-    reductions = ["reduce_scatter_tensor_coalesced", "all_reduce_coalesced"]
+    reductions = ["reduce_scatter_tensor", "all_reduce"]
     assert [kinds.count((kind, group)) for kind, group in zip(reductions, (shard, replicate), strict=True)] == [3, 3]
     scattered, reduced = (sum(one.bytes for one in backward if one.kind == kind) for kind in reductions)
     sizes = [[one.facts for one in backward if one.kind == kind] for kind in reductions]
@@ -285,7 +285,7 @@ def both_give_one_program_in_either_order() -> None:
     forward, backward = collectives(model)
     dp, tp = (program_name(parallel_axes().get_group(name)) for name in ("dp", "tp"))
     kinds = {(one.kind, one.group) for one in (*forward, *backward)}
-    gathers, scatters = "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"
+    gathers, scatters = "all_gather_into_tensor_coalesced", "reduce_scatter_tensor"
     assert kinds == {("all_reduce", tp), (gathers, dp), (scatters, dp)}
 
 
@@ -368,7 +368,7 @@ def replicated_parts_equal_one_process(optimizer: str) -> None:
     assert_close(*(accumulated.steps_of(model, in_parts, optimizer, steps=3) for model in models), 1e-9)
     forward, backward = collectives(models[0])
     kinds = {(one.kind, one.group) for one in (*forward, *backward)}
-    assert kinds == {("all_reduce", "tp_2x1"), ("all_reduce_coalesced", "dp_2x2")}
+    assert kinds == {("all_reduce", "tp_2x1"), ("all_reduce", "dp_2x2")}
 
 
 def replicated_parts_equal_pytorch() -> None:

@@ -29,6 +29,7 @@ from tests.distributed.training import (
     llama_loss,
     loss_of,
 )
+from thunder_core.backend.parallel.positions import position_of
 from thunder_core.foundation.errors import BadOption, CannotReplay, OperationFailed, RecipeMismatch, WrongInputs
 from thunder_core.tracing.analysis.collectives import Collective, Waits, collectives_of
 
@@ -135,10 +136,19 @@ def gathers_again_only_if_resharded() -> None:
         loss_of(compiled, 0).backward()
         forward, backward = collectives(compiled)
         assert [one.kind for one in forward] == ["all_gather_into_tensor_coalesced"] * 3
-        names = {"all_gather_into_tensor_coalesced": "gather", "reduce_scatter_tensor_coalesced": "scatter"}
+        names = {"all_gather_into_tensor_coalesced": "gather", "reduce_scatter_tensor": "scatter"}
         assert sorted(names[one.kind] for one in backward) == kinds
         rows = {"table": 6 * 6, "frozen": 3 * 6 + 3, "layer": 2 * 3 + 4 * 6 + 4 + 3 * 7}
         assert sum(one.bytes for one in forward) == 8 * (rows["table"] + rows["frozen"] + 2 * rows["layer"])
+
+
+def backend_makes_the_collectives_of_the_trace(recipe: str) -> None:
+    """The backend makes one collective for each bucket; gloo would make one for each gradient of a coalesced call."""
+    compiled = thunder.compile(Layers(), recipe, without=EAGER)
+    loss_of(compiled, 0).backward()
+    before = position_of(dist.group.WORLD)
+    loss_of(compiled, 1).backward()
+    assert position_of(dist.group.WORLD) - before == sum(map(len, collectives(compiled)))
 
 
 def gathers_run_ahead_and_reductions_are_waited_for_late() -> None:

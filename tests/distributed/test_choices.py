@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch.distributed as dist
 
 from tests.distributed.ranks import Ranks
 from thunder_core.backend.parallel import choices
-from thunder_core.backend.parallel.choices import shared_choice
+from thunder_core.backend.parallel.choices import Choices, shared_choice
 from thunder_executors.packed_linear import EXECUTOR
 
 MODULE = "tests.distributed.choices"
@@ -21,6 +19,9 @@ needs_kernel = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXE
     [
         "times_of_one_rank_are_those_of_all",
         "rank_without_time_decides_for_all",
+        "what_was_unknown_is_measured_later",
+        "what_was_unknown_is_measured_later_without_collectives",
+        "ranks_with_other_processors_choose_together",
         "rank_that_chooses_alone_does_not_wait",
     ],
 )
@@ -50,8 +51,9 @@ class Gone:
 
 
 def test_rank_chooses_alone_if_the_store_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    store: Any = Gone()
-    monkeypatch.setattr(choices, "store_of_ranks", lambda: store)
+    gone = Choices(Gone())
+    monkeypatch.setattr(choices, "choices_of_ranks", lambda: gone)
+    monkeypatch.setattr(choices, "position_of", lambda _: 0)
     assert shared_choice("name", lambda: "own") == "own"
 
 

@@ -67,6 +67,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),
     "fsdp with regions of Inductor": (SHARDED, "equals_pytorch_with_inductor"),
     "fsdp gathers again only if parameters are resharded": (SHARDED, "gathers_again_only_if_resharded"),
+    "gloo makes one collective a bucket with ddp": (SHARDED, "backend_makes_the_collectives_of_the_trace", "ddp"),
+    "gloo makes one collective a bucket with fsdp": (
+        SHARDED,
+        "backend_makes_the_collectives_of_the_trace",
+        "fsdp",
+    ),
     "fsdp gathers ahead and waits for reductions late": (
         SHARDED,
         "gathers_run_ahead_and_reductions_are_waited_for_late",

@@ -10,6 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from thunder_core.workflow.pipeline.ranks import watch as watch_module
+from thunder_core.workflow.pipeline.ranks.standing import STUCK, Standing, own_standing
 from thunder_core.workflow.pipeline.ranks.watch import ALIVE, SILENCE, Watch, report_failure
 from thunder_core.workflow.pipeline.request.launch import Launch
 
@@ -35,7 +36,7 @@ def test_silent_rank_has_failed_for_all_ranks() -> None:
     failure = first.failure_of_others(SILENCE + 1)
     assert failure is not None
     assert "rank 1 failed: it has not responded for 40 seconds" in str(failure)
-    assert second.failure_of_others(0) is None  # its own failure
+    assert str(second.failure_of_others(0)) == str(failure)  # it ends, too, if it responds again
 
 
 def test_rank_that_ended_is_not_silent() -> None:
@@ -49,6 +50,64 @@ def test_ranks_other_than_the_first_watch_the_first_alone() -> None:
     _, (_, second, _) = watches(3)
     second.failure_of_others(0)
     assert set(second.signs) == {0}
+
+
+def stand(store: Any, second: float, marks: int = 0, step: str = "step", line: str = "model.py:3") -> None:
+    """The second rank tells where it stands, after a number of seconds of computation."""
+    store.set(f"{ALIVE}/1", f"{second} {Standing(second, marks, step, line).text()}")
+
+
+def waiting(monkeypatch: pytest.MonkeyPatch, *, alone: bool = False) -> tuple[Any, Watch]:
+    """The watch of a first rank that waits."""
+    store, (first, _) = watches()
+    monkeypatch.setattr(watch_module, "own_standing", lambda: Standing(1.0, 5, "validate", "link.py:7"))
+    first.is_alone = lambda: alone
+    return store, first
+
+
+@pytest.mark.parametrize(
+    ("busy", "progresses", "alone", "found"),
+    [
+        (True, False, False, True),
+        (True, True, False, False),  # a long compilation or measurement
+        (False, False, False, False),  # both wait
+        (True, False, True, False),  # the first rank computes alone, so the second rank waits for it by right
+    ],
+)
+def test_rank_that_computes_without_progress_while_another_waits_is_in_a_loop(
+    monkeypatch: pytest.MonkeyPatch, busy: bool, progresses: bool, alone: bool, found: bool
+) -> None:
+    store, first = waiting(monkeypatch, alone=alone)
+    failure = None
+    for now in range(0, int(STUCK) + 60, 20):
+        stand(store, 0.9 * now if busy else 0.001 * now, now // 100 if progresses else 0)
+        failure = failure or first.failure_of_others(now)
+    assert (failure is not None) == found
+    if failure is not None:
+        assert "rank 1 failed: it has computed for 600 seconds without progress in the step `step`" in str(failure)
+        assert "model.py:3, while rank 0 waits in the step `validate`, at link.py:7" in str(failure)
+
+
+def test_rank_that_computed_until_now_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ranks compile one region for long; the first is done a little earlier."""
+    store, first = waiting(monkeypatch)
+    for now in range(0, int(STUCK) + 300, 20):
+        monkeypatch.setattr(watch_module, "own_standing", lambda now=now: Standing(min(now, 500.0), 5, "build", ""))
+        stand(store, now)
+        assert first.failure_of_others(now) is None
+
+
+def test_collective_is_progress() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        before = own_standing()
+        dist.barrier()
+        after = own_standing()
+    finally:
+        dist.destroy_process_group()
+    assert before is not None
+    assert after is not None
+    assert after.marks > before.marks
 
 
 def test_error_of_another_rank_interrupts_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:

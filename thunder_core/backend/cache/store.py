@@ -28,6 +28,7 @@ from thunder_core.backend.cache.prune import Freed, choose_removed
 from thunder_core.backend.cache.read import read_entry
 from thunder_core.backend.cache.record import Record, mark_used, read_records
 from thunder_core.foundation.errors import CacheNotUsable
+from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.full_disk import fullness
 
@@ -78,6 +79,7 @@ class Store:
         `build` raises, or the process is killed, no entry appears. `label` describes the kernel for people. Raises
         `OutOfDisk` if the disk and the disk of temporary files are full, and any exception of `build`.
         """
+        mark_progress(f"build {label or key.executor}")
         entry, first = self._sound(key)
         if entry is None:
             with entry_lock(self.folder, key.digest, self.patience) as hindrance:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.patterns.match import apply_patterns
+from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.capture.torch_facts.settings import is_decisive
 from thunder_core.tracing.ir.proxy import environment_of
@@ -30,6 +31,7 @@ def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = N
     algorithms), unclaimed bound symbols run in eager PyTorch, since executors compile for the settings at compile time.
     `program` is the unclaimed program if `trace` is its forward, some of whose bound symbols were claimed before.
     """
+    mark_progress("choose kernels")
     prepared, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
     claimed = claim_unchecked(prepared, executors)
     for executor in executors:

@@ -15,7 +15,7 @@ from thunder_core.backend.parallel.choices import shared_choice
 from thunder_core.foundation.errors import OutOfDisk
 
 FILE = "times.json"
-UNKNOWN = "unknown"  # the choice of a rank that had no time to measure
+OF_MACHINE = ("processor", "threads")  # fields of keys that may differ between the ranks of a process group
 MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 NOT_MEASURED = "it was not measured in the time that --tune allows"
 
@@ -49,20 +49,27 @@ def cached_times(
 
     `prepare` does what belongs to no measurement, such as compiling the kernel, and returns the function that measures.
     If another process has measured the operation in the meantime, its times are returned. The ranks of a process group
-    get the same result, so that all ranks have the same program.
+    get the same result, so that all ranks have the same program, also if their processors differ.
     """
-    text = shared_choice(key.digest, partial(_own_choice, key, title, budget, seconds, prepare))
-    return None if text == UNKNOWN else kind(**json.loads(text))
+    own = partial(_own_choice, key, title, budget, seconds, prepare)
+    text = shared_choice(name_for_ranks(key), own)
+    return None if text is None else kind(**json.loads(text))
+
+
+def name_for_ranks(key: Key) -> str:
+    """Return the name of a measurement that is the same on ranks with different processors."""
+    fields = {name: text for name, text in key.fields.items() if name not in OF_MACHINE}
+    return Key(key.executor, fields).digest
 
 
 def _own_choice(
     key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], KernelTimes]]
-) -> str:
-    """Return times as JSON, from the cache or measured by this process; `UNKNOWN` if there is no time to measure."""
+) -> str | None:
+    """Return times as JSON, from the cache or measured by this process; None if there is no time to measure."""
     store = Store()
     entry = store.get(key)
     if entry is None and seconds > budget.left:
-        return UNKNOWN
+        return None
     if entry is None:
         measure = prepare()
         with budget.spending():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.foundation.options.duration import parse_duration
+from thunder_core.foundation.progress_marks import mark_progress
 
 DEFAULT_SECONDS = 1.0
 VARIABLE = "THUNDER_TUNE"
@@ -63,6 +64,7 @@ class TuningBudget:
     @contextmanager
     def spending(self) -> Iterator[None]:
         """Subtract the time of the block from the seconds left."""
+        mark_progress("measure kernels")
         read = clock()
         start = read()
         try:

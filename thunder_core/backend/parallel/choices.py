@@ -3,40 +3,91 @@
 Measurements vary, so ranks that choose kernels by measurements of their own may have different programs. The first rank
 that makes a choice writes the choice to the store of the default process group, and all other ranks read it. No rank
 waits for another, so a program that only some ranks trace cannot hang.
+
+A rank may be unable to choose, because it has no time to measure. The other ranks then do not choose either at the same
+place: the number of collectives before, and the number of earlier requests there. At a later place, the first rank that
+can choose does so, for all later places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.creations import number_of
+from thunder_core.backend.parallel.ledger import RunPlace
+from thunder_core.backend.parallel.positions import position_of
+
 PREFIX = "thunder_choices"
+UNKNOWN = "unknown"  # the text of a choice that a rank could not make
 
 
-def shared_choice(name: str, choose: Callable[[], str]) -> str:
-    """Return the choice that a rank made first under a name; `choose` returns a choice of this rank, not empty.
+@dataclass
+class Choices:
+    """The choices in a part of a store, and the place of the last request of this rank for each."""
 
-    A process without other ranks chooses by itself. So does a rank that cannot reach the store: then the rank with the
-    store has ended, and no collective of all ranks can follow.
+    store: Any
+    places: dict[str, RunPlace] = field(default_factory=dict)
+
+    def next_place(self, name: str, position: int) -> RunPlace:
+        """Return the place of a request for a choice after a number of collectives."""
+        last = self.places.get(name)
+        attempt = last.attempt + 1 if last is not None and last.position == position else 0
+        self.places[name] = place = RunPlace(position, attempt)
+        return place
+
+    def at(self, name: str, place: RunPlace, choose: Callable[[], str | None]) -> str:
+        """Return the choice of all ranks at a place, or `UNKNOWN`; raise `RuntimeError` if the store is gone."""
+        key = f"{name}/{place}"
+        if self.store.check([key]):
+            return str(self.store.get(key).decode())
+        if self.store.check([name]):
+            chosen = self.store.get(name).decode()
+        elif (own := choose()) is not None:
+            chosen = self.store.compare_set(name, "", own).decode()
+        else:
+            chosen = UNKNOWN
+        return str(self.store.compare_set(key, "", chosen).decode())
+
+
+_choices: WeakKeyDictionary[Any, Choices] = WeakKeyDictionary()
+
+
+def shared_choice(name: str, choose: Callable[[], str | None]) -> str | None:
+    """Return the choice that a rank made first under a name; None if a rank could not choose at this place.
+
+    `choose` returns a choice of this rank, not empty, or None if this rank cannot choose now. A process without other
+    ranks chooses by itself. So does a rank that cannot reach the store: then the rank with the store has ended, and no
+    collective of all ranks can follow.
     """
-    store = store_of_ranks()
-    if store is None:
+    choices = choices_of_ranks()
+    if choices is None:
         return choose()
+    place = choices.next_place(name, position_of(dist.group.WORLD))
+    own: list[str | None] = []
+
+    def choose_once() -> str | None:
+        own.append(choose())
+        return own[0]
+
     with suppress(RuntimeError):
-        if store.check([name]):
-            return str(store.get(name).decode())
-    own = choose()
-    with suppress(RuntimeError):
-        return str(store.compare_set(name, "", own).decode())
-    return own
+        chosen = choices.at(name, place, choose_once)
+        return None if chosen == UNKNOWN else chosen
+    return own[0] if own else choose()
 
 
-def store_of_ranks() -> Any:
-    """Return the part of the default process group's store for choices; None for a process without other ranks."""
+def choices_of_ranks() -> Choices | None:
+    """Return the choices in the store of the default process group; None for a process without other ranks."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return None
-    c10d: Any = dist.distributed_c10d
-    return c10d.PrefixStore(PREFIX, dist.distributed_c10d._get_default_store())
+    group, c10d = dist.group.WORLD, dist.distributed_c10d
+    if group not in _choices:
+        prefix = f"{PREFIX}/{number_of(group)}"
+        store: Any = c10d.PrefixStore(prefix, c10d._get_default_store())
+        _choices[group] = Choices(store)
+    return _choices[group]

@@ -18,6 +18,7 @@ import torch
 
 from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
+from thunder_core.backend.parallel.flat_buckets import Reduction, average_flat, coalesces, scatter_flat
 from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
@@ -239,12 +240,24 @@ def scatter(
     dtype, and are added to `wide`.
     """
     group_name = bsyms[0].args[2]
-    size = group_of(group_name).size()
-    rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
     gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
     take = OPERATORS.take_held_gradients.default
     taken = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
-    starts, tensors = fill_up(emitter, bsyms, taken.output, rows)
+    reduce = scatter_each if coalesces(group_name, gradients[0].device) else scatter_flat
+    starts, ends, averages = reduce(emitter, group_name, bsyms, taken.output)
+    for bsym, shard in zip(bsyms, averages, strict=True):
+        if differs(result_of(bsym), dtype) and result_of(bsym).name in averaged:
+            wide[result_of(bsym).name] = shard
+    return [taken, *starts], with_results(emitter, bsyms, ends, averages, wide)
+
+
+def scatter_each(
+    emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
+) -> Reduction:
+    """Return the bound symbols that reduce-scatter gradients by one coalesced collective, and average the shards."""
+    size = group_of(group_name).size()
+    rows = [shard_rows(gradient.shape[0], size) * size for gradient in gradients]
+    pads, tensors = fill_up(emitter, bsyms, gradients, rows)
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in strided]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
@@ -253,16 +266,33 @@ def scatter(
     begin = emitter.call(operator, tensors, "sum", size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
-        wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym)
-        own = result_of(bsym)
-        is_own = not differs(own, dtype)
-        ends.append(wait)
-        ends.append(emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=own if is_own else None))
-        if not is_own and own.name in averaged:
-            wide[own.name] = ends[-1].output
-        elif not is_own:
-            ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, output=own, dtype=own.dtype))
-    return [taken, *starts, *copies, begin], ends
+        ends.append(emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym))
+        ends.append(emitter.call(ATEN.mul.Tensor, ends[-1].output, 1 / size, at=bsym))
+    return [*pads, *copies, begin], ends, [average.output for average in ends[1::2]]
+
+
+def with_results(
+    emitter: Emitter,
+    bsyms: Sequence[BoundSymbol],
+    ends: Sequence[BoundSymbol],
+    tensors: Sequence[TensorProxy],
+    wide: Mapping[str, TensorProxy],
+) -> list[BoundSymbol]:
+    """Return the bound symbols that make tensors, which become the results of other bound symbols in their dtypes.
+
+    Results among `wide` are not made.
+    """
+    same = {
+        tensor.name: result_of(bsym)
+        for bsym, tensor in zip(bsyms, tensors, strict=True)
+        if not differs(result_of(bsym), tensor.dtype)
+    }
+    casts = [
+        emitter.call(ATEN._to_copy.default, tensor, at=bsym, output=bsym.output, dtype=result_of(bsym).dtype)
+        for bsym, tensor in zip(bsyms, tensors, strict=True)
+        if tensor.name not in same and result_of(bsym).name not in wide
+    ]
+    return [*(end.rename(same) for end in ends), *casts]
 
 
 def contiguous_copy(emitter: Emitter, tensor: TensorProxy, at: BoundSymbol) -> BoundSymbol:
@@ -283,22 +313,24 @@ def average(
     Gradients among `wide` are summed in another dtype.
     """
     group_name = bsyms[0].args[2]
-    parameters = [bsym.args[1] for bsym in bsyms]
-    factor = 1 / group_of(group_name).size()
-    take = OPERATORS.take_gradients.default
     gradients = [wide.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
-    taken = emitter.call(take, gradients, parameters, factor, at=bsyms[0], ordered=True)
+    reduce = average_each if coalesces(group_name, gradients[0].device) else average_flat
+    starts, ends, averages = reduce(emitter, group_name, bsyms, gradients)
+    return starts, with_results(emitter, bsyms, ends, averages, {})
+
+
+def average_each(
+    emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
+) -> Reduction:
+    """Return the bound symbols that average gradients by one coalesced collective."""
+    parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
+    take = OPERATORS.take_gradients.default
+    taken = emitter.call(take, list(gradients), parameters, factor, at=bsyms[0], ordered=True)
     operator = FUNCTIONAL.all_reduce_coalesced.default
     begin = emitter.call(operator, taken.output, "sum", group_name, at=bsyms[0])
     pairs = zip(bsyms, begin.output, strict=True)
-    ends: list[BoundSymbol] = []
-    for bsym, pending in pairs:
-        own = None if differs(result_of(bsym), pending.dtype) else bsym.output
-        ends.append(emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym, output=own))
-        if own is None:
-            to_own = {"output": bsym.output, "dtype": result_of(bsym).dtype}
-            ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, **to_own))
-    return [taken, begin], ends
+    ends = [emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym) for bsym, pending in pairs]
+    return [taken, begin], ends, [wait.output for wait in ends]
 
 
 REDUCTIONS = ("average_gradient", "scatter_gradient")

@@ -153,13 +153,18 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
     """
     if gradients[0].is_meta:
         return [torch.empty_like(gradient, memory_format=torch.contiguous_format) for gradient in gradients]
+    return list(torch._foreach_mul(sums_with_own_gradients(gradients, parameters), factor))
+
+
+def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the sums of gradients and the `.grad` of their parameters, which becomes None."""
     sums = [gradient.contiguous() for gradient in gradients]
     for place, parameter in enumerate(parameters):
         owner = owner_of(parameter)
         if owner.grad is not None and is_accumulated(parameter):
             sums[place] = getattr(owner.grad, "_local_tensor", owner.grad) + sums[place]
             owner.grad = None
-    return list(torch._foreach_mul(sums, factor))
+    return sums
 
 
 def owner_of(leaf: torch.Tensor) -> torch.Tensor:

@@ -83,7 +83,7 @@ def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
         dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
     show_fatal_signals()
     link, store = Link(launch, device), store_of_run()
-    watch = Watch(launch, store.clone())
+    watch = Watch(launch, store.clone(), lambda: link.others_receive)
     watch.start()
     try:
         yield link

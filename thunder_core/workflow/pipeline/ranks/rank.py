@@ -14,6 +14,7 @@ from torch.utils import _pytree
 from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
@@ -169,8 +170,10 @@ class Rank:
 
     def ask(self, command: str, *args: Any, **own: Any) -> Any:
         """Run a command on all ranks; return the result of the first rank, which alone gets the arguments `own`."""
+        mark_progress(command)
         self.link.send((command, *args))
         result = getattr(self, command)(*args, **own)
+        mark_progress(f"after {command}")
         self.link.others_receive = True
         return result
 
@@ -179,7 +182,9 @@ class Rank:
         while (command := self.link.receive()) is not None:
             name, *args = command
             assert name in self.COMMANDS
+            mark_progress(name)
             getattr(self, name)(*args)
+            mark_progress(f"after {name}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 A thread of each rank writes a sign of life to the store of the process group. The first rank reads the signs of all
 ranks, and the others read that of the first rank. If another rank fails, the thread interrupts this rank. A rank that
-waits in a collective cannot be interrupted, so the thread then ends the process.
+waits in a collective cannot be interrupted, so the thread then ends the process. A sign also tells where the rank
+stands, from which the first rank finds endless loops; such a rank is interrupted, too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,20 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.foundation.errors import RankFailed
+from thunder_core.workflow.pipeline.ranks.standing import (
+    Standing,
+    Stay,
+    endless_loop,
+    followed,
+    own_standing,
+    standing_in,
+)
 from thunder_core.workflow.pipeline.request.launch import Launch
 
 FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
@@ -38,12 +48,18 @@ def report_failure(store: Any, rank: int, text: str) -> None:
     store.compare_set(FAILURE, "", json.dumps({"rank": rank, "error": text}))
 
 
-def reported_failure(store: Any, own_rank: int) -> RankFailed | None:
-    """Return the error of another rank that the store has; None if there is none."""
+def reported_failure(store: Any, own_rank: int | None) -> RankFailed | None:
+    """Return the error of a rank that the store has; None if there is none, or if it is of the own rank."""
     if not store.check([FAILURE]):
         return None
     failure = json.loads(store.get(FAILURE))
     return None if failure["rank"] == own_rank else rank_error(failure["rank"], failure["error"])
+
+
+def sign_text(number: int) -> str:
+    """Return a sign of life: its number, and the state of this rank."""
+    standing = own_standing()
+    return f"{number} {'' if standing is None else standing.text()}"
 
 
 @dataclass
@@ -53,15 +69,25 @@ class Sign:
     value: bytes
     read_at: float
 
+    @property
+    def standing(self) -> Standing | None:
+        """The state of the rank; None before its first sign and after its last."""
+        return standing_in(self.value.partition(b" ")[2].decode())
+
 
 @dataclass
 class Watch:
-    """The watch of one rank; `failure` is the error of another rank that interrupted this rank."""
+    """The watch of one rank; `failure` is the error that interrupted this rank: of another rank, or an endless loop.
+
+    `is_alone` tells whether the other ranks wait for a command of this rank, which then may compute for any time.
+    """
 
     launch: Launch
     store: Any
+    is_alone: Callable[[], bool] = bool
     failure: RankFailed | None = None
     signs: dict[int, Sign] = field(default_factory=dict)
+    stays: dict[int, Stay] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -87,15 +113,19 @@ class Watch:
             number, now = number + 1, time.monotonic()
             if now - looked_at > SILENCE / 2:  # this machine was suspended, perhaps with other ranks
                 self.signs.clear()
+                self.stays.clear()
             looked_at = now
             with suppress(RuntimeError):  # the store is gone, which the next collective reports
-                self.store.set(f"{ALIVE}/{self.launch.rank}", str(number))
+                self.store.set(f"{ALIVE}/{self.launch.rank}", sign_text(number))
                 if (failure := self.failure_of_others(now)) is not None:
                     self._end_rank(failure, interrupts)
                     return
 
     def failure_of_others(self, now: float) -> RankFailed | None:
-        """Return the error of another rank, or the error for a rank that does not respond; None if all is well."""
+        """Return the error of a rank that failed, does not respond or is in an endless loop; None if all is well.
+
+        The error may be of this rank, if another rank found it.
+        """
         for rank in range(1, self.launch.size) if not self.launch.follows else (0,):
             key = f"{ALIVE}/{rank}"
             value = self.store.get(key) if self.store.check([key]) else b""
@@ -104,10 +134,27 @@ class Watch:
                 self.signs[rank] = Sign(value, now)
             elif value != ENDED and now - sign.read_at > SILENCE:
                 report_failure(self.store, rank, f"it has not responded for {SILENCE:.0f} seconds")
-        return reported_failure(self.store, self.launch.rank)
+        if not self.launch.follows:
+            self._find_endless_loop(now)
+        return reported_failure(self.store, None)
+
+    def _find_endless_loop(self, now: float) -> None:
+        """Report a rank that computes without progress while another rank waits."""
+        if self.is_alone():
+            self.stays.clear()
+            return
+        standings = {rank: sign.standing for rank, sign in self.signs.items()}
+        standings[self.launch.rank] = own_standing()
+        self.stays = {
+            rank: followed(self.stays.get(rank), now, standing)
+            for rank, standing in standings.items()
+            if standing is not None
+        }
+        if (loop := endless_loop(self.stays, now)) is not None:
+            report_failure(self.store, *loop)
 
     def _end_rank(self, failure: RankFailed, interrupts: bool) -> None:
-        """Interrupt this rank; end the process if it does not end by itself."""
+        """Interrupt this rank with an error; end the process if it does not end by itself."""
         with self.lock:
             if self.ended.is_set():
                 return

@@ -15,6 +15,7 @@ from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.compilation.compiler import Compiler, specializations_of
 from thunder_core.compilation.compiler.for_device import CompilerForDevice
 from thunder_core.foundation.errors import Bug
+from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.models.memory.memory_limits import private_memory
@@ -40,10 +41,12 @@ class StageClock:
         """End the previous stage, and begin this stage."""
         self.stop()
         self.stage, self._began = stage, time.perf_counter()
+        mark_progress(stage)
         self.progress.begin(stage)
 
     def advance(self, done: int, total: int) -> None:
         """Report the progress of the current stage."""
+        mark_progress(f"{self.stage} {done}/{total}")
         self.progress.advance(done, total)
 
     def stop(self) -> None:

@@ -1,0 +1,91 @@
+"""Reduce a bucket of gradients as one flat tensor, for groups that would reduce each tensor of a bucket separately.
+
+The backend of a group either coalesces the collectives of several tensors, as NCCL does without copies, or makes a
+collective for each tensor, or copies the tensors into a flat one, as gloo does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thunder_core.backend.parallel.emitter import Emitter
+from thunder_core.backend.parallel.operators import OPERATORS, operator, shard_rows, sums_with_own_gradients
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.collectives import group_of
+
+FUNCTIONAL: Any = torch.ops._c10d_functional
+ATEN: Any = torch.ops.aten
+# The bound symbols that begin a reduction, those that wait and compute the results, and the results.
+Reduction = tuple[list[BoundSymbol], list[BoundSymbol], list[TensorProxy]]
+
+
+def coalesces(group_name: str, device: torch.device) -> bool:
+    """Whether the backend of a group coalesces collectives, or is unknown, such as that of a group in Python."""
+    try:
+        return bool(group_of(group_name)._get_backend(device).supports_coalescing)
+    except (AttributeError, RuntimeError):
+        return True
+
+
+@operator("(Tensor[] gradients, Tensor[] parameters, float factor) -> Tensor")
+def take_into_flat(gradients: list[Tensor], parameters: list[Tensor], factor: float) -> Tensor:
+    """Do what `take_gradients` does, but return all gradients in one flat tensor."""
+    sizes = [gradient.numel() for gradient in gradients]
+    flat = gradients[0].new_empty(sum(sizes))
+    if not flat.is_meta:
+        sums = sums_with_own_gradients(gradients, parameters)
+        for part, total in zip(torch.split_with_sizes(flat, sizes), sums, strict=True):
+            torch.mul(total, factor, out=part.view(total.shape))
+    return flat
+
+
+def average_flat(
+    emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
+) -> Reduction:
+    """Return the bound symbols that average gradients in one flat tensor."""
+    parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
+    take = OPERATORS.take_into_flat.default
+    taken = emitter.call(take, list(gradients), parameters, factor, at=bsyms[0], ordered=True)
+    flat = taken.output
+    begin = emitter.call(FUNCTIONAL.all_reduce_.default, flat, "sum", group_name, at=bsyms[0])
+    begin = replace(begin, mutates=(flat.name,))
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsyms[0])
+    shapes = [gradient.shape for gradient in gradients]
+    parts, sums = parts_of(emitter, bsyms, wait.output, shapes)
+    return [taken, begin], [wait, *parts], sums
+
+
+def scatter_flat(
+    emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
+) -> Reduction:
+    """Return the bound symbols that reduce-scatter gradients as one flat tensor, and average the shards."""
+    size = group_of(group_name).size()
+    by_rank = emitter.call(ATEN._chunk_cat.default, list(gradients), 0, size, at=bsyms[0])
+    operator = FUNCTIONAL.reduce_scatter_tensor.default
+    begin = emitter.call(operator, by_rank.output, "sum", size, group_name, at=bsyms[0])
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsyms[0])
+    average = emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsyms[0])
+    flat = emitter.call(ATEN.view.default, average.output, [-1], at=bsyms[0])
+    shapes = [(shard_rows(gradient.shape[0], size), *gradient.shape[1:]) for gradient in gradients]
+    parts, shards = parts_of(emitter, bsyms, flat.output, shapes)
+    return [by_rank, begin], [wait, average, flat, *parts], shards
+
+
+def parts_of(
+    emitter: Emitter, bsyms: Sequence[BoundSymbol], flat: TensorProxy, shapes: Sequence[Sequence[int]]
+) -> tuple[list[BoundSymbol], list[TensorProxy]]:
+    """Return the bound symbols that view a flat tensor as tensors with shapes, each for a bound symbol, and these."""
+    sizes = [math.prod(shape) for shape in shapes]
+    split = emitter.call(ATEN.split_with_sizes.default, flat, sizes, at=bsyms[0])
+    views = [
+        emitter.call(ATEN.view.default, part, list(shape), at=bsym)
+        for bsym, part, shape in zip(bsyms, split.output, shapes, strict=True)
+    ]
+    return [split, *views], [view.output for view in views]

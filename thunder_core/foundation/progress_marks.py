@@ -1,0 +1,27 @@
+"""Marks of the progress of this process: a rank that computes without a mark for long may be in an endless loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProgressMark:
+    """The number of marks so far, and the step that began with the last mark."""
+
+    number: int = 0
+    step: str = ""
+
+
+_last = ProgressMark()
+
+
+def mark_progress(step: str) -> None:
+    """ProgressMark that a step begins, such as the compilation of a region."""
+    global _last  # noqa: PLW0603 - one process has one progress
+    _last = ProgressMark(_last.number + 1, step)
+
+
+def last_mark() -> ProgressMark:
+    """Return the last mark of this process."""
+    return _last

@@ -1,0 +1,107 @@
+"""The states of ranks: a rank that computes on and on while another rank waits for it is in an endless loop.
+
+A rank makes progress with each command, compiled region, measurement and collective. A rank that waits uses no
+processor time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+import torch.distributed as dist
+
+from thunder_core.backend.parallel.positions import sequence_number
+from thunder_core.foundation.progress_marks import last_mark
+
+STUCK = 600.0  # seconds without progress after which a rank that computes while another rank waits counts as failed
+BUSY = 0.2  # the share of processor time from which a rank computes; a loaded machine gives a rank less than all
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The state of the main thread of a rank: its processor time, its marks and last step, and its line of code."""
+
+    seconds: float
+    marks: int
+    step: str
+    line: str
+
+    def text(self) -> str:
+        """Return the state as JSON."""
+        return json.dumps(asdict(self))
+
+
+def own_standing() -> Standing | None:
+    """Return the state of the main thread of this process; None if the system does not tell its processor time."""
+    mark, thread = last_mark(), threading.main_thread().ident or 0
+    clock_of: Callable[[int], int] | None = getattr(time, "pthread_getcpuclockid", None)
+    if clock_of is None:
+        return None
+    frame = sys._current_frames().get(thread)
+    line = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return Standing(time.clock_gettime(clock_of(thread)), mark.number + collectives(), mark.step, line)
+
+
+def collectives() -> int:
+    """Return the number of collectives that this rank has called in all its process groups."""
+    return sum(map(sequence_number, list(dist.distributed_c10d._world.pg_map)))
+
+
+def standing_in(text: str) -> Standing | None:
+    """Return the state with a text; None for an empty text."""
+    return Standing(**json.loads(text)) if text else None
+
+
+@dataclass
+class Stay:
+    """The time for which a rank has made no progress: since when, and since when it has waited."""
+
+    began: float
+    began_seconds: float
+    waits_since: float
+    read_at: float
+    last: Standing
+
+    def follow(self, now: float, standing: Standing) -> None:
+        """Take a new state of the rank, which made no progress."""
+        if standing.seconds - self.last.seconds > BUSY * (now - self.read_at):
+            self.waits_since = now
+        self.read_at, self.last = now, standing
+
+    def computes(self, now: float) -> bool:
+        """Whether the rank has computed for a long time, and not waited."""
+        spent = self.last.seconds - self.began_seconds
+        return now - self.began > STUCK and spent > BUSY * (now - self.began)
+
+    def waits(self, now: float) -> bool:
+        """Whether the rank has waited for a long time."""
+        return now - self.waits_since > STUCK
+
+
+def followed(stay: Stay | None, now: float, standing: Standing) -> Stay:
+    """Return the stay of a rank with a new state: a new stay after progress."""
+    if stay is None or stay.last.marks != standing.marks:
+        return Stay(now, standing.seconds, now, now, standing)
+    stay.follow(now, standing)
+    return stay
+
+
+def endless_loop(stays: Mapping[int, Stay], now: float) -> tuple[int, str] | None:
+    """Return a rank that computes without progress while another rank waits, and a sentence about it; None if all move.
+
+    A rank that compiles or measures makes progress. If no rank waits, there is no rank to blame.
+    """
+    waiting = next((rank for rank, stay in stays.items() if stay.waits(now)), None)
+    looping = next((rank for rank, stay in stays.items() if stay.computes(now)), None)
+    if waiting is None or looping is None or waiting == looping:
+        return None
+    last, other = stays[looping].last, stays[waiting].last
+    return looping, (
+        f"it has computed for {STUCK:.0f} seconds without progress in the step `{last.step}`, at {last.line}, "
+        f"while rank {waiting} waits in the step `{other.step}`, at {other.line}"
+    )
