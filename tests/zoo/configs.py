@@ -63,6 +63,9 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "codegen": {"n_head": 4, "rotary_dim": 4},
+    "cosmos3_edge_text": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+    },
     **{name: {"head_dim": 16} for name in ("ministral", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text")},
 }
 SECTIONS = "mrope_section"  # of the frequencies of a head: those of time, height and width
