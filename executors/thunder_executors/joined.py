@@ -127,20 +127,17 @@ class JoinedProducts(Executor):
 
     def is_joinable(self, bsym: BoundSymbol, trace: Trace) -> bool:
         """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a module's weight."""
-        if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
+        operands = plain_linear(bsym, trace)
+        if operands is None:
             return False
-        row, weight, bias = [*arguments_of(bsym), None][:3]
+        row, weight = operands
         return (
-            bias is None
-            and isinstance(row, TensorProxy)
-            and isinstance(weight, TensorProxy)
-            and not any(proxy.requires_grad for proxy in (row, *bsym.tensors))
+            not any(proxy.requires_grad for proxy in (row, *bsym.tensors))
             and row.dtype == weight.dtype
             and row.dtype in DTYPES
             and row.device.type in self.devices
             and is_one_row(row)
             and is_plain_weight(weight)
-            and is_held(trace.origins.get(weight.name, ""))
         )
 
 
@@ -148,6 +145,16 @@ def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:
     """Yield the input, weight and bias of a linear layer, passed by position or by name."""
     yield from bsym.args
     yield from (bsym.kwargs[name] for name in ("input", "weight", "bias")[len(bsym.args) :] if name in bsym.kwargs)
+
+
+def plain_linear(bsym: BoundSymbol, trace: Trace) -> tuple[TensorProxy, TensorProxy] | None:
+    """Return the input and the weight of an unclaimed linear layer without bias, with a module's weight; or None."""
+    if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
+        return None
+    x, weight, bias = [*arguments_of(bsym), None][:3]
+    if bias is not None or not isinstance(x, TensorProxy) or not isinstance(weight, TensorProxy):
+        return None
+    return (x, weight) if is_held(trace.origins.get(weight.name, "")) else None
 
 
 def is_one_row(proxy: TensorProxy) -> bool:

@@ -17,7 +17,7 @@ _last = ProgressMark()
 
 
 def mark_progress(step: str) -> None:
-    """ProgressMark that a step begins, such as the compilation of a region."""
+    """Note that a step begins, such as the compilation of a region."""
     global _last  # noqa: PLW0603 - one process has one progress
     _last = ProgressMark(_last.number + 1, step)
 

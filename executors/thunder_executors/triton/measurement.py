@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -18,7 +19,8 @@ from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
-from thunder_core.tracing.ir.trace import RefusedOperations
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.triton.cubin import VERSION
 
 TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
@@ -59,6 +61,26 @@ class Times(KernelTimes):
 
     def __str__(self) -> str:
         return f"triton {self.kernel:.3g} ms{self.disagreement}, PyTorch {self.library:.3g} ms"
+
+
+def with_faster(
+    trace: Trace, executor: str, pairs: Iterable[tuple[Measurable, Mapping[BoundSymbol, list[BoundSymbol]]]]
+) -> Trace:
+    """Return the trace with the replacements of the bound symbols that the kernel computes faster.
+
+    A pair is a computation, and what replaces its bound symbols.
+    """
+    budget, choices = TuningBudget(), dict[str, str]()
+    reasons: Counter[str] = Counter()
+    replaced: dict[BoundSymbol, list[BoundSymbol]] = {}
+    for product, replacement in pairs:
+        reason = reason_against(product, budget, choices)
+        reasons[reason] += bool(reason)
+        replaced |= {} if reason else replacement
+    if not reasons:
+        return trace
+    bsyms = [new for bsym in trace.bound_symbols for new in replaced.get(bsym, [bsym])]
+    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *refusals(executor, reasons)))
 
 
 def reason_against(product: Measurable, budget: TuningBudget, choices: dict[str, str]) -> str:

@@ -10,7 +10,6 @@ SwiGLU cost a launch each, and the time of a product is that of reading its weig
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -18,18 +17,16 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.tuning import TuningBudget
-from thunder_core.backend.fusion.wrapping import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.joined import LINEAR, arguments_of, joined_linear
+from thunder_executors.joined import arguments_of, joined_linear, plain_linear
 from thunder_executors.triton.cache_writes import readers_of
 from thunder_executors.triton.gated import gated
 from thunder_executors.triton.hugging_face import add_norm, norm, swiglu
-from thunder_executors.triton.measurement import reason_against, refusals
+from thunder_executors.triton.measurement import with_faster
 from thunder_executors.triton.normalized_linear import (
     NAMES,
     normalized_gated,
@@ -150,18 +147,15 @@ class NormProducts:
 
 def join_norm_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with each norm and the linear layers that read it as one bound symbol, where that is faster."""
-    found = list(norm_products_in(trace, executor))
-    budget, choices = TuningBudget(), dict[str, str]()
-    reasons: Counter[str] = Counter()
-    replaced: dict[BoundSymbol, list[BoundSymbol]] = {}
-    for each in found:
-        reason = reason_against(each, budget, choices)
-        reasons[reason] += bool(reason)
-        if not reason:
-            replaced |= {bsym: [] for bsym in each.bsyms} | {each.norm: [joined(each, executor)]}
-    bsyms = [new for bsym in trace.bound_symbols for new in replaced.get(bsym, [bsym])]
-    refused = (*trace.refused, *refusals(executor, reasons))
-    return trace.having(bsyms, made_by=trace.made_by, refused=refused) if found else trace
+    return with_faster(
+        trace, executor, ((found, replacement(found, executor)) for found in norm_products_in(trace, executor))
+    )
+
+
+def replacement(found: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:
+    """Return what replaces each bound symbol: one bound symbol in place of the norm, and nothing for the others."""
+    replaced: dict[BoundSymbol, list[BoundSymbol]] = {bsym: [] for bsym in found.bsyms}
+    return replaced | {found.norm: [joined(found, executor)]}
 
 
 def joined(each: NormProducts, executor: str) -> BoundSymbol:
@@ -208,17 +202,8 @@ def is_norm(bsym: BoundSymbol, executor: str) -> bool:
 
 def is_product(bsym: BoundSymbol, row: str, trace: Trace) -> bool:
     """Whether a bound symbol is an unclaimed linear layer of a row, without bias, with the weight of a module."""
-    if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
-        return False
-    x, weight, bias = [*arguments_of(bsym), None][:3]
-    return (
-        bias is None
-        and isinstance(x, TensorProxy)
-        and x.name == row
-        and isinstance(weight, TensorProxy)
-        and is_dense_matrix(weight)
-        and is_held(trace.origins.get(weight.name, ""))
-    )
+    operands = plain_linear(bsym, trace)
+    return operands is not None and operands[0].name == row and is_dense_matrix(operands[1])
 
 
 def is_dense_matrix(proxy: TensorProxy) -> bool:

@@ -90,6 +90,12 @@ def normalized(
 
 
 @triton.jit
+def tile_at(rows: tl.tensor, at: tl.tensor, inside: tl.tensor, depth: tl.int32) -> tl.tensor:
+    """Return some numbers of some rows of a weight, zero outside."""
+    return tl.load(rows + at[None, :], inside & (at < depth)[None, :], 0.0)
+
+
+@triton.jit
 def normalized_linear_kernel(
     x: tl.tensor,
     residual: tl.tensor,
@@ -138,12 +144,12 @@ def normalized_linear_kernel(
     inside = (column < columns)[:, None]
     at = tl.arange(0, STEP)
     numbers = matrix + column.to(tl.int64)[:, None] * stride
-    tile = tl.load(numbers + at[None, :], inside & (at < depth)[None, :], 0.0)
+    tile = tile_at(numbers, at, inside, depth)
     scale = inverse_root(x, residual, total, depth, eps, writes, BLOCK)
     sums = tl.zeros([WIDTH, STEP], tl.float32)
     for start in range(0, depth, STEP):
         at = start + tl.arange(0, STEP)
-        following = tl.load(numbers + (at + STEP)[None, :], inside & (at + STEP < depth)[None, :], 0.0)
+        following = tile_at(numbers, at + STEP, inside, depth)
         sums += tile.to(tl.float32) * normalized(x, residual, weight, scale, at, depth)[None, :]
         tile = following
     tl.store(y + row * columns + column, tl.sum(sums, 1).to(y.dtype.element_ty), column < columns)
@@ -182,16 +188,15 @@ def normalized_gated_kernel(
     at = tl.arange(0, STEP)
     gates = gate + column.to(tl.int64)[:, None] * gate_stride
     ups = up + column.to(tl.int64)[:, None] * up_stride
-    gate_tile = tl.load(gates + at[None, :], inside & (at < depth)[None, :], 0.0)
-    up_tile = tl.load(ups + at[None, :], inside & (at < depth)[None, :], 0.0)
+    gate_tile = tile_at(gates, at, inside, depth)
+    up_tile = tile_at(ups, at, inside, depth)
     scale = inverse_root(x, residual, total, depth, eps, (block == 0).to(tl.int32), BLOCK)
     gate_sums = tl.zeros([WIDTH, STEP], tl.float32)
     up_sums = tl.zeros([WIDTH, STEP], tl.float32)
     for start in range(0, depth, STEP):
         at = start + tl.arange(0, STEP)
-        mask = inside & (at + STEP < depth)[None, :]
-        gate_following = tl.load(gates + (at + STEP)[None, :], mask, 0.0)
-        up_following = tl.load(ups + (at + STEP)[None, :], mask, 0.0)
+        gate_following = tile_at(gates, at + STEP, inside, depth)
+        up_following = tile_at(ups, at + STEP, inside, depth)
         values = normalized(x, residual, weight, scale, at, depth)[None, :]
         gate_sums += gate_tile.to(tl.float32) * values
         up_sums += up_tile.to(tl.float32) * values
@@ -258,7 +263,7 @@ def normalized_linear(
     matrices = {name: matrix for name, matrix in zip(NAMES, (first, second, third), strict=True) if matrix is not None}
     _check(x, residual, weight, *matrices.values())
     results = {f"{name}_y": x.new_empty((*x.shape[:-1], matrix.shape[0])) for name, matrix in matrices.items()}
-    total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    total = sum_for(x, residual)
     outputs = [*results.values(), *([] if total is None else [total])]
     if is_dropping():
         return outputs
@@ -302,7 +307,7 @@ def normalized_gated(
             fix=f"pass two weights of the same shape, and one of {', '.join(ACTIVATIONS)}",
         )
     y = x.new_empty((*x.shape[:-1], gate.shape[0]))
-    total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    total = sum_for(x, residual)
     outputs = [y] if total is None else [y, total]
     if is_dropping():
         return outputs
@@ -337,6 +342,11 @@ def _launch(kernel: Any, blocks: int, width: int, step: int, **arguments: Any) -
     sizes = {"depth": depth, "BLOCK": min(power_of_two(depth), LONGEST)}
     arguments |= rows | sizes | {"weight": None if weight is None else weight.contiguous()}
     launch(kernel, (rows_of(x), blocks), WARPS, **arguments, WIDTH=width, STEP=min(power_of_two(depth), step))
+
+
+def sum_for(x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor | None:
+    """Return an empty tensor for the sum of x and the residual; None without a residual."""
+    return None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 def width_of(rows: int, columns: int) -> int:

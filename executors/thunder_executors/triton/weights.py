@@ -7,14 +7,13 @@ reading the weight, which PyTorch's operations would write and read again in 16 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
@@ -22,7 +21,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton.measurement import reason_against, refusals
+from thunder_executors.triton.measurement import with_faster
 from thunder_executors.triton.quantized_linear import (
     FEW,
     TILES,
@@ -142,22 +141,18 @@ def claim_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with the kernels in place of the products with quantized weights that they compute faster."""
     if not any(bsym.symbol.name in KINDS for bsym in trace.bound_symbols):
         return trace
+    return with_faster(trace, executor, replacements_in(trace, executor))
+
+
+def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict[BoundSymbol, list[BoundSymbol]]]]:
+    """Yield the products that the kernels support, each with what replaces its bound symbols."""
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
-    budget, choices = TuningBudget(), dict[str, str]()
-    refused: Counter[str] = Counter()
     multiplications = multiplications_in(trace)
-    replaced: dict[BoundSymbol, list[BoundSymbol]] = {}
     for bsym, is_recorded in zip(trace.bound_symbols, recorded, strict=True):
         product = None if is_recorded else product_of(bsym, multiplications)
-        if product is None:
-            continue
-        reason = reason_against(product, budget, choices)
-        refused[reason] += bool(reason)
-        if not reason:
-            replaced |= {} if product.multiplication is None else {product.multiplication: []}
-            replaced[bsym] = [claimed(bsym, product, executor)]
-    bsyms = [new for bsym in trace.bound_symbols for new in replaced.get(bsym, [bsym])]
-    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *refusals(executor, refused)))
+        if product is not None:
+            left_out = [] if product.multiplication is None else [product.multiplication]
+            yield product, {**{line: [] for line in left_out}, bsym: [claimed(bsym, product, executor)]}
 
 
 def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,3 +41,26 @@ def faithful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(interpreter, "_convert_float", rounding(interpreter._convert_float))
     with np.errstate(all="ignore"):  # infinities are silent on a GPU
         yield
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, float]]:
+    """A machine with a GPU: the milliseconds of the kernel and of PyTorch, which are read in this order."""
+    import torch
+
+    from thunder_core.backend.claiming.tuning import tuning
+    from thunder_executors.triton import measurement
+
+    times = {"kernel": 1.0, "library": 2.0, "calls": 0}
+
+    def milliseconds(call: Any) -> float:
+        call()
+        times["calls"] += 1
+        return times["kernel" if times["calls"] % 2 else "library"]
+
+    monkeypatch.setattr(measurement, "Cuda", lambda: SimpleNamespace(missing=lambda: None))
+    monkeypatch.setattr(measurement, "milliseconds", milliseconds)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
+    with tuning(60.0):
+        yield times

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,24 +86,6 @@ class Gate(Layer):
 
 
 Layer.__module__ = Norm.__module__ = "tests.executors.triton.test_norm_products"
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, float]]:
-    """A machine with a GPU: the milliseconds of the kernel and of PyTorch, which are read in this order."""
-    times = {"kernel": 1.0, "library": 2.0, "calls": 0}
-
-    def milliseconds(call: Any) -> float:
-        call()
-        times["calls"] += 1
-        return times["kernel" if times["calls"] % 2 else "library"]
-
-    monkeypatch.setattr(measurement, "Cuda", lambda: SimpleNamespace(missing=lambda: None))
-    monkeypatch.setattr(measurement, "milliseconds", milliseconds)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
-    with tuning(60.0):
-        yield times
 
 
 def run(module: Any, *inputs: Tensor, executors: Any = ("triton", "torch"), **options: Any) -> tuple[list[str], Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,23 +17,6 @@ from thunder_executors.triton.launch import INTERPRETED
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
 
 LAYERS = {Int8WeightOnlyLinear: "int8_weight_product", Int4WeightOnlyLinear: "int4_weight_product"}
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, float]]:
-    """A machine with a GPU: the milliseconds of the kernel and of PyTorch, which are read in this order."""
-    times = {"kernel": 1.0, "library": 2.0, "calls": 0}
-
-    def milliseconds(call: Any) -> float:
-        times["calls"] += 1
-        return times["kernel" if times["calls"] % 2 else "library"]
-
-    monkeypatch.setattr(measurement, "Cuda", lambda: SimpleNamespace(missing=lambda: None))
-    monkeypatch.setattr(measurement, "milliseconds", milliseconds)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
-    with tuning(60.0):
-        yield times
 
 
 def layer_of(kind: Any, columns: int = 70, depth: int = 64) -> torch.nn.Module:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -69,16 +70,11 @@ def shared_choice(name: str, choose: Callable[[], str | None]) -> str | None:
     if choices is None:
         return choose()
     place = choices.next_place(name, position_of(dist.group.WORLD))
-    own: list[str | None] = []
-
-    def choose_once() -> str | None:
-        own.append(choose())
-        return own[0]
-
+    choose_once = cache(choose)
     with suppress(RuntimeError):
         chosen = choices.at(name, place, choose_once)
         return None if chosen == UNKNOWN else chosen
-    return own[0] if own else choose()
+    return choose_once()
 
 
 def choices_of_ranks() -> Choices | None:

@@ -18,7 +18,7 @@ import torch
 
 from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
-from thunder_core.backend.parallel.flat_buckets import Reduction, average_flat, coalesces, scatter_flat
+from thunder_core.backend.parallel.flat_buckets import Reduction, coalesces, scatter_flat, sum_flat
 from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
@@ -314,23 +314,24 @@ def average(
     """
     group_name = bsyms[0].args[2]
     gradients = [wide.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
-    reduce = average_each if coalesces(group_name, gradients[0].device) else average_flat
-    starts, ends, averages = reduce(emitter, group_name, bsyms, gradients)
-    return starts, with_results(emitter, bsyms, ends, averages, {})
+    parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
+    is_coalesced = coalesces(group_name, gradients[0].device)
+    take = OPERATORS.take_gradients.default if is_coalesced else OPERATORS.take_into_flat.default
+    taken = emitter.call(take, gradients, parameters, factor, at=bsyms[0], ordered=True)
+    add_up = sum_each if is_coalesced else sum_flat
+    starts, ends, averages = add_up(emitter, group_name, bsyms, taken.output)
+    return [taken, *starts], with_results(emitter, bsyms, ends, averages, {})
 
 
-def average_each(
+def sum_each(
     emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
 ) -> Reduction:
-    """Return the bound symbols that average gradients by one coalesced collective."""
-    parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
-    take = OPERATORS.take_gradients.default
-    taken = emitter.call(take, list(gradients), parameters, factor, at=bsyms[0], ordered=True)
+    """Return the bound symbols that sum gradients over the ranks by one coalesced collective."""
     operator = FUNCTIONAL.all_reduce_coalesced.default
-    begin = emitter.call(operator, taken.output, "sum", group_name, at=bsyms[0])
+    begin = emitter.call(operator, gradients, "sum", group_name, at=bsyms[0])
     pairs = zip(bsyms, begin.output, strict=True)
     ends = [emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym) for bsym, pending in pairs]
-    return [taken, begin], ends, [wait.output for wait in ends]
+    return [begin], ends, [wait.output for wait in ends]
 
 
 REDUCTIONS = ("average_gradient", "scatter_gradient")

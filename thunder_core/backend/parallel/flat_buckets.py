@@ -14,15 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thunder_core.backend.parallel.buckets import tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
-from thunder_core.backend.parallel.operators import OPERATORS, operator, shard_rows, sums_with_own_gradients
+from thunder_core.backend.parallel.operators import operator, shard_rows, sums_with_own_gradients
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.collectives import group_of
 
 FUNCTIONAL: Any = torch.ops._c10d_functional
 ATEN: Any = torch.ops.aten
-# The bound symbols that begin a reduction, those that wait and compute the results, and the results.
+# The bound symbols that begin a reduction, the bound symbols that wait and compute the results, and the results.
 Reduction = tuple[list[BoundSymbol], list[BoundSymbol], list[TensorProxy]]
 
 
@@ -46,20 +47,13 @@ def take_into_flat(gradients: list[Tensor], parameters: list[Tensor], factor: fl
     return flat
 
 
-def average_flat(
-    emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
-) -> Reduction:
-    """Return the bound symbols that average gradients in one flat tensor."""
-    parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
-    take = OPERATORS.take_into_flat.default
-    taken = emitter.call(take, list(gradients), parameters, factor, at=bsyms[0], ordered=True)
-    flat = taken.output
+def sum_flat(emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], flat: TensorProxy) -> Reduction:
+    """Return the bound symbols that sum gradients over the ranks, in the flat tensor that they were taken into."""
     begin = emitter.call(FUNCTIONAL.all_reduce_.default, flat, "sum", group_name, at=bsyms[0])
     begin = replace(begin, mutates=(flat.name,))
     wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsyms[0])
-    shapes = [gradient.shape for gradient in gradients]
-    parts, sums = parts_of(emitter, bsyms, wait.output, shapes)
-    return [taken, begin], [wait, *parts], sums
+    parts, sums = parts_of(emitter, bsyms, wait.output, [tensor_of(bsym).shape for bsym in bsyms])
+    return [begin], [wait, *parts], sums
 
 
 def scatter_flat(

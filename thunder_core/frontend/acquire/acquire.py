@@ -103,9 +103,8 @@ def require_complete(run: Run) -> None:
     """
     if run.numbers.are_needed:
         raise Retrace(NeedsNumbers())
-    for request in (run.draws.retrace_request, run.loop_to_unroll):
-        if request is not None:
-            raise request
+    if run.retrace_request is not None:
+        raise run.retrace_request
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:

@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.retrace import Retrace
+from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
 
 
 class Nested(Protocol):
@@ -50,7 +50,6 @@ class TracedRun(Recording, Protocol):
     numbers: OutsideNumbers
     draws: ProgramDraws
     unrolled_loops: frozenset[tuple[CodeType, int]]
-    loop_to_unroll: Retrace | None
     functions: AppliedFunctions
     backward_hooks: BackwardHooks
     saved_tensors_hooks: SavedTensorsHooks
@@ -74,6 +73,9 @@ class TracedRun(Recording, Protocol):
     context_variables: Any
     nested: Nested | None
     replacements: Any
+
+    def retrace(self, reason: RetraceReason) -> Retrace:
+        """Return a request to trace again, which is also met if the program catches it."""
 
     def class_of(self, value: Any) -> type:
         """Return an operand's class in eager PyTorch."""

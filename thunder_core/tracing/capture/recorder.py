@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine, ThunderError
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
@@ -57,11 +56,11 @@ from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, Operato
 from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
-    NO_OPERATORS,
     REPLACES_MEMORY,
     SET_DATA,
     SPARSE_PARTS,
     VALUE_READERS,
+    is_higher_order,
     is_idle,
     is_of_process_group,
 )
@@ -254,7 +253,7 @@ class Recorder(RecordedLines):
 
     def _require_traceable(self, function: Callable[..., Any]) -> None:
         """Raise the error for a function whose effect cannot be recorded."""
-        if type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator):
+        if is_higher_order(function):
             self.failure = hides(function, self._place().source)
             raise self.failure
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:

@@ -21,7 +21,7 @@ from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
-from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace
+from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace, RetraceReason
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
@@ -91,6 +91,9 @@ class DrawRecording(Recording, Protocol):
     def numbers(self) -> DrawnNumbers:
         """The numbers from outside."""
 
+    def retrace(self, reason: RetraceReason) -> Retrace:
+        """Return a request to trace again, which is also met if the program catches it."""
+
 
 class ProgramDraws:
     """The draws of one run, in order. Tracing leaves all generators unchanged.
@@ -105,7 +108,6 @@ class ProgramDraws:
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
         self.functions = functions
-        self.retrace_request: Retrace | None = None
         self.paths: list[Path] = []
         self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them
 
@@ -239,8 +241,7 @@ class ProgramDraws:
         """
         code = outermost_drawing(self._run.machine.frame)
         if code is not None and code not in self.functions:
-            self.retrace_request = Retrace(NeedsDrawingFunction(code))
-            raise self.retrace_request
+            raise self._run.retrace(NeedsDrawingFunction(code))
 
     def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the prologue can pass the arguments of a call: paths, constants and containers."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
 
 from thunder_core.frontend.acquire.code_origins import CodeOrigins, has_line
 from thunder_core.frontend.acquire.lookasides import LOOKASIDES, is_native_code, late_lookaside_of, runs_alone
@@ -34,7 +33,7 @@ from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import InEager
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.capture.torch_facts.symbols import NO_OPERATORS
+from thunder_core.tracing.capture.torch_facts.symbols import is_higher_order
 from thunder_core.tracing.capture.torch_facts.torch_versions import applied_in_c
 from thunder_core.tracing.library.objects import is_native
 
@@ -92,7 +91,7 @@ class ObservedCalls(ObservedReads):
 
     def _object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an object that is not a Python function."""
-        if type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator):
+        if is_higher_order(function):
             return call_operator(self, function, args, kwargs)
         if is_method_of_generator(function):
             return method_of_generator(self, function, args, kwargs)

@@ -48,7 +48,7 @@ from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.symbols import operations
 from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.retrace import Retrace
+from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
@@ -131,7 +131,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
         self.unrolled_loops = options.unrolled_loops
-        self.loop_to_unroll: Retrace | None = None
+        self.retrace_request: Retrace | None = None
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)
 
     def _add_lookasides(self, options: RunOptions) -> None:
@@ -163,6 +163,11 @@ class Run(ObservedCalls, RecordedProgram):
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments as the program receives them, with symbolic numbers."""
         return self.inputs.arguments(self.numbers)
+
+    def retrace(self, reason: RetraceReason) -> Retrace:
+        """Return a request to trace again, which is also met if the program catches it."""
+        self.retrace_request = Retrace(reason)
+        return self.retrace_request
 
     # ---- the recorder's questions ----
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.overrides import get_testing_overrides, resolve_name
 
 from thunder_core.tracing.capture.torch_facts.writes import written_values
@@ -94,6 +95,11 @@ SPARSE_PARTS = frozenset(
     getattr(torch.Tensor, name)
     for name in ("values", "indices", "_values", "_indices", "_nnz", *(f"{axis}_indices" for axis in SPARSE_AXES))
 )
+
+
+def is_higher_order(function: Any) -> bool:
+    """Whether a function is a higher-order operator of PyTorch, which `torch.cond` and `scan` call."""
+    return type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator)
 
 
 @cache

@@ -39,6 +39,7 @@ HIDDEN = (
     ),
     *("manual_seed", "seed", "storage", "untyped_storage", "share_memory", "item", "tolist", "numpy"),
 )
+JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 LOOKS_AT_FRAMES = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -69,13 +70,12 @@ def loop_body(code: CodeType, offset: int) -> LoopBody | None:
     loop_and_function = _loop_at(code, offset)
     if loop_and_function is None or LOOKS_AT_FRAMES & {*code.co_names}:
         return None
-    loop, function = loop_and_function
     try:
-        body = _Body(loop, function, code).result()
+        rewriter = _Body(*loop_and_function, code)
+        body = rewriter.result()
     except NotOneFunction:
         return None
-    assigned = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return None if (assigned - {*body.carried}) & _live_after(code, offset) else body
+    return None if (rewriter.assigned - {*body.carried}) & _live_after(code, offset) else body
 
 
 def _loop_at(code: CodeType, offset: int) -> tuple[ast.For, ast.FunctionDef] | None:
@@ -145,11 +145,7 @@ def _live_after(code: CodeType, offset: int) -> set[str]:
 
 
 def _read_names(instruction: dis.Instruction) -> set[str]:
-    if (
-        "FAST" not in instruction.opname
-        or instruction.opname.startswith("STORE_FAST_STORE")
-        or (instruction.opname in ("STORE_FAST", "STORE_FAST_MAYBE_NULL"))
-    ):
+    if "LOAD_FAST" not in instruction.opname and instruction.opname != "DELETE_FAST":
         return set()
     names = instruction.argval
     return {*names} if isinstance(names, tuple) else {names}
@@ -157,7 +153,7 @@ def _read_names(instruction: dis.Instruction) -> set[str]:
 
 def _followers(instructions: list[dis.Instruction], places: dict[int, int], place: int) -> list[int]:
     instruction = instructions[place]
-    followers = [places[instruction.argval]] if instruction.opcode in {*dis.hasjrel, *dis.hasjabs} else []
+    followers = [places[instruction.argval]] if instruction.opcode in JUMPS else []
     ends = instruction.opname.startswith(("RETURN_", "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"))
     return followers if ends and instruction.opname != "RETURN_GENERATOR" else [*followers, place + 1]
 
@@ -169,9 +165,8 @@ class _Body(ast.NodeTransformer):
         self.loop, self.function, self.code = loop, function, code
         self.index: str = loop.target.id  # type: ignore[attr-defined]
         self._require_local(self.index)
-        self.assigned = {self.index} | {
-            node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
+        names = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
+        self.assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}  # with the index
         self.before: set[str] = set()  # names that the iteration has assigned so far
         self.carried: dict[str, None] = {}
         self.same: dict[str, None] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -25,7 +24,7 @@ from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.ir.retrace import Retrace, UnrollsLoop
+from thunder_core.tracing.ir.retrace import UnrollsLoop
 from thunder_core.tracing.library.control_flow import map_slices, scan
 
 FEWEST = 2  # iterations of a recorded loop: other numbers have programs of their own
@@ -53,8 +52,7 @@ def roll(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     try:
         record(run, frame, body, args[0])
     except Exception as error:
-        run.loop_to_unroll = Retrace(UnrollsLoop(*loop))
-        raise run.loop_to_unroll from error
+        raise run.retrace(UnrollsLoop(*loop)) from error
     return range(0)
 
 
@@ -133,7 +131,7 @@ def concatenate_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
 
 def joined(run: TracedRun, rows: Rows, dim: int = 0, *, flat: bool = False) -> torch.Tensor:
     """Return the rows of a loop joined along a new or an existing dimension, contiguous."""
-    call = partial(run.machine.call)
+    call = run.machine.call
     if not flat:
         return call(torch.Tensor.contiguous, call(torch.movedim, rows.stack, 0, dim))  # type: ignore[no-any-return]
     place = dim % (rows.stack.dim() - 1)
