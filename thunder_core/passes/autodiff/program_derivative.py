@@ -254,12 +254,8 @@ def differentiate_program(
         steps.append(trace)
 
     def divide(computation: Trace) -> ProgramDerivative:
-        body, tail = taking_numbers(*split_output_aliases(computation))
-        early = claim_operations(body, executors)
-        fuses = any(executor.fuses_regions for executor in executors)
-        parts = differentiate(early, recompute=fuses, budget=budget)
-        new_steps = [after for after, before in ((body, computation), (early, body)) if after is not before]
-        forwards = (*steps, *new_steps, parts.forward)
+        body, tail, forwards, parts = _divide(computation, executors, budget)
+        forwards = (*steps, *forwards)
         return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
 
     try:
@@ -277,6 +273,18 @@ def differentiate_program(
             return divide(plain)
         except Underivable as remaining:
             raise remaining from reason
+
+
+def _divide(
+    computation: Trace, executors: Sequence[Executor], budget: float
+) -> tuple[Trace, Trace | None, tuple[Trace, ...], Differentiated]:
+    """Return the body and the tail of a computation, the stages of its forward, and its derivative."""
+    body, tail = taking_numbers(*split_output_aliases(computation))
+    early = claim_operations(body, executors)
+    fuses = any(executor.fuses_regions for executor in executors)
+    parts = differentiate(early, recompute=fuses, budget=budget)
+    stages = [after for after, before in ((body, computation), (early, body)) if after is not before]
+    return body, tail, (*stages, parts.forward), parts
 
 
 def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:

@@ -284,6 +284,10 @@ class Outside(GuardedPaths):
             return
         self._expanded.add(number)
         self.examine(container)
+        self._read_contents(container, path, leaving)
+
+    def _read_contents(self, container: Any, path: Path, leaving: Collection[Any]) -> None:
+        """Guard the keys, length or members of an outside container, and read its items, as the program found them."""
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
         original_container = self.effects.items_at_start(container)
         if issubclass(kind, dict):

@@ -216,37 +216,44 @@ class Batches:
         for problem, fix in self._problems(row, first):
             raise self.dataset.wrong(number, problem, fix)
 
+    def _shape_problems(self, name: str, row: Row, first: Row) -> Iterator[tuple[str, str]]:
+        """Yield the problems of a tensor's shape, each with a fix."""
+        tensor = row[name]
+        if name == IDS and tensor.ndim == 1 and self.labels and self.loaded.task == SENTENCE_TASK:
+            yield (
+                f"`{name}` is one text, but sentence embeddings are trained with pairs of texts",
+                "give two lists of tokens of the same length, with their `attention_mask`",
+            )
+        if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
+            shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
+            yield (
+                f"`{name}` is of shape {shapes}",
+                f"use equal shapes; Thunder pads only inputs with one number for each of the `{IDS}`",
+            )
+        if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
+            shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
+            yield f"`{name}` is of shape {shapes}", "write a number for each token"
+
+    @staticmethod
+    def _value_problems(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
+        """Yield the problems of a tensor's dtype and values, each with a fix."""
+        if name in FLOATS and not tensor.is_floating_point():
+            yield f"`{name}` is of dtype {tensor.dtype}", "give normalized floating numbers"
+        if tensor.is_floating_point() and bool(tensor.isnan().any()):
+            yield f"`{name}` holds NaN", "leave the sample out"
+        if tensor.is_complex():
+            yield f"`{name}` holds complex numbers", "give real ones"
+
     def _problems(self, row: Row, first: Row) -> Iterator[tuple[str, str]]:
         """Yield the problems of a sample, each with a fix."""
-        length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         for name, tensor in row.items():
             if name in TOKENS:
                 yield from self._token_problems(name, tensor)
-            if name == IDS and tensor.ndim == 1 and self.labels and self.loaded.task == SENTENCE_TASK:
-                yield (
-                    f"`{name}` is one text, but sentence embeddings are trained with pairs of texts",
-                    "give two lists of tokens of the same length, with their `attention_mask`",
-                )
-            if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
-                shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
-                yield (
-                    f"`{name}` is of shape {shapes}",
-                    f"use equal shapes; Thunder pads only inputs with one number for each of the `{IDS}`",
-                )
-            if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
-                shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
-                yield f"`{name}` is of shape {shapes}", "write a number for each token"
+            yield from self._shape_problems(name, row, first)
             if name == LABELS:
                 yield from self._label_problems(tensor)
-            if name in FLOATS and not tensor.is_floating_point():
-                yield (
-                    f"`{name}` is of dtype {tensor.dtype}",
-                    "give normalized floating numbers",
-                )
-            if tensor.is_floating_point() and bool(tensor.isnan().any()):
-                yield f"`{name}` holds NaN", "leave the sample out"
-            if tensor.is_complex():
-                yield f"`{name}` holds complex numbers", "give real ones"
+            yield from self._value_problems(name, tensor)
+        length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         if IDS in row and length > self.seq and not self.cut:
             longest = longest_sequence(self.loaded.config)
             yield (
