@@ -197,6 +197,17 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     return {"layers": options.layers, "tokens": options.tokens, "prompts": options.prompts, "contenders": rows}
 
 
+def line_of(who: str, figures: dict[str, Any]) -> str:
+    """Return the line of a contender in the table."""
+    if who == PRODUCTS:
+        return f"{'products alone':<28}{figures['later']:.3f} s  / eager {figures['later / eager']:.2f}"
+    return (
+        f"{who:<28}first {figures['first']:.2f} s  later {figures['later']:.3f} s  "
+        f"/ eager {figures['later / eager']:.2f}  {figures['programs']} programs  "
+        f"tokens {'equal' if figures['equal'] else 'differ'}"
+    )
+
+
 def main() -> None:
     """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -222,14 +233,7 @@ def main() -> None:
     before = os.getloadavg()[0]
     row = measured(options)
     for who, figures in row["contenders"].items():
-        if who == PRODUCTS:
-            print(f"{'products alone':<28}{figures['later']:.3f} s  / eager {figures['later / eager']:.2f}", flush=True)
-            continue
-        summary = (
-            f"first {figures['first']:.2f} s  later {figures['later']:.3f} s  / eager {figures['later / eager']:.2f}  "
-            f"{figures['programs']} programs  tokens {'equal' if figures['equal'] else 'differ'}"
-        )
-        print(f"{who:<28}{summary}", flush=True)
+        print(line_of(who, figures), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         row["overhead"] = asked(MODULE, OVERHEAD, THUNDER_CACHE_DIR=folder)
     row["load before"], row["load after"] = before, os.getloadavg()[0]

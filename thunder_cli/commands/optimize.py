@@ -16,8 +16,10 @@ from thunder_cli.settings import Settings, read_settings
 from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from thunder_cli.ci.ci_report import CiReport
-    from thunder_core.workflow.pipeline import Outcome, Request
+    from thunder_core.workflow.pipeline import Outcome, Plan, Request
     from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 
@@ -71,7 +73,6 @@ def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, jso
     """Plan and carry out a request, and note its report among the checks of continuous integration."""
     from thunder_cli.hub_notice import print_hub_notice
     from thunder_cli.import_notice import importing, importing_tested
-    from thunder_cli.progress import watching
     from thunder_cli.trusted_recipe import show_trusted_recipe
     from thunder_cli.views.plan import PlanPrinter
 
@@ -96,16 +97,24 @@ def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, jso
         if json:
             print_json("plan/1", planned.as_data())
         return
+    outcome = carry_out_plan(planned, told)
+    from thunder_cli.ci.ci_findings import note_report
+
+    note_report(checks, outcome.report)
+    show_outcome(outcome, json=json, quiet=quiet)
+
+
+def carry_out_plan(planned: Plan, told: Console) -> Outcome:
+    """Carry out a plan, and print its progress."""
+    from thunder_cli.import_notice import importing
+    from thunder_cli.progress import watching
+
     if planned.lacking_memory is not None:  # before more is imported
         raise planned.lacking_memory
     with importing(told):
         from thunder_core.workflow.pipeline import carry_out
     with watching(told) as progress:
-        outcome = carry_out(planned, progress)
-    from thunder_cli.ci.ci_findings import note_report
-
-    note_report(checks, outcome.report)
-    show_outcome(outcome, json=json, quiet=quiet)
+        return carry_out(planned, progress)
 
 
 def follow_first_rank(request: Request, *, dry_run: bool) -> None:

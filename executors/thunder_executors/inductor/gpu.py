@@ -163,11 +163,11 @@ def _is_cached(value: object) -> bool:
     return hasattr(value, "cache_clear")
 
 
-def pretending(target: str) -> Iterator[Any]:
-    """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
+def properties_of(target: str) -> SimpleNamespace:
+    """Return the properties of an absent GPU, as `torch.cuda.get_device_properties` has them."""
     major, minor = divmod(capability_of(target), 10)
     hardware = HARDWARE.get(target, UNKNOWN)
-    device = SimpleNamespace(
+    return SimpleNamespace(
         name=target,
         major=major,
         minor=minor,
@@ -181,6 +181,12 @@ def pretending(target: str) -> Iterator[Any]:
         L2_cache_size=hardware.cache << 20,
         gcnArchName="",
     )
+
+
+def pretending(target: str) -> Iterator[Any]:
+    """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
+    major, minor = divmod(capability_of(target), 10)
+    device = properties_of(target)
     answers: dict[str, Callable[..., Any]] = {
         "get_device_properties": lambda device_=None: device,
         "current_device": lambda: 0,
