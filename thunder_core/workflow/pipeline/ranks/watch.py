@@ -75,11 +75,6 @@ class Sign:
         return standing_in(self.value.partition(b" ")[2].decode())
 
 
-def never() -> bool:
-    """Return False: the default of a condition that does not occur."""
-    return False
-
-
 @dataclass
 class Watch:
     """The watch of one rank; `failure` is the error that interrupted this rank: of another rank, or an endless loop.
@@ -89,7 +84,7 @@ class Watch:
 
     launch: Launch
     store: Any
-    is_alone: Callable[[], bool] = never
+    is_alone: Callable[[], bool]
     failure: RankFailed | None = None
     signs: dict[int, Sign] = field(default_factory=dict)
     stays: dict[int, Stay] = field(default_factory=dict)
