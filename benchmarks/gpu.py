@@ -69,7 +69,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
         time.sleep(0.2)
     with lock(place / "lock"):
         torch.cuda.reset_peak_memory_stats()
-        times = timed(call, seconds)
+        times = idle_times(call, seconds)
         row = {
             "job": job,
             "shape": shape,
@@ -78,7 +78,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
             "first_call_s": compiled - built,
             "median_ms": 1e3 * statistics.median(times),
             "low_ms": 1e3 * min(times),
-            "queued_ms": 1e3 * queued(call, seconds / 4),
+            "queued_ms": 1e3 * queued_time(call, seconds / 4),
             "rounds": len(times),
             "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
             "reserved_gb": torch.cuda.memory_reserved() / 1e9,
@@ -88,7 +88,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
         return row | facts_of(contender.compiled, way) | profile_of(call)
 
 
-def timed(call: Callable[[], Any], seconds: float) -> list[float]:
+def idle_times(call: Callable[[], Any], seconds: float) -> list[float]:
     """Return the seconds of calls, each from an idle GPU to an idle GPU, for this duration."""
     import torch
 
@@ -103,7 +103,7 @@ def timed(call: Callable[[], Any], seconds: float) -> list[float]:
     return times
 
 
-def queued(call: Callable[[], Any], seconds: float) -> float:
+def queued_time(call: Callable[[], Any], seconds: float) -> float:
     """Return the seconds of a call among calls that do not wait for the GPU: the slower of Python and the GPU."""
     import torch
 
@@ -173,9 +173,9 @@ def limits() -> dict[str, float]:
 
     source = torch.randn(1 << 30, device="cuda", dtype=torch.bfloat16)
     target = torch.empty_like(source)
-    copies = timed(lambda: target.copy_(source), 0.3)
+    copies = idle_times(lambda: target.copy_(source), 0.3)
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    products = timed(lambda: a @ b, 0.5)
+    products = idle_times(lambda: a @ b, 0.5)
     return {
         "copy_gb_per_s": 2 * source.nbytes / statistics.median(copies) / 1e9,
         "product_tflop_per_s": 2 * 8192**3 / statistics.median(products) / 1e12,

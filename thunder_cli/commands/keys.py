@@ -32,8 +32,8 @@ def list_keys(*, json: Json = False, debug: Debug = False) -> None:
         rows = [{"key": one.line, "fingerprint": one.fingerprint, "comment": one.comment} for one in found]
         print_json("keys/1", {"file": str(trusted_file()), "keys": rows})
         return
-    for one in found:
-        stdout().print(Text.assemble((one.fingerprint, "bold"), f"  {one.comment}"), soft_wrap=True)
+    for key in found:
+        stdout().print(Text.assemble((key.fingerprint, "bold"), f"  {key.comment}"), soft_wrap=True)
     told = f"{len(found)} trusted in " if found else "no key is trusted in "
     stdout().print(Text.assemble((told, "dim"), str(trusted_file())), soft_wrap=True)
 

@@ -41,9 +41,9 @@ def list_recipes(*, json: Json = False, debug: Debug = False) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("recipe", no_wrap=True)
     table.add_column("what it does")
-    for one in listed:
-        reason = Text(f"  {one.reason}", "yellow") if one.reason else Text()
-        table.add_row(Text(one.name, "bold"), Text.assemble(one.summary, reason))
+    for row in listed:
+        reason = Text(f"  {row.reason}", "yellow") if row.reason else Text()
+        table.add_row(Text(row.name, "bold"), Text.assemble(row.summary, reason))
     stdout().print(table)
 
 
@@ -245,9 +245,9 @@ def compared_with_default(shown: dict[str, Any]) -> str:
 def skipped_executors(shown: dict[str, Any]) -> dict[str, list[str]]:
     """Return the executors that this machine lacks, by reason."""
     names: dict[str, list[str]] = {}
-    for one in shown["executors"]:
-        if one["reason"]:
-            names.setdefault(one["reason"], []).append(one["name"])
+    for executor in shown["executors"]:
+        if executor["reason"]:
+            names.setdefault(executor["reason"], []).append(executor["name"])
     return names
 
 

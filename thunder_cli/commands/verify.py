@@ -90,8 +90,8 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
     own = {one.raw: one for one in trusted}
-    for one in signers:
-        known = ("trusted", "green") if one in trusted else ("not a trusted key", "yellow")
-        told = str(own[one.raw]) if one in trusted else one.claimed
+    for key in signers:
+        known = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
+        told = str(own[key.raw]) if key in trusted else key.claimed
         text.append("\nsignature", "bold").append(f"  {told}, ").append(*known)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

@@ -34,7 +34,7 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
     If a requirement is missed, or a file cannot be written, `--json` prints only the error, which contains the
     measurement.
     """
-    rows, slower = compared(suite, earlier, output)
+    rows, slower = compare_with_earlier(suite, earlier, output)
     errors = [
         *errors_of(lambda: write_outputs(suite, output)),
         *slower,
@@ -46,7 +46,7 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
         raise join_errors(errors, suite, rows)
 
 
-def compared(
+def compare_with_earlier(
     suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput
 ) -> tuple[Sequence[Comparison], Sequence[ThunderError]]:
     """Compare the measurement with the baseline, if there is one; return the rows, and the error if it is slower."""

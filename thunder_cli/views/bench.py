@@ -31,7 +31,7 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
     calls = [report.call for report in suite.measured]
     for report in sorted(suite.measured, key=lambda one: calls.index(one.call)):
         for candidate in report.candidates[1:]:
-            told = f"{candidate_in_words(candidate.name, report.configuration)}  {report.told(candidate)}"
+            told = f"{candidate_in_words(candidate.name, report.configuration)}  {report.verdict_in_words(candidate)}"
             where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
             sizes.setdefault((told, report.verdict(candidate)), []).append(where)
     return [(told, verdict, places) for (told, verdict), places in sizes.items()]

@@ -78,12 +78,12 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
     """Return, for each region, its machine code or the refusal."""
     results = []
     for number, region in enumerate(regions, start=1):
-        results.append(built(region, architecture()))
+        results.append(build_region(region, architecture()))
         advance(number, len(regions))
     return results
 
 
-def built(region: Region, target: str) -> MachineCode | Refusal:
+def build_region(region: Region, target: str) -> MachineCode | Refusal:
     """Return the code that Inductor and Triton make of a region; any exception is a reason to refuse the region."""
     try:
         region = in_own_environment(region)

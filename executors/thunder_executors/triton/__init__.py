@@ -89,8 +89,8 @@ class Triton(OperatorExecutor):
 
 EXECUTOR = Triton()
 
-for each in CLAIMS:
-    EXECUTOR.replaces(each.pattern, supports=each.supports)(each.function)
+for claim in CLAIMS:
+    EXECUTOR.replaces(claim.pattern, supports=claim.supports)(claim.function)
 
 
 def argument(bsym: BoundSymbol, position: int, name: str, default: Any = None) -> Any:

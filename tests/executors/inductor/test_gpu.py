@@ -116,7 +116,7 @@ def interpreted(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "on_gpu", lambda function, index, written=(): function)
 
     def function(region):
-        code = gpu.built(region, "sm_90")
+        code = gpu.build_region(region, "sm_90")
         assert isinstance(code, MachineCode), code
         return replace(code, text=code.text.replace("_empty_strided_cuda", "_empty_strided_cpu")).function("region_0")
 

@@ -381,7 +381,7 @@ class Specializations:
         self.observed.note(program)
         self.raising.another_compiled()
         self.index.add(program, route.features)
-        self.selector.compiled(program, args, kwargs)
+        self.selector.note_compiled(program, args, kwargs)
         self.selector.learn(program, route.places, self.subject, args, kwargs)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)

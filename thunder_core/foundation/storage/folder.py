@@ -204,13 +204,13 @@ def undo_on_error(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def exchange_names(one: Path, other: Path) -> bool:
+def exchange_names(first: Path, second: Path) -> bool:
     """Exchange two names in one step, so that both exist at every moment; return False if the system cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         return False
     here = ctypes.c_int(AT_FDCWD)
-    status: int = library.renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(RENAME_EXCHANGE))
+    status: int = library.renameat2(here, os.fsencode(first), here, os.fsencode(second), ctypes.c_uint(RENAME_EXCHANGE))
     return status == 0
 
 

@@ -135,11 +135,11 @@ def restrict(numbers: Sequence[Any]) -> None:
         low, high = landmarks_around(value) or (value, value)
         bool(number > low)
         bool(number < high)
-    for one, other in itertools.pairwise(ordered):
-        value, following = float(one.node.hint), float(other.node.hint)
-        if one.node.expr != other.node.expr and landmarks_around(value) == landmarks_around(following):
-            bool(one < other)
-            bool(one <= other)
+    for smaller, larger in itertools.pairwise(ordered):
+        value, following = float(smaller.node.hint), float(larger.node.hint)
+        if smaller.node.expr != larger.node.expr and landmarks_around(value) == landmarks_around(following):
+            bool(smaller < larger)
+            bool(smaller <= larger)
 
 
 class Named(Mapping[Pair, Proxy]):
@@ -170,9 +170,9 @@ class Named(Mapping[Pair, Proxy]):
         proxy: Proxy = self._proxy_of(function(number))
         return proxy
 
-    def common(self, one: NumberProxy, other: NumberProxy) -> Proxy | None:
+    def common(self, left: NumberProxy, right: NumberProxy) -> Proxy | None:
         """Return the number that two values represent, which differ only in stand-ins; None if there is none."""
-        expression, twin = one.value.node.expr, other.value.node.expr
+        expression, twin = left.value.node.expr, right.value.node.expr
         for pair, (number, function) in self._places.items():
             values = [sympy.Float(value) for value in pair]
             if values[0] in expression.atoms(sympy.Float) and values[1] in twin.atoms(sympy.Float):

@@ -21,9 +21,9 @@ def similar_paths(path: Path) -> list[Path]:
     return found[:SHOWN] if found != [Path(root)] else []
 
 
-def similarity(one: Path, other: Path) -> float:
+def similarity(left: Path, right: Path) -> float:
     """Return the similarity of two paths, from 0 to 1."""
-    return difflib.SequenceMatcher(None, str(one).lower(), str(other).lower()).ratio()
+    return difflib.SequenceMatcher(None, str(left).lower(), str(right).lower()).ratio()
 
 
 def _alike(folder: Path, name: str) -> list[Path]:

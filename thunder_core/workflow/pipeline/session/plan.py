@@ -269,9 +269,9 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
     """Yield the other unavailable executors, grouped by their reason."""
     printed = {lost.reason for lost in prepared.degraded}
     names: dict[str, list[str]] = {}
-    for one in prepared.executors:
-        if one.reason and one.reason not in printed:
-            names.setdefault(one.reason, []).append(one.name)
+    for executor in prepared.executors:
+        if executor.reason and executor.reason not in printed:
+            names.setdefault(executor.reason, []).append(executor.name)
     yield from (f"{', '.join(skipped)}: {reason}" for reason, skipped in names.items())
 
 
