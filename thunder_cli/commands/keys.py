@@ -34,8 +34,8 @@ def list_keys(*, json: Json = False, debug: Debug = False) -> None:
         return
     for key in found:
         stdout().print(Text.assemble((key.fingerprint, "bold"), f"  {key.comment}"), soft_wrap=True)
-    told = f"{len(found)} trusted in " if found else "no key is trusted in "
-    stdout().print(Text.assemble((told, "dim"), str(trusted_file())), soft_wrap=True)
+    summary = f"{len(found)} trusted in " if found else "no key is trusted in "
+    stdout().print(Text.assemble((summary, "dim"), str(trusted_file())), soft_wrap=True)
 
 
 @keys.command()

@@ -156,8 +156,8 @@ def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
     if explained["without"]:
         rows += [Text(), Text(f"without: {', '.join(explained['without'])}")]
     for matter in ("options", "settings"):
-        told = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
-        rows += [Text(), Text(f"{matter}: {told}")] if told else []
+        values = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
+        rows += [Text(), Text(f"{matter}: {values}")] if values else []
     if explained["lookasides"]:
         rows += [Text(), Text(f"lookasides: {', '.join(explained['lookasides'])}")]
     return rows
@@ -275,8 +275,8 @@ def describe(shown: dict[str, Any]) -> list[Text | Table]:
     if shown["name"] != DEFAULT:
         grid.add_row("compared with default", Text(compared_with_default(shown)))
     for option in shown["options"]:
-        told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
-        grid.add_row("option", Text(told.rstrip()))
+        text = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
+        grid.add_row("option", Text(text.rstrip()))
     for title, rows, style in (
         ("skipped here", skipped_executors(shown), "dim"),
         ("missing here", missing(shown), "yellow"),

@@ -44,10 +44,10 @@ def validate(
 
         check_validate_request(request)
         read_manifest(artifact.expanduser())
-        told = stderr(quiet=quiet)
-        with importing_tested(told):
+        console = stderr(quiet=quiet)
+        with importing_tested(console):
             from thunder_core.workflow.pipeline.validate import validate_artifact
-        with watching(told) as progress:
+        with watching(console) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
             done = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
         from thunder_cli.ci.ci_findings import note_validation

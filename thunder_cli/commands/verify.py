@@ -71,11 +71,11 @@ def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     """Return the results as plain data."""
     own = {one.raw: one for one in trusted}
     known = [own.get(one.raw, one) for one in signers]
-    told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
+    signatures = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
     files = opened.manifest.files
     size = sum(facts.size for facts in files.values())
     sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
-    return {**sound, "signatures": told, "trusted": any(one in trusted for one in signers)}
+    return {**sound, "signatures": signatures, "trusted": any(one in trusted for one in signers)}
 
 
 def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
@@ -92,6 +92,6 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     own = {one.raw: one for one in trusted}
     for key in signers:
         known = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
-        told = str(own[key.raw]) if key in trusted else key.claimed
-        text.append("\nsignature", "bold").append(f"  {told}, ").append(*known)
+        name = str(own[key.raw]) if key in trusted else key.claimed
+        text.append("\nsignature", "bold").append(f"  {name}, ").append(*known)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

@@ -96,7 +96,7 @@ def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 
 
 # Decompositions may give tensors another layout than PyTorch, so that a view of the original layout is impossible.
-INSTEAD: dict[object, Callable[..., Any]] = {
+REPLACEMENTS: dict[object, Callable[..., Any]] = {
     torch.ops.aten.view.default: reshape,
     torch.ops.aten.reshape.default: reshape,
     torch.ops.aten._unsafe_view.default: reshape,
@@ -168,9 +168,9 @@ def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[s
     if formula is not None and dtype is not None:
         return compute(formula, dtype, args, kwargs)
     if not target._schema.is_mutable:
-        return INSTEAD.get(target, target)(*args, **kwargs)
+        return REPLACEMENTS.get(target, target)(*args, **kwargs)
     plain: Any = without_write(target)
-    return INSTEAD.get(plain, plain)(*args, **{name: value for name, value in kwargs.items() if name != OUT})
+    return REPLACEMENTS.get(plain, plain)(*args, **{name: value for name, value in kwargs.items() if name != OUT})
 
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:

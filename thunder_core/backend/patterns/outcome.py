@@ -14,7 +14,7 @@ import torch
 from thunder_core.backend.patterns.placeholder import Parameter
 from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.foundation.errors import DataDependent
-from thunder_core.tracing.analysis.copies import tells_copies_from_views
+from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
@@ -75,10 +75,10 @@ class FunctionRun:
     bound_symbols: tuple[BoundSymbol, ...]
 
     @property
-    def tells_copies_from_views(self) -> bool:
+    def distinguishes_copies_from_views(self) -> bool:
         """Whether the results depend on copies that would be views for some sizes."""
         trace = Trace("outcome", (), self.bound_symbols, self.outcome.results)
-        return self.outcome.environment is not None and tells_copies_from_views(trace)
+        return self.outcome.environment is not None and distinguishes_copies_from_views(trace)
 
 
 def trace_on(

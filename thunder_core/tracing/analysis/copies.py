@@ -14,7 +14,7 @@ COPIES = ("torch.ops.aten.clone.default", "torch.ops.aten._to_copy.default")
 CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
 
 
-def tells_copies_from_views(trace: Trace) -> bool:
+def distinguishes_copies_from_views(trace: Trace) -> bool:
     """Whether a program could notice that a copy is a view for some sizes (`contiguous`, `reshape`).
 
     It could if the copy or its original is written to afterwards. It also could if the caller receives the copy,

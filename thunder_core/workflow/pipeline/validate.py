@@ -228,11 +228,11 @@ def write_validation(
     artifact: Artifact, validation: ValidationReport | GenerationReport, evaluation: Evaluation | None, machine: str
 ) -> bool:
     """Write the results and the machine into the artifact; return whether a signature was dropped."""
-    told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
+    updated = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     require_same(artifact, artifact.folder)
     report = read_report(artifact)
-    kind = "generation" if isinstance(told, GenerationReport) else "validation"
-    update: dict[str, object] = {kind: told, "validation_state": "validated"}
+    kind = "generation" if isinstance(updated, GenerationReport) else "validation"
+    update: dict[str, object] = {kind: updated, "validation_state": "validated"}
     if evaluation is not None:
         update["evaluation"] = evaluation
     return revise(artifact, report.model_copy(update=update) if report else None, "validated").signature_dropped
