@@ -26,7 +26,7 @@ from benchmarks.steady import in_turn
 MODULE = "benchmarks.dynamic"
 STEP = 16  # tokens, from one length to the next
 EXECUTORS = ("inductor", "torch")
-PREPARATIONS = 20  # of the prologue in one measurement
+PREPARATIONS = 20  # runs of the prologue in one measurement
 
 
 def _thunder(model: Any) -> Any:

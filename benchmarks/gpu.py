@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.gpu_contenders import maker_of
 
 ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
-READY_SECONDS = 330.0  # after which the ready contenders are timed
+READY_SECONDS = 330.0  # the time after which the contenders that are ready are timed
 
 WITHOUT = tuple(f"thunder without {name}" for name in ("sdpa", "triton", "inductor", "cudagraphs"))
 JOBS: dict[str, dict[str, tuple[str, ...]]] = {

@@ -10,7 +10,7 @@ RECIPE = "hf-llama3-hopper"
 VOCABULARY = 128_256
 CACHE = 1024  # the capacity of a decoding cache in tokens
 PROMPT = 512  # tokens in the cache before decoding is timed
-TOKENS = 64  # that a call of `generate` adds
+TOKENS = 64  # new tokens of a call of `generate`
 
 COMPILE: dict[str, dict[str, Any]] = {
     "compile": {},

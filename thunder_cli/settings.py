@@ -23,7 +23,7 @@ Value = str | bool | int | float
 NEEDS_ONE = {"recipe"}  # settings for which an empty list has no meaning
 MOST_LETTERS = 1 << 20
 MOST_BYTES = 4 * MOST_LETTERS  # a character has up to four bytes
-MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all previous parts
+MOST_DOTS = 200  # the limit of a line: each part of a dotted key costs as much as all previous parts
 
 
 @dataclass(frozen=True)

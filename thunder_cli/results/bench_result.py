@@ -25,7 +25,7 @@ from thunder_core.workflow.benchmark import (
 from thunder_core.workflow.report import render_benchmark_markdown, render_csv
 
 TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
-SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all other suffixes are JSON
+SUFFIXES = {".csv": "csv", ".md": "markdown"}  # the formats by the suffix of --out; all other suffixes are JSON
 
 
 def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput, subject: str) -> None:

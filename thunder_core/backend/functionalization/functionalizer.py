@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.overlap import span
 
 ATEN = torch.ops.aten
-MAX_NUMBERS = 64  # in a constant that is printed with its bound symbol
+MAX_NUMBERS = 64  # maximum numbers in a constant that is printed with its bound symbol
 NOT_RECORDED = frozenset({torch.ops.prim.device.default})
 WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 

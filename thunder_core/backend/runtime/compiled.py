@@ -50,8 +50,8 @@ from thunder_core.tracing.library.objects import CaughtError, GuardFailed, Unexp
 # Held while a function is traced: tracing changes the user's objects and restores them, invisibly to other traces.
 COMPILING = RLock()
 os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
-ATTEMPTS = 16  # to trace a call while other threads change its guarded values
-MAX_REASONS = 100  # of which the latest are kept
+ATTEMPTS = 16  # maximum attempts to trace a call while other threads change its guarded values
+MAX_REASONS = 100  # the latest reasons that are kept
 
 
 @dataclass(eq=False)

@@ -363,7 +363,7 @@ IN_C = frozenset({*VIEWS, *PRODUCTS, *PRODUCTS.values()}).union(
     (getattr(aten, name).Tensor for name in BINARY),
     (aten._softmax.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default),
 )
-POWERS: Mapping[object, Any] = {  # with replacement operations that have the metadata of the kernel for booleans
+POWERS: Mapping[object, Any] = {  # replacements with the metadata of the kernel for booleans
     aten.pow.Tensor_Scalar: aten.logical_not.default,
     aten.pow.Tensor_Scalar_out: aten.logical_not.out,
     aten.pow_.Scalar: aten.logical_not_.default,

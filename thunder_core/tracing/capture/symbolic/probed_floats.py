@@ -24,9 +24,9 @@ from torch.utils._sympy.functions import OpaqueUnaryFn_log, OpaqueUnaryFn_sqrt
 
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 
-LARGEST = 1e300  # of the floats with stand-ins, because infinity has special cases
+LARGEST = 1e300  # the largest float with a stand-in, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
-SPAN = 4.0  # of the stand-ins for floats beyond the last landmark
+SPAN = 4.0  # the range of the stand-ins for floats beyond the last landmark
 STEP = 0.6180339887498949  # multiples of it have fractions that no simple function maps to each other
 TWINS = (1, 2)
 MARGIN = 1.0

@@ -20,7 +20,7 @@ from thunder_core.workflow.models.request.request import ModelRequest, SampleMod
 from thunder_core.workflow.models.sentences.folder import transformer_folder
 
 TIMM_CLASS = "TimmWrapperForImageClassification"  # the class of transformers for models of timm
-MISTYPED = 0.75  # with at least this similarity to a folder's name, a name is not looked up on the Hub
+MISTYPED = 0.75  # the similarity to a folder's name from which a name is not looked up on the Hub
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-PROPERTIES = ("shape", "device", "dtype")  # of tangents, which must match the primals
+PROPERTIES = ("shape", "device", "dtype")  # properties of tangents that must match the primals
 
 
 @lookaside(linearize)
