@@ -210,6 +210,17 @@ def line_of(who: str, figures: dict[str, Any]) -> str:
     )
 
 
+def measurement_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the one measurement that the process was started for."""
+    who, *numbers = options.one
+    if who == OVERHEAD:
+        return overhead(options.tokens, OVERHEAD_ROUNDS)
+    if who == PRODUCTS:
+        return products(options.layers, options.tokens)
+    layers, tokens, rounds, *lengths = map(int, numbers)
+    return generation(who, layers, tokens, rounds, lengths)
+
+
 def main() -> None:
     """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -221,16 +232,8 @@ def main() -> None:
     parser.add_argument("--one", nargs="+", metavar="WHO LAYERS TOKENS ROUNDS LENGTH")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.one == [OVERHEAD]:
-        print(json.dumps(overhead(options.tokens, OVERHEAD_ROUNDS)))
-        return
-    if options.one == [PRODUCTS]:
-        print(json.dumps(products(options.layers, options.tokens)))
-        return
     if options.one:
-        who, *numbers = options.one
-        layers, tokens, rounds, *lengths = map(int, numbers)
-        print(json.dumps(generation(who, layers, tokens, rounds, lengths)))
+        print(json.dumps(measurement_of(options)))
         return
     before = os.getloadavg()[0]
     row = measure_contenders(options)

@@ -64,9 +64,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
     for _ in range(3):
         call()
     torch.cuda.synchronize()
-    Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()
-    while len(list(place.glob("*.ready"))) < count and time.monotonic() < began + READY_SECONDS:
-        time.sleep(0.2)
+    wait_for_others(place, count, began + READY_SECONDS)
     with lock(place / "lock"):
         torch.cuda.reset_peak_memory_stats()
         times = idle_times(call, seconds)
@@ -86,6 +84,18 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
             "norm": first.norm().item(),
         }
         return row | facts_of(contender.compiled, way) | profile_of(call)
+
+
+def wait_for_others(place: Path, count: int, end: float) -> None:
+    """Mark this process as ready, and wait until `count` processes are, but not after a time."""
+    mark_ready(place)
+    while len(list(place.glob("*.ready"))) < count and time.monotonic() < end:
+        time.sleep(0.2)
+
+
+def mark_ready(place: Path) -> None:
+    """Mark a process as ready by a file in the folder of the shape."""
+    Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()
 
 
 def idle_times(call: Callable[[], Any], seconds: float) -> list[float]:
@@ -198,9 +208,7 @@ def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Nam
                 running[-1].wait()
         for process in running:
             process.wait()
-            Path(
-                tempfile.mkstemp(dir=place, suffix=".ready")[1]
-            ).touch()  # so that the others do not wait for a failed process
+            mark_ready(place)  # so that the others do not wait for a failed process
         return [row_of(job, shape, way, place / f"{number}.out") for number, way in enumerate(ways)]
 
 

@@ -98,7 +98,7 @@ class ProgramDerivative:
 
     @cached_property
     def signature(self) -> AutogradSignature:
-        """The results and inputs by which autograd knows the computation."""
+        """The results and inputs that autograd sees of the computation."""
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
         return AutogradSignature(
             count=len(self.body.output),

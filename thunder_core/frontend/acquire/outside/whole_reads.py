@@ -1,4 +1,4 @@
-"""Complete reads of outside objects: guards cover everything that C code may find, and that there is nothing else."""
+"""Complete reads of outside objects: guards on everything that C code may find, and on the absence of anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan a request: what a dry run prints, and what each run prints first."""
+"""Plan a request: a dry run prints only the plan, and each run prints it first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.func.linearize: the derivative at a point, as the transpose of the transpose that `vjp` gives.
+"""torch.func.linearize: the JVP at a point, as the transpose of the linear function that `vjp` returns.
 
 Eager PyTorch runs the function twice and traces it with `make_fx`. Here the function runs once, and the values that the
 derivative reads are computed before the derivative is called.
