@@ -54,6 +54,7 @@ inline Vector zero() { return _mm512_setzero_ps(); }
 inline Vector constant(float value) { return _mm512_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm512_set1_ps(*from); }
 inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); }
+inline Vector subtract(Vector one, Vector other) { return _mm512_sub_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm512_mul_ps(one, other); }
 inline Vector divide(Vector one, Vector other) { return _mm512_div_ps(one, other); }
 inline Vector smaller(Vector one, Vector other) { return _mm512_min_ps(one, other); }
@@ -136,6 +137,7 @@ inline Vector zero() { return _mm256_setzero_ps(); }
 inline Vector constant(float value) { return _mm256_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm256_broadcast_ss(from); }
 inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); }
+inline Vector subtract(Vector one, Vector other) { return _mm256_sub_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm256_mul_ps(one, other); }
 inline Vector divide(Vector one, Vector other) { return _mm256_div_ps(one, other); }
 inline Vector smaller(Vector one, Vector other) { return _mm256_min_ps(one, other); }
