@@ -12,7 +12,7 @@ from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.foundation.errors import BadOption, OutputNotWritable, SlowerThanBaseline, ThunderError
 from thunder_core.foundation.storage.file import replaced_file, write_whole
-from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.benchmark import (
     BenchmarkSuite,
@@ -91,7 +91,7 @@ def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
         if file is None:
             continue
         try:
-            with full_disk_told(f"{file} was not written"):
+            with report_full_disk(f"{file} was not written"):
                 write(suite, file)
         except OSError as error:
             what = f"{file} cannot be written: {reason_of(error)}"
