@@ -70,13 +70,13 @@ def printed_as_json(error: ThunderError) -> bool:
 
 def findings_of(error: ThunderError) -> dict[str, object]:
     """Return the measurements before the error as plain data, if there are any."""
-    found: dict[str, object] = {}
+    findings: dict[str, object] = {}
     for name in ("report", "rows"):
         value = getattr(error, name, None)
         if value:
             parts = [plain(part) for part in (value if isinstance(value, tuple) else (value,))]
-            found[name] = parts if isinstance(value, tuple) else parts[0]
-    return found
+            findings[name] = parts if isinstance(value, tuple) else parts[0]
+    return findings
 
 
 def full_disk_of(error: BaseException) -> OutOfDisk | None:

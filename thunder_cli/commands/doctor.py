@@ -59,15 +59,15 @@ def doctor(
 
 def print_as_completed(checks: Iterable[Check], console: Console) -> list[Check]:
     """Print each check as soon as it is complete, and return all; on a terminal, show a spinner while checks run."""
-    found: list[Check] = []
+    completed: list[Check] = []
     coming = iter(checks)
     while True:
         with stderr().status("checking"):
             check = next(coming, None)
         if check is None:
             console.print()
-            return found
-        found.append(check)
+            return completed
+        completed.append(check)
         console.print(row(check))
 
 

@@ -63,9 +63,9 @@ def run(
         tokens = told_tokens.tokens
         reading = generator.reading()
         if json:
-            found = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
-            found["memory"] = None if reading is None else reading._asdict()
-            print_json("run/1", {**found, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
+            data = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
+            data["memory"] = None if reading is None else reading._asdict()
+            print_json("run/1", {**data, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
         else:
             console.print(in_words(tokens, reading), style="dim", soft_wrap=True)
 

@@ -61,11 +61,11 @@ def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
     from thunder_cli.views.outcome import WIDE, caveats_view, evaluation_view, findings_view, revalidation_view
 
     if json:
-        found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
-        found["signature_dropped"] = done.signature_dropped
-        found["caveats"] = list(done.caveats)
-        found["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
-        print_json("validate/1", {**found, "validation": plain(done.validation)})
+        data = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
+        data["signature_dropped"] = done.signature_dropped
+        data["caveats"] = list(done.caveats)
+        data["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
+        print_json("validate/1", {**data, "validation": plain(done.validation)})
         return
     console = stdout()
     if not quiet:

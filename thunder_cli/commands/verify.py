@@ -70,8 +70,8 @@ def verify(
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
     """Return the results as plain data."""
     own = {one.raw: one for one in trusted}
-    known = [own.get(one.raw, one) for one in signers]
-    signatures = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
+    keys = [own.get(one.raw, one) for one in signers]
+    signatures = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in keys]
     files = opened.manifest.files
     size = sum(facts.size for facts in files.values())
     sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
@@ -91,7 +91,7 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
     own = {one.raw: one for one in trusted}
     for key in signers:
-        known = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
+        state = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
         name = str(own[key.raw]) if key in trusted else key.claimed
-        text.append("\nsignature", "bold").append(f"  {name}, ").append(*known)
+        text.append("\nsignature", "bold").append(f"  {name}, ").append(*state)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

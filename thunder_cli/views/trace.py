@@ -134,9 +134,9 @@ class View:
         """Return comments on the displayed module, and on the regions that contain its lines."""
         if self.look.module is None:
             return []
-        whole = self.stage.read()
-        belongs = belonging_to(self.look.module, modules(whole))
-        held = [one for one in all_held(whole) if belongs(one.statement.module)]
+        listing = self.stage.read()
+        belongs = belonging_to(self.look.module, modules(listing))
+        held = [one for one in all_held(listing) if belongs(one.statement.module)]
         comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
         for inside in dict.fromkeys(one.inside for one in held):
             lines = [one.statement for one in held if one.inside == inside]

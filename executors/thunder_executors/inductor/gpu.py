@@ -103,12 +103,12 @@ def build_region(region: Region, target: str) -> MachineCode | Refusal:
     texts = [text for _, text in kernels.values() if text]
     grids = "".join(f"\n\n{text}\n" for text in texts) + ("\n" if texts else "")
     names = "".join(kernel_line(name, has_grid=bool(text)) for name, (_, text) in kernels.items())
-    whole = (
+    module_text = (
         f"{head}\n{HEAD}\n{grids}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\n"
         f"region = on_gpu(region, {index}{written})\n"
     )
     library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
-    return MachineCode(whole, library, (), generated.conditions)
+    return MachineCode(module_text, library, (), generated.conditions)
 
 
 def kernel_line(name: str, *, has_grid: bool) -> str:

@@ -163,10 +163,10 @@ def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
     readers = Counter(proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs)
     readers.update(proxy.name for proxy in trace.outputs)
     written = names_written_to(trace)
-    found = {bsym.output.name: bsym for bsym in trace.bound_symbols if is_multiplication(bsym)}
+    multiplications = {bsym.output.name: bsym for bsym in trace.bound_symbols if is_multiplication(bsym)}
     return {
         name: bsym
-        for name, bsym in found.items()
+        for name, bsym in multiplications.items()
         if readers[name] == 1 and not any(proxy.name in written for proxy in (*bsym.inputs, bsym.output))
     }
 

@@ -215,9 +215,9 @@ class Functionalizer:
         options = {"dtype": tensor.dtype, "device": tensor.device}
         if not tensor.ndim:
             return self.record(ATEN.scalar_tensor.default, (numbers,), options)  # type: ignore[no-any-return]
-        made: torch.Tensor = ATEN.empty.memory_format(tensor.shape, **options)
-        self._bsyms.append(BoundSymbol(symbol_of(torch.tensor), (numbers,), options, self._proxy(made)))
-        return made
+        constant: torch.Tensor = ATEN.empty.memory_format(tensor.shape, **options)
+        self._bsyms.append(BoundSymbol(symbol_of(torch.tensor), (numbers,), options, self._proxy(constant)))
+        return constant
 
 
 def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:

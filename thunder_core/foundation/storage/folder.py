@@ -36,7 +36,7 @@ def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
     `folder` is a symbolic link, the folder that it refers to is replaced. Every exception of the block is raised again.
     """
     folder = folder.resolve() if folder.is_symlink() and folder.exists() else folder
-    made = make_parents(folder)
+    parents = make_parents(folder)
     clean_up(folder)
     try:
         with locked_folder(folder) as new:
@@ -45,7 +45,7 @@ def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
             require_free(folder)
             replace_folder(new, folder, require_free)
     except BaseException:
-        for parent in reversed(made):
+        for parent in reversed(parents):
             _remove_if_empty(parent)
         raise
 

@@ -117,6 +117,6 @@ def _gradients(kind: Any, ctx: Any, gradients: tuple[Any, ...]) -> tuple[Any, ..
     count, results = ctx.connected
     ctx.needs_input_grad = ctx.needs_input_grad[:count]
     has_own_vjp = kind.vjp is not torch.autograd.Function.vjp
-    found = (kind.vjp if has_own_vjp else kind.backward)(ctx, *results.of_outputs(gradients))
-    found = found if isinstance(found, tuple) else (found,)
-    return (*found[:count], *(None for _ in range(len(gradients) + 1)))
+    input_gradients = (kind.vjp if has_own_vjp else kind.backward)(ctx, *results.of_outputs(gradients))
+    input_gradients = input_gradients if isinstance(input_gradients, tuple) else (input_gradients,)
+    return (*input_gradients[:count], *(None for _ in range(len(gradients) + 1)))

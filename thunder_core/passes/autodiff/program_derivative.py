@@ -292,8 +292,8 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
     numbers = () if tail is None else numbers_of(tail)
     if tail is None or not numbers:
         return body, tail
-    taken = {proxy.name for proxy in body.inputs}
-    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in taken))
+    names = {proxy.name for proxy in body.inputs}
+    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in names))
     defined = {proxy.name for proxy in (*body.inputs, *numbers)}
     bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
     read = {proxy.name for proxy in (*tail.inputs, *numbers)}

@@ -53,8 +53,8 @@ def kept_before_call(facts: CompilerFacts, model: Any, trust: Trust) -> list[Cal
     if not any(transform.before_call for transform in facts.transforms):
         return []
     before_call_of: Any = plugins.import_object(BEFORE_CALL)
-    found: list[Callable[[], None]] = before_call_of(facts, model, trust)
-    return found
+    functions: list[Callable[[], None]] = before_call_of(facts, model, trust)
+    return functions
 
 
 class StoredCompiler:

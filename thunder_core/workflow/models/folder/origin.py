@@ -101,8 +101,8 @@ def folder_here(name: str, revision: str | None) -> Path | None:
     if timm_architecture(name) is not None:
         return None
     origin = local_origin(name, revision)
-    found = cached_model(name, revision) if origin is None else None
-    return origin.folder if origin is not None else None if found is None else transformer_folder(found.folder)
+    cached = cached_model(name, revision) if origin is None else None
+    return origin.folder if origin is not None else None if cached is None else transformer_folder(cached.folder)
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:

@@ -114,16 +114,16 @@ class Batches:
 
     def _derive_inputs(self, row: Row) -> Tensors:
         """Derive inputs from a sample: the attention mask, the labels of a causal model, and the decoder's tokens."""
-        made = {}
+        decoder_inputs = {}
         if self._has_decoder and LABELS in row:
-            made[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
+            decoder_inputs[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
         if IDS not in row or row[IDS].ndim != 1:
-            return made
+            return decoder_inputs
         mask = torch.ones(row[IDS].shape[0], dtype=torch.int64)
-        made |= {MASK: mask} if MASK in self._taken else {}
+        decoder_inputs |= {MASK: mask} if MASK in self._taken else {}
         if self.labels and self.loaded.task in CAUSAL:
-            made |= next_tokens(self._draw, {MASK: mask, **row})
-        return made
+            decoder_inputs |= next_tokens(self._draw, {MASK: mask, **row})
+        return decoder_inputs
 
     def _pad_decoder_tokens(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Pad the decoder's input tokens or labels to the longest of all samples; return other inputs unchanged."""
@@ -267,9 +267,9 @@ class Batches:
         count = self._draw.vocabulary if self.loaded.task in LANGUAGE_TASKS else int(self.loaded.config.num_labels or 1)
         wrong = tensor[(tensor != IGNORED) & (tensor != self._unlabelled) & ((tensor < 0) | (tensor >= max(count, 2)))]
         if wrong.numel():
-            found = int(wrong.flatten()[0])
+            wrong_value = int(wrong.flatten()[0])
             yield (
-                f"`{LABELS}` has {found}, but there are {count} classes",
+                f"`{LABELS}` has {wrong_value}, but there are {count} classes",
                 f"use 0 to {count - 1}, or {IGNORED}",
             )
 
@@ -284,8 +284,8 @@ class Batches:
         elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
             yield f"`{name}` has the shape {list(tensor.shape)}, but a sample is one list of tokens", "give one list"
         elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
-            found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
+            wrong_value = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
             yield (
-                f"`{name}` has the token {found}, but the vocabulary has {vocabulary}",
+                f"`{name}` has the token {wrong_value}, but the vocabulary has {vocabulary}",
                 "use the model's own tokenizer",
             )

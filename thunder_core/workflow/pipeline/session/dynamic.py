@@ -31,12 +31,12 @@ POSITIONS = ("seq", "cache")  # the sizes that are limited by a model's position
 
 def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
     """Raise `BadSymbolicArgument` for a name that is not a dimension of the recipe with an option."""
-    known = [name for name in recipe.all_dimensions() if name in InputSize._fields]
+    dimensions = [name for name in recipe.all_dimensions() if name in InputSize._fields]
     for name in ranges:
-        if name not in known:
+        if name not in dimensions:
             raise BadSymbolicArgument(
                 f"--dynamic names {name!r}, which is not a dimension of the recipe {recipe.name}",
-                fix=f"{did_you_mean(name, known)}name one of: {', '.join(known)}",
+                fix=f"{did_you_mean(name, dimensions)}name one of: {', '.join(dimensions)}",
             )
 
 

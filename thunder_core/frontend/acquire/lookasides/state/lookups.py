@@ -40,10 +40,10 @@ def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
     if not isinstance(key, SymbolicNumber) and type(key) is not SymbolicText:
         return False
     keys = known_keys(container, key)
-    found = None if keys is None else equal_numbers(keys, key)
-    if found is None or found[0].source is None or run.outside.is_functional:
+    equal_key = None if keys is None else equal_numbers(keys, key)
+    if equal_key is None or equal_key[0].source is None or run.outside.is_functional:
         return False
-    number, candidates = found
+    number, candidates = equal_key
     run.outside.expand_keys(container)
     if any(number.numbers.decide(operator.eq, (number, candidate)) for candidate in candidates):
         return False  # the guard makes the number equal to this key at each call, so the normal lookup follows
