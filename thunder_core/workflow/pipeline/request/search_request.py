@@ -80,8 +80,8 @@ class SearchRequest:
         panel=SEARCH,
         parse=search_seconds,
         check=require_time,
-        help="Time to try recipes, dtypes and numbers of threads in, such as 10m. The best one within the bounds wins. "
-        "The same command goes on where an earlier search stopped.",
+        help="Time limit for trying recipes, dtypes and numbers of threads, such as 10m. The best candidate within the "
+        "bounds wins. The same command continues an earlier search.",
     )
     objective: str = option(
         "latency",
@@ -89,8 +89,8 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency, throughput, memory or size. Memory is that of the weights and of a "
-        "call, size that of the weights",
+        help="Objective of the search: latency, throughput, memory or size. Memory counts the weights and a call, size "
+        "only the weights",
     )
     max_kl: float | None = option(
         None,
@@ -129,7 +129,7 @@ class SearchRequest:
         panel=SEARCH,
         parse=bytes_of,
         check=require_bytes,
-        help="Most memory for the weights and the peak of a call, such as 8GiB.",
+        help="Largest memory of the weights and the peak of a call, such as 8GiB.",
     )
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 
