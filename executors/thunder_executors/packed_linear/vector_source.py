@@ -248,6 +248,12 @@ struct Relu {
 struct Silu {
     static Vector of(Vector x) { return gated(x, x); }
 };
+struct Hardswish {
+    static Vector of(Vector x) {
+        const Vector gate = smaller(constant(6.0f), larger(zero(), add(x, constant(3.0f))));
+        return multiply(x, multiply(gate, constant(1.0f / 6.0f)));
+    }
+};
 struct GeluByTanh {
     static Vector of(Vector x) {
         const Vector cubic = fma(multiply(x, x), constant(0.044715f), constant(1.0f));
@@ -279,6 +285,7 @@ inline void activate(int64_t activation, float* values, int64_t count) {
         case 2: change<Silu>(values, count); break;
         case 3: change<Gelu>(values, count); break;
         case 4: change<GeluByTanh>(values, count); break;
+        case 6: change<Hardswish>(values, count); break;
     }
 }
 """
