@@ -16,7 +16,6 @@ from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
 
-INTERNAL = 70
 CONTINUED = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 
 

@@ -122,15 +122,6 @@ def _write_at_the_end(graph: GraphModule, region: Region) -> None:
     graph.recompile()
 
 
-def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Run the region on tensors with PyTorch's own operations, including the writes to inputs."""
-    results, written = compute_region(region, given)
-    values = dict(zip((proxy.name for proxy in region.inputs), given, strict=False))
-    for name, value in written.items():
-        values[name].copy_(value)
-    return results
-
-
 Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 

@@ -31,12 +31,12 @@ import triton.language
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
 
+from tests.executors.inductor.regions import evaluate_region
 from thunder_core.backend.fusion.conditions import size_of
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors.inductor import gpu, launch, wrapper
 from thunder_executors.inductor.cubins import grid_text, load_kernel, names_in
-from thunder_executors.inductor.graph import evaluate_region
 from thunder_executors.inductor.sizes import computed_size
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
