@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch.distributed as dist
 
-from thunder_core.backend.parallel.creations import counted
+from thunder_core.backend.parallel.creations import count_creation
 from thunder_core.backend.parallel.ledger import Ledger, RunPlace
 from thunder_core.backend.runtime import agreement
 from thunder_core.backend.runtime.agreement import RunInGroup, is_same
@@ -134,8 +134,8 @@ def test_group_made_again_does_not_read_what_was_published_before() -> None:
 def test_creations_are_counted_by_size() -> None:
     """A rank that was not in a smaller group with this name has the count of the other ranks."""
     store = dist.HashStore()
-    assert [counted(store, rank, 2) for rank in (0, 1, 0, 1)] == [1, 1, 2, 2]
-    assert [counted(store, rank, 3) for rank in range(3)] == [1, 1, 1]
+    assert [count_creation(store, rank, 2) for rank in (0, 1, 0, 1)] == [1, 1, 2, 2]
+    assert [count_creation(store, rank, 3) for rank in range(3)] == [1, 1, 1]
 
 
 class OfTwo(Counting):

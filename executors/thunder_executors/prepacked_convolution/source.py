@@ -5,6 +5,7 @@ from __future__ import annotations
 CONVOLUTION = r"""
 constexpr int64_t CACHED_WORDS = 1 << 17;  // that stay in the L2 cache of a core
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
+constexpr int64_t MOST_TERMS = 128;        // of a sum, which is then added to other sums: errors grow with its length
 
 // A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
 // result[n, y, x, o] = activation(bias[o] + other[n, y, x, o] + sum over (i, j, k) of
@@ -77,8 +78,7 @@ __attribute__((noinline)) void finish_slowly(const Convolution& c, int64_t pixel
     }
 }
 
-// The bias of WIDTH channels of the result, to which products are added; then `other` is added, the activation applied,
-// and the channels are stored.
+// Adds the bias and `other` to WIDTH channels of the result, applies the activation, and stores them.
 struct Finish {
     const Convolution& c;
     const int64_t channel;
@@ -101,9 +101,9 @@ struct Finish {
         if (c.other) {
             const float* other = c.other + pixel * c.out + channel;
             UNROLLED for (int p = 0; p < COUNT; p++)
-                store(to + p * step, bounded(add(sums[p], load(other + p * step))));
+                store(to + p * step, bounded(add(add(sums[p], bias), load(other + p * step))));
         } else {
-            UNROLLED for (int p = 0; p < COUNT; p++) store(to + p * step, bounded(sums[p]));
+            UNROLLED for (int p = 0; p < COUNT; p++) store(to + p * step, bounded(add(sums[p], bias)));
         }
     }
 
@@ -113,11 +113,11 @@ struct Finish {
 // Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
 template <int ROWS, int HALVES>
 inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
-    Vector sums[HALVES][ROWS];
-    UNROLLED for (int half = 0; half < HALVES; half++) {
-        const Vector bias = Finish(c, channel + half * WIDTH).bias;
-        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = bias;
-    }
+    Vector sums[HALVES][ROWS], parts[HALVES][ROWS];
+    UNROLLED for (int half = 0; half < HALVES; half++)
+        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = zero();
+    int64_t terms = 0;  // of the sums
+    bool has_parts = false;
     const float* panel = c.weight + channel * c.depth();
     const bool is_dense = c.dilation_width == 1 && c.pixel == c.in;  // the columns of the kernel are adjacent
     const int64_t steps = is_dense ? 1 : c.kernel_width, count = is_dense ? c.kernel_width * c.in : c.in;
@@ -126,9 +126,25 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
             const int64_t offset = (i * c.dilation_height * c.width + j * c.dilation_width) * c.pixel;
             const float* from[ROWS];
             UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r] + offset;
-            multiply<ROWS, HALVES>(from, count, panel, sums);
-            panel += count * PANEL;
+            for (int64_t k = 0, some; k < count; k += some) {
+                if (terms >= MOST_TERMS) {
+                    UNROLLED for (int half = 0; half < HALVES; half++)
+                        UNROLLED for (int r = 0; r < ROWS; r++) {
+                            const Vector part = sums[half][r];
+                            parts[half][r] = has_parts ? add(parts[half][r], part) : part;
+                            sums[half][r] = zero();
+                        }
+                    terms = 0, has_parts = true;
+                }
+                some = std::min(count - k, MOST_TERMS);
+                multiply<ROWS, HALVES>(from, some, panel, sums);
+                UNROLLED for (int r = 0; r < ROWS; r++) from[r] += some;
+                panel += some * PANEL, terms += some;
+            }
         }
+    if (has_parts)
+        UNROLLED for (int half = 0; half < HALVES; half++)
+            UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = add(parts[half][r], sums[half][r]);
     UNROLLED for (int half = 0; half < HALVES; half++)
         Finish(c, channel + half * WIDTH).store_pixels(pixel, sums[half]);
 }

@@ -10,11 +10,11 @@ import torch
 
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.passes.recipe import Transform
-from thunder_core.passes.transforms.replay import Replay
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.capture.replay import Replay
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
 
@@ -105,8 +105,11 @@ class _Replay(Replay):
         with self._recorder.recording():
             self._run_all()
             output = replace_leaves(self.trace.output, self._returned)
-        proxies = self._proxies_of(output)
-        return self.trace.having(self.bsyms, made_by="channels last", output=proxies), self._copies
+            proxies = self._proxies_of(output)
+            names = self._former_names()
+        bsyms = [bsym.rename(names) for bsym in self.bsyms]
+        result = renamed_proxies(proxies, names)
+        return self.trace.having(bsyms, made_by="channels last", output=result), self._copies
 
     def _run(self, bsym: BoundSymbol) -> None:
         if bsym.functions or not bsym.subsymbols:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any, NoReturn
+
+import torch
 
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
@@ -17,6 +20,12 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, envir
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
+
+
+def defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
+    """Yield the proxies that a bound symbol or its operations define, once for each name."""
+    defined = {proxy.name: proxy for part in bsym.subsymbols for proxy in defined_in(part)}
+    yield from (defined | {proxy.name: proxy for proxy in bsym.defines}).values()
 
 
 class Replay(RecordedProgram):
@@ -32,13 +41,13 @@ class Replay(RecordedProgram):
         self.bsyms: list[BoundSymbol] = []
         self._place = Place()
         self._values: dict[str, Any] = dict(trace.constants)
-        self._names = {id(value): name for name, value in trace.constants.items()}
+        self._constant_names = {id(value): name for name, value in trace.constants.items()}
         self._recorder = Recorder(self, environment=environment_of(trace.inputs))
         self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
 
     def name_input(self, value: Any) -> str:
         """Return the name of a constant of the trace."""
-        return self._names[id(value)]
+        return self._constant_names[id(value)]
 
     def place(self) -> Place:
         """Return the source line and the module of the bound symbol that runs."""
@@ -61,6 +70,29 @@ class Replay(RecordedProgram):
     def _proxies_of(self, output: Any) -> Any:
         """Return the proxies of the values in an output."""
         return self._recorder.tensors.to_proxies(self._values_of(output))
+
+    def _former_names(self) -> dict[str, Proxy]:
+        """Return proxies by the names of the recording: values that the trace has keep their names there.
+
+        All other values get names that the trace does not have.
+        """
+        kept = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
+        defined = [proxy.name for bsym in self.trace.bound_symbols for proxy in bsym.defines]
+        former: dict[str, str] = {}
+        for name in defined:
+            new = self._recorded_name(self._values.get(name))
+            if new is not None and new not in kept:
+                former.setdefault(new, name)
+        taken = kept | set(defined)
+        unused = (name for number in count() if (name := f"t{number}") not in taken)
+        proxies = (proxy for bsym in self.bsyms for proxy in defined_in(bsym))
+        return {proxy.name: replace(proxy, name=former.get(proxy.name) or next(unused)) for proxy in proxies}
+
+    def _recorded_name(self, value: Any) -> str | None:
+        """Return the name of a value in the recording; None for a number."""
+        if isinstance(value, torch.Tensor):
+            return self._recorder.proxy_of(value).name
+        return value.name if isinstance(value, Proxy) else None
 
     def _input(self, proxy: Proxy) -> Any:
         """Return the value that stands for an input: a tensor without data, or a number of unknown value."""
