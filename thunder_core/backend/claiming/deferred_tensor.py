@@ -6,20 +6,22 @@ converted, so that no weight is converted as a whole: the embedding of 100,000 t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch.utils import _pytree
 
 from thunder_core.tracing.capture.torch_facts.writes import written_values
 
-LEAST = 1 << 20  # bytes; a smaller tensor is converted at once
+LEAST = 1 << 20  # bytes; a smaller tensor is converted at once, if all of them have at most `SMALL` bytes together
+SMALL = 16 << 20  # bytes
 PART = 32 << 20  # bytes of a converted weight that a product reads at once
 PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the place of the right factor
 GATHERS = frozenset({torch.ops.aten.embedding.default, torch.ops.aten.index_select.default})
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 Compute = Callable[[torch.Tensor], torch.Tensor]
+Key = TypeVar("Key", bound=Hashable)
 
 
 class DeferredTensor(torch.Tensor):
@@ -113,8 +115,34 @@ def is_view_of_first(func: Any) -> bool:
     )
 
 
-def defer(value: Any, compute: Compute) -> Any:
-    """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read."""
+def small_tensors(sizes: Mapping[Key, int]) -> frozenset[Key]:
+    """Return the keys of the tensors that may be copied at once, from the bytes of each tensor.
+
+    These are the smallest tensors, each below `LEAST` bytes and all together at most `SMALL` bytes: a model may have
+    hundreds of small weights.
+    """
+    small, total = set(), 0
+    for key, size in sorted(sizes.items(), key=lambda item: item[1]):
+        total += size
+        if size >= LEAST or total > SMALL:
+            break
+        small.add(key)
+    return frozenset(small)
+
+
+def defer(value: Any, compute: Compute, *, at_once: bool | None = None) -> Any:
+    """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read.
+
+    `at_once` decides for tensors that can be deferred; by default, tensors with `LEAST` bytes are deferred.
+    """
     is_plain = type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
-    is_large = is_plain and value.is_floating_point() and value.nbytes >= LEAST
-    return DeferredTensor(value, compute) if is_large else compute(value)
+    can_be_deferred = is_plain and value.is_floating_point()
+    if at_once is None:
+        at_once = can_be_deferred and value.nbytes < LEAST
+    return DeferredTensor(value, compute) if can_be_deferred and not at_once else compute(value)
+
+
+def defer_all(values: Mapping[str, Any], compute: Compute) -> dict[str, Any]:
+    """Return the results of an elementwise function for named values; all but the small tensors are deferred."""
+    small = small_tensors({name: value.nbytes for name, value in values.items() if isinstance(value, torch.Tensor)})
+    return {name: defer(value, compute, at_once=name in small) for name, value in values.items()}

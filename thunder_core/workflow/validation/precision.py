@@ -25,6 +25,7 @@ from thunder_core.workflow.validation.wide_weights import (
     is_converted_at_once,
     is_packed,
     plain_tensors,
+    small_weights,
     tensors_held,
 )
 
@@ -72,11 +73,13 @@ def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.d
 def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:
     """Return the bytes that a reference's weights in a dtype occupy at once; `train` adds the gradients."""
     whole = bytes_in(model, dtype)
-    largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     if is_converted_at_once(model, dtype):
         return whole * (2 if train else 1)
+    small = small_weights(model, dtype)
+    held = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
+    largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     gradient = max((parameter.numel() * dtype.itemsize for parameter in model.parameters()), default=0)
-    return largest + (gradient if train else 0)
+    return held + largest + (gradient if train else 0)
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import Compute, DeferredTensor, defer
+from thunder_core.backend.claiming.deferred_tensor import Compute, DeferredTensor, defer, small_tensors
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
 WHOLE = 256 << 20  # bytes: up to this size, all weights are converted at once
@@ -30,13 +30,21 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
     Weights of packed modules are the model's own, because these modules compute in their original dtype.
     """
     packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    small = small_weights(model, dtype)
     parameters: dict[int, object] = {}
     for parameter in model.parameters():
         if id(parameter) in packed:
             parameters[id(parameter)] = parameter
-        elif isinstance(wide := defer(parameter.detach(), conversion_to(dtype)), DeferredTensor):
+            continue
+        wide = defer(parameter.detach(), conversion_to(dtype), at_once=id(parameter) in small)
+        if isinstance(wide, DeferredTensor):
             parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
     return parameters
+
+
+def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
+    """Return the ids of the parameters that are small enough to convert all of them to a dtype at once."""
+    return small_tensors({id(parameter): parameter.numel() * dtype.itemsize for parameter in model.parameters()})
 
 
 @cache
