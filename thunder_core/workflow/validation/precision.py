@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, bytes_read_at_once
+from thunder_core.backend.claiming.deferred_tensor import bytes_read_at_once
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
@@ -21,6 +21,7 @@ from thunder_core.workflow.validation.wide_weights import (
     bytes_in,
     constant_buffers,
     convert_in_place,
+    converted,
     deferred_weights,
     is_converted_at_once,
     is_packed,
@@ -89,8 +90,6 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
     converted.
     """
     packed = [module for module in model.modules() if is_packed(module)]
-    if not packed and not any(isinstance(parameter, DeferredTensor) for parameter in model.parameters()):
-        return torch.nn.Module.to(model, dtype)
     convert_in_place(model, dtype)
     for module in packed:
         takes = torch.float32 if is_taken_in_float32(module) else before
@@ -107,7 +106,8 @@ def is_taken_in_float32(module: torch.nn.Module) -> bool:
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
     """Return the dtype that a model computes in."""
-    return next((tensor.dtype for tensor in plain_tensors(model)), torch.get_default_dtype())
+    floating = (tensor.dtype for tensor in plain_tensors(model) if tensor.is_floating_point())
+    return next(floating, torch.get_default_dtype())
 
 
 def _convert_arguments(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -119,7 +119,7 @@ def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: Any, out
 
 
 def _to(dtype: torch.dtype, value: Any) -> Any:
-    return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    return map_tensors(value, lambda tensor: converted(tensor, dtype))
 
 
 class Reference:

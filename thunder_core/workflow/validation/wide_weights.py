@@ -35,10 +35,10 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
     for parameter in model.parameters():
         if id(parameter) in packed:
             parameters[id(parameter)] = parameter
-            continue
-        wide = defer(parameter.detach(), conversion_to(dtype), at_once=id(parameter) in small)
-        if isinstance(wide, DeferredTensor):
-            parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
+        elif id(parameter) not in small:
+            wide = defer(parameter.detach(), conversion_to(dtype), at_once=False)
+            if isinstance(wide, DeferredTensor):
+                parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
     return parameters
 
 
@@ -50,11 +50,14 @@ def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
 @cache
 def conversion_to(dtype: torch.dtype) -> Compute:
     """Return the function that converts a tensor; it is cached, so that equal conversions are recognized."""
-    return partial(_convert, dtype)
+    return partial(converted, dtype=dtype)
 
 
-def _convert(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(dtype)
+def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor in a floating dtype, or in the complex dtype with parts of it; integers unchanged."""
+    if tensor.is_complex():
+        return tensor.to(dtype.to_complex())
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def constant_buffers(model: torch.nn.Module) -> dict[int, Any]:
@@ -68,7 +71,7 @@ def convert_in_place(model: torch.nn.Module, dtype: torch.dtype) -> None:
     constant = constant_buffers(model)
     for tensor in plain_tensors(model):
         if id(tensor) not in constant and not isinstance(tensor, DeferredTensor):
-            tensor.data = tensor.data.to(dtype)
+            tensor.data = converted(tensor.data, dtype)
     for module in model.modules():
         if isinstance(module, QuantizedLayer):
             module.dtype = dtype
@@ -80,10 +83,10 @@ def is_packed(module: torch.nn.Module) -> bool:
 
 
 def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the floating parameters and buffers of a model, without duplicates and without those of packed modules."""
+    """Return the parameters and buffers of a model, without duplicates and without those of packed modules."""
     packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
     tensors = {id(tensor): tensor for module in model.modules() for tensor in tensors_held(module)}
-    return [tensor for number, tensor in tensors.items() if number not in packed and tensor.is_floating_point()]
+    return [tensor for number, tensor in tensors.items() if number not in packed]
 
 
 def tensors_held(module: torch.nn.Module) -> list[torch.Tensor]:
