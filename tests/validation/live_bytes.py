@@ -19,8 +19,11 @@ class LiveBytes(TorchDispatchMode):
     that one operation allocates and frees is not counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *outside: torch.nn.Module) -> None:
+        """Count no memory of the tensors of models that were made before the block (`outside`)."""
         super().__init__()
+        tensors = (tensor for model in outside for tensor in (*model.parameters(), *model.buffers()))
+        self._outside = {tensor.untyped_storage()._cdata for tensor in tensors}
         self.peak = 0
         self._live: dict[int, tuple[StorageWeakRef, int]] = {}
 
@@ -33,7 +36,7 @@ class LiveBytes(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for tensor in tensors_in(result):
             storage = tensor.untyped_storage()
-            if storage._cdata not in before:
+            if storage._cdata not in before and storage._cdata not in self._outside:
                 self._live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
         self.peak = max(self.peak, self.now)
         return result

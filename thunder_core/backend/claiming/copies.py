@@ -44,8 +44,10 @@ def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
 
 
 def shares_memory(left: Any, right: Any) -> bool:
-    """Whether two values are tensors in one storage."""
+    """Whether two values are strided tensors in one storage."""
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
+        return False
+    if not left.layout is right.layout is torch.strided:
         return False
     return bool(left.numel() and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr())
 

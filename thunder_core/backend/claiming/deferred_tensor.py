@@ -24,10 +24,14 @@ Compute = Callable[[torch.Tensor], torch.Tensor]
 Key = TypeVar("Key", bound=Hashable)
 
 
+class WriteToDeferred(RuntimeError):
+    """An operation writes to a deferred tensor."""
+
+
 class DeferredTensor(torch.Tensor):
     """A tensor whose values an elementwise function computes from a source, again for each operation that reads them.
 
-    A view of a deferred tensor is deferred too. Raises `RuntimeError` for an operation that writes to it.
+    A view of a deferred tensor is deferred too. Raises `WriteToDeferred` for an operation that writes to it.
     """
 
     source: torch.Tensor
@@ -62,7 +66,7 @@ class DeferredTensor(torch.Tensor):
             ):  # otherwise it reinterprets bytes
                 return _pytree.tree_map_only(torch.Tensor, lambda view: DeferredTensor(view, base.compute), views)
         if any(isinstance(leaf, cls) for leaf in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
-            raise RuntimeError(f"{func} writes to a tensor that is deferred")
+            raise WriteToDeferred(f"{func} writes to a tensor that is deferred")
         if func in GATHERS and isinstance(args[0], cls):
             return args[0].compute(func(args[0].source, *args[1:], **kwargs))
         if func in PRODUCTS and isinstance(weight := args[PRODUCTS[func]], cls) and weight.nbytes > PART:
@@ -135,11 +139,15 @@ def defer(value: Any, compute: Compute, *, at_once: bool | None = None) -> Any:
 
     `at_once` decides for tensors that can be deferred; by default, tensors with `LEAST` bytes are deferred.
     """
-    is_plain = type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
-    can_be_deferred = is_plain and value.is_floating_point()
+    is_deferrable = can_be_deferred(value) and value.is_floating_point()
     if at_once is None:
-        at_once = can_be_deferred and value.nbytes < LEAST
-    return DeferredTensor(value, compute) if can_be_deferred and not at_once else compute(value)
+        at_once = is_deferrable and value.nbytes < LEAST
+    return DeferredTensor(value, compute) if is_deferrable and not at_once else compute(value)
+
+
+def can_be_deferred(value: Any) -> bool:
+    """Whether a value is a strided tensor of one of PyTorch's own classes."""
+    return type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
 
 
 def defer_all(values: Mapping[str, Any], compute: Compute) -> dict[str, Any]:

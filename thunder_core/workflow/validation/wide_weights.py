@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, partial
 from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import Compute, DeferredTensor, defer, small_tensors
+from thunder_core.backend.claiming.deferred_tensor import (
+    Compute,
+    DeferredTensor,
+    can_be_deferred,
+    defer,
+    small_tensors,
+)
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
 WHOLE = 256 << 20  # bytes: up to this size, all weights are converted at once
@@ -40,6 +47,26 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
             if isinstance(wide, DeferredTensor):
                 parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
     return parameters
+
+
+def deferred_buffers(
+    model: torch.nn.Module, buffers: Iterable[torch.Tensor], dtype: torch.dtype
+) -> dict[int, torch.Tensor]:
+    """Return buffers of a model that are converted when they are read, by their ids, without the small buffers.
+
+    Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and those of packed
+    modules are not converted, so they are left out.
+    """
+    kept = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    kept |= constant_buffers(model).keys()
+    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in kept]
+    small = small_tensors({id(buffer): converted_bytes(buffer, dtype) for buffer in plain})
+    return {id(buffer): DeferredTensor(buffer, conversion_to(dtype)) for buffer in plain if id(buffer) not in small}
+
+
+def converted_bytes(tensor: torch.Tensor, dtype: torch.dtype) -> int:
+    """Return the bytes of a tensor that is floating in a dtype, and of another tensor in its own dtype."""
+    return tensor.numel() * dtype.itemsize if tensor.is_floating_point() else tensor.nbytes
 
 
 def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
