@@ -27,6 +27,7 @@ class Size:
 
 SIZES = {
     "0.1": Size(12, 768, 2048, 12, 16_000),
+    "0.2": Size(80, 512, 960, 8, 16_000),  # its weights have less than 1 MiB each in bfloat16
     "0.3": Size(22, 1024, 2816, 16, 32_000),
     "1.1": Size(22, 2048, 5632, 32, 32_000),
 }

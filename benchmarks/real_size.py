@@ -3,9 +3,11 @@
 A checkpoint of random weights is written as a stream, and each run is a separate process: eager PyTorch, `optimize` for
 inference, generation, quantized recipes and training, and then the loading, running and debugging of the results. The
 figures are the peak resident memory of each stage, including mapped files, as a multiple of the weights, and the
-resident memory at the end. A process that exceeds the memory limit is killed.
+resident memory at the end; those of validation are also given for each of its parts. A process that exceeds the memory
+limit is killed.
 
-Usage: python -m benchmarks.real_size [--sizes 0.1,0.3,1.1] [--runs eager,inference,...] [--limit GB] [--out FILE]
+Usage: python -m benchmarks.real_size [--sizes 0.1,0.3,1.1] [--dtype float32] [--runs eager,inference,...] [--limit GB]
+       [--out FILE]
 """
 
 from __future__ import annotations
@@ -36,25 +38,44 @@ LENGTHS = {"batch": 1, "prompt_length": 64, "new_tokens": 32}
 LARGEST_TRAINED = "0.3"
 LOOSE = {"error": 1.0, "kl": 1.0}  # random weights of this width amplify the rounding of codes
 
+# The parts of a validation of single calls: each ends with a report of progress, and the last with the stage.
+COMPARED = ("validate: eager", "validate: optimized", "validate: reference")
+CHECKED = "validate: internal check"
+
 TOLD = {"tokens per second": ", {:.2f} tokens/s", "faults": ", {:.0f} wrong lines"}
 
 
 @dataclass
 class Watch:
-    """The seconds and the peak resident memory of each stage, in order."""
+    """The seconds and the peak resident memory of each stage, in order, and of the parts of validation."""
 
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     began: float = 0.0
+    stage: str = ""
+    has_parts: bool = False
 
-    def begin(self, stage: str) -> None:  # noqa: ARG002
+    def begin(self, stage: str) -> None:
         """Begin a stage."""
         forget_peak()
-        self.began = time.perf_counter()
+        self.stage, self.began = stage, time.perf_counter()
 
-    def advance(self, done: int, total: int) -> None:
-        """Ignore the progress of a stage."""
+    def advance(self, done: int, total: int) -> None:  # noqa: ARG002
+        """End a part of the validation; ignore the progress of other stages."""
+        if self.has_parts and self.stage == "validate":
+            self.add(COMPARED[(done - 1) % len(COMPARED)], time.perf_counter() - self.began)
+            self.begin(self.stage)
 
     def end(self, stage: str, seconds: float) -> None:
+        """Add the figures of a stage, or of the last part of the validation."""
+        if self.has_parts and stage == "validate":
+            self.add(CHECKED, time.perf_counter() - self.began)
+            parts = [self.stages[part]["peak"] for part in (*COMPARED, CHECKED) if part in self.stages]
+            self.add(stage, seconds)
+            self.stages[stage]["peak"] = max(parts)
+            return
+        self.add(stage, seconds)
+
+    def add(self, stage: str, seconds: float) -> None:
         """Add the figures of a stage to the figures of earlier stages with its name."""
         figures = self.stages.setdefault(stage, {"seconds": 0.0, "peak": 0})
         figures["seconds"] += seconds
@@ -92,6 +113,7 @@ def optimize_model(watch: Watch, folder: Path, name: str, recipe: str | tuple[st
 
     loading = {name: settings.pop(name) for name in ("task", "random_weights") if name in settings}
     source = ModelRequest(str(folder / "model"), device="cpu", **loading)
+    watch.has_parts = "task" not in loading
     return optimize(Request(recipe, source, out=folder / name, force=True, **settings), watch)
 
 
@@ -229,6 +251,7 @@ def main() -> None:
     """Write the checkpoints, do the runs, print and write the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", default="0.3,1.1")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--runs", default=",".join(RUNS))
     parser.add_argument("--limit", type=float, default=LIMIT)
     parser.add_argument("--folder", type=Path)
@@ -241,18 +264,18 @@ def main() -> None:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for size in options.sizes.split(","):
-            folder = (options.folder or Path(temporary)) / size
-            figures[size] = measure_size(size, folder, options.runs.split(","), options.limit)
+            folder = (options.folder or Path(temporary)) / f"{size}-{options.dtype}"
+            figures[size] = measure_size(size, options.dtype, folder, options.runs.split(","), options.limit)
     if options.out is not None:
         options.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure_size(size: str, folder: Path, runs: list[str], limit: float) -> dict[str, Any]:
+def measure_size(size: str, dtype: str, folder: Path, runs: list[str], limit: float) -> dict[str, Any]:
     """Return the figures of all runs of a size; its checkpoint is written if it does not exist."""
     if not (folder / "model" / "config.json").exists():
-        write_checkpoint(folder / "model", SIZES[size])
+        write_checkpoint(folder / "model", SIZES[size], dtype)
     weights = sum(file.stat().st_size for file in (folder / "model").glob("*.safetensors"))
-    print(f"{size} billion, weights of {weights / GIB:.2f} GiB, pid {os.getpid()}", flush=True)
+    print(f"{size} billion in {dtype}, weights of {weights / GIB:.2f} GiB, pid {os.getpid()}", flush=True)
     rows: dict[str, Any] = {"weights": weights}
     for run in runs:
         if run == "train" and float(size) > float(LARGEST_TRAINED):

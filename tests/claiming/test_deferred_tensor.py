@@ -8,7 +8,7 @@ from torch.nn.functional import embedding, linear
 
 from thunder_core.backend.claiming import deferred_tensor
 from thunder_core.backend.claiming.check import perturb
-from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer, has_same_values
+from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer, has_same_values, small_tensors
 from thunder_core.backend.claiming.double_precision import in_float64
 
 WEIGHT = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
@@ -103,3 +103,10 @@ def test_large_weight_is_converted_in_parts(read, monkeypatch):
     real = [count for count in converted if count != WEIGHT.numel()]
     assert real
     assert max(real) * 8 <= 1 << 18
+
+
+def test_only_the_smallest_tensors_are_copied_at_once(monkeypatch):
+    monkeypatch.setattr(deferred_tensor, "LEAST", 100)
+    monkeypatch.setattr(deferred_tensor, "SMALL", 150)
+    assert small_tensors({"a": 60, "b": 100, "c": 10, "d": 90}) == {"a", "c"}
+    assert small_tensors({"b": 100}) == small_tensors({}) == frozenset()

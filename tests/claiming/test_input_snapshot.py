@@ -7,6 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import examined
+from thunder_core.backend.claiming.deferred_tensor import SMALL
 from thunder_core.backend.claiming.input_snapshot import InputSnapshot, fingerprint
 
 LARGE = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
@@ -100,3 +101,13 @@ def test_program_that_writes_to_a_large_input_has_no_fault():
     kept = LARGE.clone()
     assert not examined(in_place, ("inductor", "torch"), x=kept).faults
     assert torch.equal(kept, LARGE)
+
+
+def test_many_small_tensors_are_not_copied():
+    tensors = {f"weight {number}": torch.ones(256, 256) for number in range(256)}  # 64 MiB
+    copied = [
+        name
+        for name, value in InputSnapshot.of(tensors, ()).values.items()
+        if value.data_ptr() != tensors[name].data_ptr()
+    ]
+    assert 0 < sum(tensors[name].nbytes for name in copied) <= SMALL

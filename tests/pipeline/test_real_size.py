@@ -24,7 +24,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from benchmarks import real_size
-real_size.RUNS["quick"] = lambda watch, folder: real_size.optimized(
+real_size.RUNS["quick"] = lambda watch, folder: real_size.optimize_model(
     watch, folder, "quick", "default", inputs=1, runs=2, warmup=0, seq=64, **json.loads(sys.argv[2])
 )
 print(json.dumps(real_size.one("quick", Path(sys.argv[1]))))

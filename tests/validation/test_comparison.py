@@ -283,3 +283,27 @@ def test_a_language_model_without_logits_is_noted(model: Small) -> None:
     assert report.notes == (
         f"no output is named `{comparison.LOGITS}`, so KL divergence and top-1 agreement were not measured",
     )
+
+
+class Rotated(torch.nn.Module):
+    """A rotation by complex numbers in a buffer, as in the position embeddings of Llama 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("turns", torch.polar(torch.ones(2), torch.tensor([0.5, 2.0])))
+
+    def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        """Return the rotated rows."""
+        pairs = torch.view_as_complex(self.layer(x).unflatten(-1, (2, 2))) + shift
+        return torch.view_as_real(pairs * self.turns).flatten(-2)
+
+
+def test_the_reference_keeps_the_imaginary_parts_of_complex_tensors() -> None:
+    torch.manual_seed(0)
+    model = Rotated()
+    inputs = [{"x": torch.randn(3, 4), "shift": torch.randn(3, 2, dtype=torch.complex64)}]
+    (output,) = validate(model, model, inputs, Tolerance(), language_model=False).outputs
+    assert output.eager.maximum < 1e-6
+    with pytest.raises(OutOfTolerance):
+        validate(lambda x, shift: model(x, shift) * 1.01, model, inputs, Tolerance(), language_model=False)

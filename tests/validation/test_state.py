@@ -152,3 +152,22 @@ def test_codes_of_quantized_layers_are_no_state():
     found = state_of(quantized, {}).tensors
     assert "1.running_mean" in found
     assert not {"0.codes", "0.scales", "0.factors"} & found.keys()
+
+
+class ReturnsItsBuffer(torch.nn.Module):
+    """A sum of all inputs in a buffer, which is also returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum."""
+        return self.total.add_(x.sum(0))
+
+
+def test_output_that_is_a_buffer_is_compared_with_the_values_after_the_call() -> None:
+    model = ReturnsItsBuffer()
+    report = check(model, model)
+    assert [output.name for output in report.outputs] == ["output", "total after the call"]
+    assert model.total.count_nonzero() == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import LEAST, DeferredTensor
+from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, small_tensors
 
 Values = dict[str, Any]
 
@@ -44,12 +44,17 @@ def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
 
 
 def shares_memory(left: Any, right: Any) -> bool:
-    """Whether two values are tensors in one storage."""
+    """Whether two values are strided tensors in one storage."""
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
+        return False
+    if not left.layout is right.layout is torch.strided:
         return False
     return bool(left.numel() and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr())
 
 
-def is_large(value: Any) -> bool:
-    """Whether a value is a tensor, such as a weight, whose copy would take much memory."""
-    return isinstance(value, torch.Tensor) and not_copied(value) is None and value.nbytes >= LEAST
+def large_names(values: Values) -> list[str]:
+    """Return the names of the tensors, such as weights, whose copies would take much memory."""
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    plain = {name: tensor for name, tensor in tensors.items() if not_copied(tensor) is None}
+    small = small_tensors({name: tensor.nbytes for name, tensor in plain.items()})
+    return [name for name in plain if name not in small]

@@ -6,26 +6,32 @@ converted, so that no weight is converted as a whole: the embedding of 100,000 t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch.utils import _pytree
 
 from thunder_core.tracing.capture.torch_facts.writes import written_values
 
-LEAST = 1 << 20  # bytes; a smaller tensor is converted at once
+LEAST = 1 << 20  # bytes; a smaller tensor is converted at once, if all of them have at most `SMALL` bytes together
+SMALL = 16 << 20  # bytes
 PART = 32 << 20  # bytes of a converted weight that a product reads at once
 PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the place of the right factor
 GATHERS = frozenset({torch.ops.aten.embedding.default, torch.ops.aten.index_select.default})
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 Compute = Callable[[torch.Tensor], torch.Tensor]
+Key = TypeVar("Key", bound=Hashable)
+
+
+class WriteToDeferred(RuntimeError):
+    """An operation writes to a deferred tensor."""
 
 
 class DeferredTensor(torch.Tensor):
     """A tensor whose values an elementwise function computes from a source, again for each operation that reads them.
 
-    A view of a deferred tensor is deferred too. Raises `RuntimeError` for an operation that writes to it.
+    A view of a deferred tensor is deferred too. Raises `WriteToDeferred` for an operation that writes to it.
     """
 
     source: torch.Tensor
@@ -60,7 +66,7 @@ class DeferredTensor(torch.Tensor):
             ):  # otherwise it reinterprets bytes
                 return _pytree.tree_map_only(torch.Tensor, lambda view: DeferredTensor(view, base.compute), views)
         if any(isinstance(leaf, cls) for leaf in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
-            raise RuntimeError(f"{func} writes to a tensor that is deferred")
+            raise WriteToDeferred(f"{func} writes to a tensor that is deferred")
         if func in GATHERS and isinstance(args[0], cls):
             return args[0].compute(func(args[0].source, *args[1:], **kwargs))
         if func in PRODUCTS and isinstance(weight := args[PRODUCTS[func]], cls) and weight.nbytes > PART:
@@ -113,8 +119,38 @@ def is_view_of_first(func: Any) -> bool:
     )
 
 
-def defer(value: Any, compute: Compute) -> Any:
-    """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read."""
-    is_plain = type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
-    is_large = is_plain and value.is_floating_point() and value.nbytes >= LEAST
-    return DeferredTensor(value, compute) if is_large else compute(value)
+def small_tensors(sizes: Mapping[Key, int]) -> frozenset[Key]:
+    """Return the keys of the tensors that may be copied at once, from the bytes of each tensor.
+
+    These are the smallest tensors, each below `LEAST` bytes and all together at most `SMALL` bytes: a model may have
+    hundreds of small weights.
+    """
+    small, total = set(), 0
+    for key, size in sorted(sizes.items(), key=lambda item: item[1]):
+        total += size
+        if size >= LEAST or total > SMALL:
+            break
+        small.add(key)
+    return frozenset(small)
+
+
+def defer(value: Any, compute: Compute, *, at_once: bool | None = None) -> Any:
+    """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read.
+
+    `at_once` decides for tensors that can be deferred; by default, tensors with `LEAST` bytes are deferred.
+    """
+    is_deferrable = can_be_deferred(value) and value.is_floating_point()
+    if at_once is None:
+        at_once = is_deferrable and value.nbytes < LEAST
+    return DeferredTensor(value, compute) if is_deferrable and not at_once else compute(value)
+
+
+def can_be_deferred(value: Any) -> bool:
+    """Whether a value is a strided tensor of one of PyTorch's own classes."""
+    return type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
+
+
+def defer_all(values: Mapping[str, Any], compute: Compute) -> dict[str, Any]:
+    """Return the results of an elementwise function for named values; all but the small tensors are deferred."""
+    small = small_tensors({name: value.nbytes for name, value in values.items() if isinstance(value, torch.Tensor)})
+    return {name: defer(value, compute, at_once=name in small) for name, value in values.items()}

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from thunder_core.backend.claiming.copies import Values, copy_values, is_large, shares_memory
+from thunder_core.backend.claiming.copies import Values, copy_values, large_names, shares_memory
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 WORD = torch.int64
@@ -57,9 +57,9 @@ def large_inputs(values: Values, bsyms: Sequence[BoundSymbol]) -> dict[str, torc
     """Return the large tensors whose memory the bound symbols do not write to."""
     written = [values[name] for bsym in bsyms for name in bsym.mutates if name in values]
     return {
-        name: value.detach()
-        for name, value in values.items()
-        if is_large(value) and not any(shares_memory(value, target) for target in written)
+        name: values[name].detach()
+        for name in large_names(values)
+        if not any(shares_memory(values[name], target) for target in written)
     }
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.backend.claiming.copies import Values, copy_values, is_large
-from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer
+from thunder_core.backend.claiming.copies import Values, copy_values, large_names
+from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer_all
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 
 
 def own_inputs(inputs: Values, *traces: Trace) -> Values:
     """Return inputs for evaluating traces: large tensors that no line writes to are shared, all others are copied."""
-    shared = {name: value.detach() for name, value in inputs.items() if is_large(value)}
+    shared = {name: inputs[name].detach() for name in large_names(inputs)}
     shared |= {name: value for name, value in inputs.items() if isinstance(value, DeferredTensor)}
     for trace in traces if shared else ():
         for name in names_written_to(trace):
@@ -25,4 +25,5 @@ def own_inputs(inputs: Values, *traces: Trace) -> Values:
 def converted_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) -> Values:
     """Return the inputs in another precision; large tensors that no line writes to are converted when they are read."""
     written = names_written_to(trace)
-    return {name: compute(value) if name in written else defer(value, compute) for name, value in inputs.items()}
+    deferred = defer_all({name: value for name, value in inputs.items() if name not in written}, compute)
+    return {name: deferred[name] if name in deferred else compute(value) for name, value in inputs.items()}

@@ -28,7 +28,14 @@ from thunder_core.workflow.validation.draws import DrawnValues, random_state, sa
 from thunder_core.workflow.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
-from thunder_core.workflow.validation.precision import Reference, copy_sharing_parameters, widest_affordable
+from thunder_core.workflow.validation.model_copies import (
+    ModelCopy,
+    by_id,
+    copy_before_call,
+    copy_sharing,
+    is_identical,
+)
+from thunder_core.workflow.validation.precision import Reference, widest_affordable
 from thunder_core.workflow.validation.report import AFTER_CALL, OutputReport, ValidationReport
 from thunder_core.workflow.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
 from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient, StreamedGradients
@@ -257,16 +264,17 @@ def _side_by_side(
     run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, budget: Budget
 ) -> _SideBySide:
     """Run eager, the optimized callable and the reference. Eager runs first, on a copy, from the same state."""
-    start = copy_sharing_parameters(model)
-    before, own = state_of(start, run.inputs), state_of(model, run.inputs)
     with parameters_unchanged(model), budget.timing_eager():
-        eager, draws = run.noting(copied := copy_sharing_parameters(start), copied)
+        called = copy_sharing(model, by_id(model.parameters()))
+        eager, draws = run.noting(called.model, called.model)
+    start = copy_before_call(model, called)
+    before, own = state_of(start.model, run.inputs), state_of(model, run.inputs)
     generators = random_state(run.devices)
-    with buffers_kept(model), layouts_watched() as watch:
+    with buffers_kept(model, start.buffers), layouts_watched() as watch:
         mine = run(optimized, model)
         # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
-        mine = mine.with_state_at(paths)
+        mine = mine.copied_at(paths, model.buffers()).with_state_at(paths)
     run.mismatches.update(dict.fromkeys(map(str, watch.mismatches)))
     eager = eager.with_state_at(paths)
     require_same_structure(mine.leaves, eager.leaves)
@@ -282,7 +290,7 @@ def _side_by_side(
 
 
 def _precise(
-    run: _Run, reference: Reference, start: torch.nn.Module, draws: DrawnValues, gradients: StreamedGradients
+    run: _Run, reference: Reference, start: ModelCopy, draws: DrawnValues, gradients: StreamedGradients
 ) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
     """Run the reference; also return the gradients that were compared while a large reference computed them."""
     if run.observe is training_step and reference.by_layer:
@@ -349,24 +357,27 @@ def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the values and identities of the model's buffers after the block."""
-    constant = constant_buffers(model)
+def buffers_kept(model: torch.nn.Module, copies: Mapping[int, torch.Tensor] | None = None) -> Iterator[None]:
+    """Restore the values and identities of the model's buffers after the block.
+
+    `copies` are copies of buffers by the ids of the buffers; other buffers are copied.
+    """
+    constant, copies = constant_buffers(model), copies or {}
     owners = [
         (module, name, buffer)
         for module in model.modules()
         for name, buffer in module.named_buffers(recurse=False)
         if id(buffer) not in constant
     ]
-    values = [buffer.clone() for _, _, buffer in owners]
+    values = [_copy_of(buffer, copies.get(id(buffer))) for _, _, buffer in owners]
     try:
         yield
     finally:
         for (module, name, buffer), value in zip(owners, values, strict=True):
-            if not _identical(buffer, value):
+            if not is_identical(buffer, value):
                 buffer.copy_(value)
             module._buffers[name] = buffer
 
 
-def _identical(buffer: torch.Tensor, value: torch.Tensor) -> bool:
-    return buffer.shape == value.shape and (buffer.is_meta or bool(torch.equal(buffer, value)))
+def _copy_of(buffer: torch.Tensor, copied: torch.Tensor | None) -> torch.Tensor:
+    return copied if copied is not None and is_identical(buffer, copied) else buffer.clone()

@@ -2,60 +2,37 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, bytes_read_at_once
-from thunder_core.foundation.errors import NotComparable
+from thunder_core.backend.claiming.deferred_tensor import WriteToDeferred, bytes_read_at_once
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.leaves import dtype_name
+from thunder_core.workflow.validation.model_copies import ModelCopy, copy_sharing
 from thunder_core.workflow.validation.state import Observed
 from thunder_core.workflow.validation.wide_weights import (
     bytes_in,
-    constant_buffers,
     convert_in_place,
+    converted,
+    deferred_buffers,
     deferred_weights,
     is_converted_at_once,
     is_packed,
     plain_tensors,
+    small_weights,
     tensors_held,
 )
 
 # Weights whose layers accept and return float32, for any original dtype.
 TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
 ROOM = 0.7  # the part of the free memory for the reference's weights; the rest is for its activations
-
-
-def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy that shares parameters and constant buffers; running the copy does not change the model."""
-    shared = {id(parameter): parameter for parameter in model.parameters()}
-    return _copy(model, shared)
-
-
-def _copy(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Module:
-    try:
-        return copy.deepcopy(model, {**constant_buffers(model), **shared, **_results(model)})
-    except (TypeError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise NotComparable(
-            f"the model cannot be copied ({error}), and validation needs a copy",
-            fix="keep locks, generators, open files and lists of earlier results out of the module's attributes during "
-            "validation",
-        ) from error
-
-
-def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
-    """Return copies of earlier results in modules' attributes, because deepcopy refuses tensors with a `grad_fn`."""
-    values = (value for module in model.modules() for value in vars(module).values())
-    return {id(value): value.detach().clone() for value in values if isinstance(value, torch.Tensor) and value.grad_fn}
 
 
 def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.dtype:
@@ -72,11 +49,13 @@ def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.d
 def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:
     """Return the bytes that a reference's weights in a dtype occupy at once; `train` adds the gradients."""
     whole = bytes_in(model, dtype)
-    largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     if is_converted_at_once(model, dtype):
         return whole * (2 if train else 1)
+    small = small_weights(model, dtype)
+    held = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
+    largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     gradient = max((parameter.numel() * dtype.itemsize for parameter in model.parameters()), default=0)
-    return largest + (gradient if train else 0)
+    return held + largest + (gradient if train else 0)
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
@@ -86,8 +65,6 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
     converted.
     """
     packed = [module for module in model.modules() if is_packed(module)]
-    if not packed and not any(isinstance(parameter, DeferredTensor) for parameter in model.parameters()):
-        return torch.nn.Module.to(model, dtype)
     convert_in_place(model, dtype)
     for module in packed:
         takes = torch.float32 if is_taken_in_float32(module) else before
@@ -104,7 +81,8 @@ def is_taken_in_float32(module: torch.nn.Module) -> bool:
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
     """Return the dtype that a model computes in."""
-    return next((tensor.dtype for tensor in plain_tensors(model)), torch.get_default_dtype())
+    floating = (tensor.dtype for tensor in plain_tensors(model) if tensor.is_floating_point())
+    return next(floating, torch.get_default_dtype())
 
 
 def _convert_arguments(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -116,7 +94,7 @@ def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: Any, out
 
 
 def _to(dtype: torch.dtype, value: Any) -> Any:
-    return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    return map_tensors(value, lambda tensor: converted(tensor, dtype))
 
 
 class Reference:
@@ -127,9 +105,9 @@ class Reference:
         self._model, self._before = model, dtype_of(model)
         self._lower: list[torch.dtype | None] = [torch.float32, None] if dtype == torch.float64 else [None]
         self._dtype: torch.dtype | None = dtype
-        self._converted = model
+        self._weights = tuple(model.parameters())
         try:
-            self._converted = self._copy()
+            self._weights = self._converted_weights()
         except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:  # from weights of a special class
             if is_out_of_memory(error):
                 raise
@@ -145,25 +123,32 @@ class Reference:
         """Whether weights are converted layer by layer, when they are read."""
         return self._dtype is not None and not is_converted_at_once(self._model, self._dtype)
 
-    def _copy(self) -> torch.nn.Module:
+    def _converted_weights(self) -> tuple[torch.nn.Parameter, ...]:
+        """Return the model's weights in the dtype of the reference."""
         if self._dtype is None:
-            return self._model
+            return tuple(self._model.parameters())
         weights = deferred_weights(self._model, self._dtype) if self.by_layer else {}
-        return in_precision(_copy(self._model, weights), self._dtype, self._before)
+        unread = deferred_buffers(self._model, self._model.buffers(), self._dtype)
+        copied = copy_sharing(self._model, {**weights, **unread}).model
+        return tuple(in_precision(copied, self._dtype, self._before).parameters())
 
-    def _copy_of_state(self, start: torch.nn.Module) -> torch.nn.Module:
+    def _copy_of_state(self, start: ModelCopy) -> torch.nn.Module:
         """Return a copy of the model with the state of `start` and the weights of the reference."""
-        weights = zip(self._model.parameters(), self._converted.parameters(), strict=True)
-        copied = _copy(start, {id(parameter): converted for parameter, converted in weights})
-        return copied if self._dtype is None else in_precision(copied, self._dtype, self._before)
+        pairs = zip(self._model.parameters(), self._weights, strict=True)
+        weights = {id(parameter): weight for parameter, weight in pairs}
+        if self._dtype is None:
+            return copy_sharing(start.model, weights).model
+        buffers = deferred_buffers(start.model, start.unwritten, self._dtype)
+        return in_precision(copy_sharing(start.model, {**weights, **buffers}).model, self._dtype, self._before)
 
     def observed(
-        self, run: Callable[..., tuple[Observed, DrawnValues]], start: torch.nn.Module, wanted: DrawnValues
+        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, wanted: DrawnValues
     ) -> Observed:
         """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.
 
         Floating inputs are converted like the weights. If the reference consumes the RNG differently from eager, the
-        next lower dtype is used.
+        next lower dtype is used. Large buffers that eager does not change are converted when they are read; if the
+        reference writes to one of them, it runs again with copies of all buffers.
         """
         while True:
             try:
@@ -173,6 +158,9 @@ class Reference:
                     return observation
                 self._step_down(f"the random numbers differ in {self.name}")
             except Exception as error:  # code and kernels raise any error for a dtype that they do not support
+                if isinstance(error, WriteToDeferred) and start.unwritten:
+                    start = replace(start, unwritten=())
+                    continue
                 if not self._lower or is_out_of_memory(error):
                     raise
                 self._step_down(f"the model does not run in {self.name} ({message_line(error)})")
@@ -181,7 +169,7 @@ class Reference:
         return value if self._dtype is None else _to(self._dtype, value)
 
     def _step_down(self, reason: str) -> None:
-        self._converted = self._model
+        self._weights = ()
         self._dtype = self._lower.pop(0)
-        self._converted = self._copy()
+        self._weights = self._converted_weights()
         self.notes.append(f"{reason}, so the reference is {self.name}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.backend.claiming.copies import shares_memory
 from thunder_core.tracing.library.capturing_hooks import FLAG
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.report import AFTER_CALL
@@ -73,10 +74,10 @@ def _comparable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def state_at(paths: Iterable[str], state: Leaves) -> Leaves:
-    """Return copies of the values at these paths, with the names that reports use for changed state."""
+    """Return the values at these paths, with the names that reports use for changed state."""
     tensors, structure = state.tensors, state.structure
     return Leaves(
-        tensors={f"{path}{AFTER_CALL}": tensors[path].clone() for path in paths if path in tensors},
+        tensors={f"{path}{AFTER_CALL}": tensors[path] for path in paths if path in tensors},
         structure={f"{path}{AFTER_CALL}": structure[path] for path in paths if path in structure},
     )
 
@@ -89,7 +90,25 @@ class Observed:
     state: Leaves
 
     def with_state_at(self, paths: Iterable[str]) -> Observed:
-        """Return this observation with the state at these paths added to the compared values."""
+        """Return this observation with the state at these paths added to the compared values.
+
+        The tensors are those of the state, not copies, so nothing may write to them until they are compared.
+        """
         state = state_at(paths, self.state)
         tensors, structure = self.leaves.tensors | state.tensors, self.leaves.structure | state.structure
         return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)
+
+    def copied_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> Observed:
+        """Return this observation with copies of the state at these paths, without all other state.
+
+        Compared values that share memory with the buffers are copied too.
+        """
+        paths, buffers = list(paths), list(buffers)
+        tensors = {path: self.state.tensors[path].clone() for path in paths if path in self.state.tensors}
+        structure = {path: self.state.structure[path] for path in paths if path in self.state.structure}
+        values = {
+            path: value.clone() if any(shares_memory(value, buffer) for buffer in buffers) else value
+            for path, value in self.leaves.tensors.items()
+        }
+        leaves = Leaves(values, self.leaves.structure, self.leaves.opaque)
+        return Observed(leaves, Leaves(tensors, structure, self.state.opaque))

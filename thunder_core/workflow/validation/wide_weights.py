@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, partial
 from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import Compute, DeferredTensor, defer
+from thunder_core.backend.claiming.deferred_tensor import (
+    Compute,
+    DeferredTensor,
+    can_be_deferred,
+    defer,
+    small_tensors,
+)
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
 WHOLE = 256 << 20  # bytes: up to this size, all weights are converted at once
@@ -30,23 +37,54 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
     Weights of packed modules are the model's own, because these modules compute in their original dtype.
     """
     packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    small = small_weights(model, dtype)
     parameters: dict[int, object] = {}
     for parameter in model.parameters():
         if id(parameter) in packed:
             parameters[id(parameter)] = parameter
-        elif isinstance(wide := defer(parameter.detach(), conversion_to(dtype)), DeferredTensor):
-            parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
+        elif id(parameter) not in small:
+            wide = defer(parameter.detach(), conversion_to(dtype), at_once=False)
+            if isinstance(wide, DeferredTensor):
+                parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
     return parameters
+
+
+def deferred_buffers(
+    model: torch.nn.Module, buffers: Iterable[torch.Tensor], dtype: torch.dtype
+) -> dict[int, torch.Tensor]:
+    """Return buffers of a model that are converted when they are read, by their ids, without the small buffers.
+
+    Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and those of packed
+    modules are not converted, so they are left out.
+    """
+    kept = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    kept |= constant_buffers(model).keys()
+    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in kept]
+    small = small_tensors({id(buffer): converted_bytes(buffer, dtype) for buffer in plain})
+    return {id(buffer): DeferredTensor(buffer, conversion_to(dtype)) for buffer in plain if id(buffer) not in small}
+
+
+def converted_bytes(tensor: torch.Tensor, dtype: torch.dtype) -> int:
+    """Return the bytes of a tensor that is floating in a dtype, and of another tensor in its own dtype."""
+    return tensor.numel() * dtype.itemsize if tensor.is_floating_point() else tensor.nbytes
+
+
+def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
+    """Return the ids of the parameters that are small enough to convert all of them to a dtype at once."""
+    return small_tensors({id(parameter): parameter.numel() * dtype.itemsize for parameter in model.parameters()})
 
 
 @cache
 def conversion_to(dtype: torch.dtype) -> Compute:
     """Return the function that converts a tensor; it is cached, so that equal conversions are recognized."""
-    return partial(_convert, dtype)
+    return partial(converted, dtype=dtype)
 
 
-def _convert(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(dtype)
+def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor in a floating dtype, or in the complex dtype with parts of it; integers unchanged."""
+    if tensor.is_complex():
+        return tensor.to(dtype.to_complex())
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def constant_buffers(model: torch.nn.Module) -> dict[int, Any]:
@@ -60,7 +98,7 @@ def convert_in_place(model: torch.nn.Module, dtype: torch.dtype) -> None:
     constant = constant_buffers(model)
     for tensor in plain_tensors(model):
         if id(tensor) not in constant and not isinstance(tensor, DeferredTensor):
-            tensor.data = tensor.data.to(dtype)
+            tensor.data = converted(tensor.data, dtype)
     for module in model.modules():
         if isinstance(module, QuantizedLayer):
             module.dtype = dtype
@@ -72,10 +110,10 @@ def is_packed(module: torch.nn.Module) -> bool:
 
 
 def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the floating parameters and buffers of a model, without duplicates and without those of packed modules."""
+    """Return the parameters and buffers of a model, without duplicates and without those of packed modules."""
     packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
     tensors = {id(tensor): tensor for module in model.modules() for tensor in tensors_held(module)}
-    return [tensor for number, tensor in tensors.items() if number not in packed and tensor.is_floating_point()]
+    return [tensor for number, tensor in tensors.items() if number not in packed]
 
 
 def tensors_held(module: torch.nn.Module) -> list[torch.Tensor]:

@@ -18,7 +18,7 @@ from thunder_core.passes.transforms.ddp import AverageGradients
 from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.workflow.pipeline.ranks.mesh import RanksMesh
-from thunder_core.workflow.validation.precision import copy_sharing_parameters
+from thunder_core.workflow.validation.model_copies import copy_sharing_parameters
 
 
 @dataclass(frozen=True)

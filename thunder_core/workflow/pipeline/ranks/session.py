@@ -23,7 +23,7 @@ from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.session import Session
-from thunder_core.workflow.validation.precision import copy_sharing_parameters
+from thunder_core.workflow.validation.model_copies import copy_sharing_parameters
 
 
 @dataclass(frozen=True, eq=False)
