@@ -317,12 +317,6 @@ def fills_a_list(x: Tensor) -> Tensor:
     return total * len(rows)
 
 
-def counts_in_a_dict(x: Tensor) -> Tensor:
-    COUNTS["rows"] = 0
-    total: Tensor = map_slices(lambda row: (COUNTS.update(rows=COUNTS["rows"] + 1), row * 2)[1], x[:, None])
-    return total * COUNTS["rows"]
-
-
 def sets_an_item_again(x: Tensor) -> Tensor:
     COUNTS["rows"] = 0
 
@@ -347,7 +341,6 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "effect": (lambda x: torch.cond(x.sum() > 0, lambda x: (LOG.append(1), x + 1)[1], torch.sin, (x,)), "changes an"),
     "own variable": (counts_with_a_variable, "changes an object"),
     "own list": (fills_a_list, "changes an object"),
-    "update": (counts_in_a_dict, "changes an object"),
     "item again": (sets_an_item_again, "changes an object"),
     "value": (
         lambda x: map_slices(lambda row: row * 2 if row.sum() > 1 else row * 3, x[:, None]),
