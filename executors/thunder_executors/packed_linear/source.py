@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_executors.packed_linear.arithmetic import KINDS
+from thunder_executors.packed_linear.memory_source import MEMORY
 from thunder_executors.packed_linear.packing_source import PACKING
 from thunder_executors.packed_linear.vector_source import ACTIVATIONS, NUMBERS, VECTORS
 
@@ -16,6 +17,7 @@ HEADERS = r"""
 #include <immintrin.h>
 #include <omp.h>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -29,21 +31,17 @@ namespace products {
 """
 
 CONSTANTS = r"""
-constexpr int PANEL = 2 * WIDTH;             // columns of the result whose weights are packed together
 constexpr int64_t MOST_DEPTH = 512;          // words of a column that are packed and summed at a time
 constexpr int64_t INPUT_BYTES = 2 << 20;     // of input rows at one part of the depth, for all panels
 constexpr int64_t INPUT_WORDS = 3 << 16;     // of input rows that stay in a core's cache
 constexpr int64_t PARTIAL_WORDS = 1 << 16;   // of the partial sums of panels
 constexpr int64_t L1_WORDS = 4096;           // of input rows that stay in the L1 cache
-constexpr int64_t L1_STRIDE = 1024;          // words: rows at a multiple of this stride map to the same sets of the L1
 constexpr int64_t FEW_ROWS = 16;             // most rows for which dot products are computed without packing
 constexpr int64_t TASK_COLUMNS = 16;         // of dot products; their activations are computed at once
 constexpr int64_t AHEAD = 64;                // distance of the prefetched row of a packed panel from the current row
 constexpr int64_t PER_THREAD = 1 << 16;      // multiplications for each additional thread
 constexpr int64_t LINE = 64;                 // bytes that a prefetch reads
 constexpr int64_t BLOCK = 64;                // columns whose 4-bit weights are stored together
-
-constexpr int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
 """
 
 PRODUCT = r"""
@@ -261,28 +259,6 @@ void columns_of(const Product<K>& p, int64_t first, int64_t last) {
         }
 }
 
-struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-};
-typedef std::unique_ptr<float, Free> Memory;
-
-inline Memory allocated(int64_t words) {
-    Memory memory((float*)std::aligned_alloc(64, divided(words, 16) * 64));
-    if (!memory) throw std::bad_alloc();
-    return memory;
-}
-
-// Divides the tasks evenly among threads and calls `work(first, last, thread)`.
-template <typename Work>
-void share(int64_t tasks, int64_t threads, const Work& work) {
-    if (threads <= 1) return work(0, tasks, 0);
-#pragma omp parallel num_threads(threads)
-    {
-        const int64_t count = omp_get_num_threads(), thread = omp_get_thread_num();
-        work(tasks * thread / count, tasks * (thread + 1) / count, thread);
-    }
-}
-
 template <typename K>
 void multiply_few(const Product<K>& p, int64_t threads) {
     const int64_t tasks = divided(p.out, TASK_COLUMNS);
@@ -316,11 +292,6 @@ void multiply_many(const Product<K>& p, int64_t threads) {
         }
     });
 }
-
-// Whether the rows of a tile map to the same sets of the L1 cache, which has eight ways.
-inline bool collides(int64_t stride) { return TILE_ROWS > 8 && stride % L1_STRIDE == 0; }
-
-inline int64_t stride_of(int64_t words) { return collides(words) ? words + 16 : words; }
 
 // Copies the input as words, with a stride that avoids collisions in the cache, and makes the product read the copy.
 template <typename K>
@@ -389,5 +360,5 @@ void kernel(const void* input, const void* weight, const void* extra, void* resu
 
 def source_of(kind: str, vectors: str = VECTORS) -> str:
     """Return the C++ source of a kind, which is a C++ type; `vectors` is the source of the vector functions."""
-    parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, CONSTANTS, KINDS, PRODUCT, PACKING, PRODUCTS)
+    parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, MEMORY, CONSTANTS, KINDS, PRODUCT, PACKING, PRODUCTS)
     return "".join(parts) + ENTRY.replace("KIND", kind)

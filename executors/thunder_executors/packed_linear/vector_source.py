@@ -54,6 +54,7 @@ inline Vector zero() { return _mm512_setzero_ps(); }
 inline Vector constant(float value) { return _mm512_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm512_set1_ps(*from); }
 inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); }
+inline Vector subtract(Vector one, Vector other) { return _mm512_sub_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm512_mul_ps(one, other); }
 inline Vector divide(Vector one, Vector other) { return _mm512_div_ps(one, other); }
 inline Vector smaller(Vector one, Vector other) { return _mm512_min_ps(one, other); }
@@ -136,6 +137,7 @@ inline Vector zero() { return _mm256_setzero_ps(); }
 inline Vector constant(float value) { return _mm256_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm256_broadcast_ss(from); }
 inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); }
+inline Vector subtract(Vector one, Vector other) { return _mm256_sub_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm256_mul_ps(one, other); }
 inline Vector divide(Vector one, Vector other) { return _mm256_div_ps(one, other); }
 inline Vector smaller(Vector one, Vector other) { return _mm256_min_ps(one, other); }
@@ -246,6 +248,12 @@ struct Relu {
 struct Silu {
     static Vector of(Vector x) { return gated(x, x); }
 };
+struct Hardswish {
+    static Vector of(Vector x) {
+        const Vector gate = smaller(constant(6.0f), larger(zero(), add(x, constant(3.0f))));
+        return multiply(x, multiply(gate, constant(1.0f / 6.0f)));
+    }
+};
 struct GeluByTanh {
     static Vector of(Vector x) {
         const Vector cubic = fma(multiply(x, x), constant(0.044715f), constant(1.0f));
@@ -277,6 +285,7 @@ inline void activate(int64_t activation, float* values, int64_t count) {
         case 2: change<Silu>(values, count); break;
         case 3: change<Gelu>(values, count); break;
         case 4: change<GeluByTanh>(values, count); break;
+        case 6: change<Hardswish>(values, count); break;
     }
 }
 """

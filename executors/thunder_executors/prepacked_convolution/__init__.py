@@ -1,14 +1,16 @@
-"""Convolutions on the CPU by oneDNN, with weights that are packed once, and with what follows them.
+"""Convolutions on the CPU with weights that are packed once, and with what precedes and follows them.
 
-A batch normalization after a convolution is multiplied into its weight, and an addition and an activation are computed
-as the convolution stores its result. Packed weights take memory next to the weights.
+A batch normalization after a convolution is multiplied into its weight. Padding, an addition and an activation are
+computed with the convolution. Thunder's own kernel computes results in the memory format `torch.channels_last`: direct,
+by Winograd's algorithm, or depthwise; oneDNN computes all others. Packed weights take memory next to the weights.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
 import torch
@@ -16,13 +18,27 @@ import torch
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.kernel_times import NOT_MEASURED
 from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
+from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.prepared_weights import names_to_prepare
+from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
+from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+from thunder_executors.inductor.building.machine import processors
+from thunder_executors.prepacked_convolution.block import Block, blocks_in
+from thunder_executors.prepacked_convolution.block_measurement import BlockTimes, block_title
+from thunder_executors.prepacked_convolution.block_measurement import block_times as times_of_block
 from thunder_executors.prepacked_convolution.chain import Chain, chains_in
-from thunder_executors.prepacked_convolution.measurement import times_of
-from thunder_executors.prepacked_convolution.operator import convolution
+from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, EXECUTOR_NAME, channels_in_panel
+from thunder_executors.prepacked_convolution.measurement import times_of, title_of
+from thunder_executors.prepacked_convolution.operator import ACTIVATIONS
+from thunder_executors.prepacked_convolution.region import ONEDNN, block_text, methods_for, region_text
+
+UNMEASURED = Refusal(NOT_MEASURED)
+BLOCK = "block"  # the method that computes several convolutions
 
 
 @dataclass(frozen=True)
@@ -33,8 +49,9 @@ class PrepackedConvolution(Executor):
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from oneDNN's operator
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
     before: ClassVar[tuple[str, ...]] = ("inductor",)
-    name: str = "prepacked-convolution"
+    name: str = EXECUTOR_NAME
     measures: bool = True
+    methods: tuple[str, ...] = (BLOCK, "Winograd", "depthwise", "direct", ONEDNN)
 
     @property
     def claims(self) -> str:
@@ -42,13 +59,20 @@ class PrepackedConvolution(Executor):
         return "2-d convolutions on the CPU in float32, with what follows, for inference, where it is measured to pay"
 
     def without_measuring(self) -> PrepackedConvolution:
-        """Return the executor that claims each convolution that oneDNN supports."""
+        """Return the executor that claims each convolution by the first method that supports it."""
         return replace(self, measures=False)
 
     def missing(self) -> str | None:
-        """Return the reason why PyTorch has no oneDNN here; None if it has."""
-        has_library: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        return None if has_library else "this build of PyTorch has no oneDNN"
+        """Return the reason why no method runs here; None if one does."""
+        if self.runs(ONEDNN) or any(map(self.runs, self.methods)):
+            return None
+        return "this build of PyTorch has no oneDNN, and the kernel needs AVX2 and a C++ compiler"
+
+    def runs(self, method: str) -> bool:
+        """Whether a method runs on this machine."""
+        if method == ONEDNN:
+            return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+        return channels_in_panel() > 0 and CxxCompiler().missing() is None
 
     def missing_on(self, device: torch.device) -> str | None:
         """Return the reason why programs on a device are not supported; None on a CPU."""
@@ -68,63 +92,154 @@ class PrepackedConvolution(Executor):
         return next(chains_in(alone), None) is not None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with oneDNN's convolution in place of each chain for which it is faster."""
+        """Return the trace with the fastest method in place of each chain for which it is faster than PyTorch."""
         budget = TuningBudget()
         if self.missing() or (self.measures and budget.is_off):
             return trace
-        taken: dict[int, BoundSymbol | None] = {}
-        refused: Counter[tuple[str, bool]] = Counter()
-        for chain in self.chains(trace):
-            reason = self.reason_against(chain, budget)
-            if reason is None:
-                taken |= dict.fromkeys(chain.places)
-                taken[chain.places[-1]] = self.call(chain, trace)
-            else:
-                refused[reason] += 1
-        kept = (taken.get(place, bsym) for place, bsym in enumerate(trace.bound_symbols))
-        records = [
-            RefusedOperations(self.name, reason, count, lasting, by_measurement=True)
-            for (reason, lasting), count in refused.items()
-        ]
-        return trace.having(
-            [bsym for bsym in kept if bsym is not None],
-            made_by=f"claim by {self.name}",
-            refused=(*trace.refused, *records),
-        )
+        choices = [self.choice(chain, methods, budget) for chain, methods in self.chains(trace)]
+        claims = Claims(trace, self.name)
+        for block in self.blocks(trace, choices):
+            claims.add_block(block, self.times_of_block(block, choices, budget))
+        for choice in choices:
+            claims.add_chain(choice)
+        return claims.claimed_trace()
 
-    def chains(self, trace: Trace) -> Iterable[Chain]:
+    def chains(self, trace: Trace) -> Iterator[tuple[Chain, tuple[str, ...]]]:
         """Yield the convolutions whose parameters a module holds, and which the trace does not write to."""
         recorded = may_be_recorded(trace, followed_by_autograd(trace))
         held = names_to_prepare(trace)
-        for chain in chains_in(trace):
-            is_recorded = any(recorded[place] for place in chain.places)
-            if not is_recorded and all(proxy.name in held for proxy in chain.parameters):
-                yield chain
+        for whole in chains_in(trace):
+            is_recorded = any(recorded[place] for place in whole.places)
+            if is_recorded or not all(proxy.name in held for proxy in whole.parameters):
+                continue
+            options = ((chain, self.methods_for(chain)) for chain in (whole, whole.alone) if chain is not None)
+            yield from islice(((chain, methods) for chain, methods in options if methods), 1)
 
-    def reason_against(self, chain: Chain, budget: TuningBudget) -> tuple[str, bool] | None:
-        """Return why PyTorch computes a chain, and whether the reason lasts; None if oneDNN's convolution is faster."""
+    def methods_for(self, chain: Chain) -> tuple[str, ...]:
+        """Return the methods of this executor that compute a chain on this machine."""
+        possible = methods_for(chain)
+        if chain.is_symmetric and chain.activation in ACTIVATIONS:
+            possible = (*possible, ONEDNN)
+        return tuple(method for method in self.methods if method in possible and self.runs(method))
+
+    def choice(self, chain: Chain, methods: tuple[str, ...], budget: TuningBudget) -> Choice:
+        """Return the fastest method for a chain, or the reason why PyTorch computes it."""
         if not self.measures:
-            return None
-        times = times_of(chain, budget)
+            return Choice(chain, methods, methods[0])
+        try:
+            times = times_of(chain, methods, budget)
+        except (CompilerFailed, OutOfDisk) as error:
+            return Choice(chain, methods, refusal=Refusal(error.what))
         if times is None:
-            return NOT_MEASURED, False
-        return None if times.is_kernel_better else (f"PyTorch computes {times}", True)
+            return Choice(chain, methods, refusal=UNMEASURED)
+        if not times.is_kernel_better:
+            return Choice(chain, methods, refusal=Refusal(f"PyTorch computes {times}", lasting=True))
+        return Choice(chain, methods, times.method, str(times))
 
-    def call(self, chain: Chain, trace: Trace) -> BoundSymbol:
-        """Return the bound symbol that computes a chain."""
-        members = tuple(trace.bound_symbols[place] for place in chain.places)
-        constant = all(type(size) is int for size in (*chain.x.shape, *chain.result.stride))
-        sizes = {"size": tuple(chain.x.shape), "result_stride": tuple(chain.result.stride)} if constant else {}
-        return BoundSymbol(
-            symbol=Symbol(f"{convolution.__module__}.{convolution.__name__}", convolution),
-            args=(chain.x, chain.weight, chain.bias, chain.statistics, chain.other),
-            kwargs={**chain.settings, **sizes},
-            output=chain.result,
-            subsymbols=members,
-            source=members[0].source,
-            module=members[0].module,
-            executor=self.name,
+    def blocks(self, trace: Trace, choices: Iterable[Choice]) -> Iterator[Block]:
+        """Yield the blocks of convolutions that the kernel computes."""
+        if BLOCK in self.methods and self.runs(BLOCK):
+            able = [choice.chain for choice in choices if {"direct", "depthwise"} & set(methods_for(choice.chain))]
+            yield from blocks_in(trace, able)
+
+    def times_of_block(self, block: Block, choices: Iterable[Choice], budget: TuningBudget) -> BlockTimes | None:
+        """Return the times of a block; None if it is not measured, or not faster than its convolutions alone."""
+        if not self.measures:
+            return BlockTimes(0.0, 1.0)
+        methods = {id(choice.chain): choice.method for choice in choices}
+        try:
+            times = times_of_block(block, [methods[id(chain)] for chain in block.chains], budget)
+        except (CompilerFailed, OutOfDisk):
+            return None
+        return times if times is not None and times.is_kernel_better else None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The method for a chain, with the measurement in words; or the refusal, and then PyTorch computes it."""
+
+    chain: Chain
+    methods: tuple[str, ...]
+    method: str = ""
+    words: str = ""
+    refusal: Refusal | None = None
+
+
+class Claims:
+    """The bound symbols of a trace that are replaced, and the reasons for the convolutions that are not."""
+
+    def __init__(self, trace: Trace, executor: str) -> None:
+        self._trace = trace
+        self._executor = executor
+        self._symbols: dict[str, Symbol] = {}
+        self._taken: dict[int, BoundSymbol | None] = {}
+        self._refused: Counter[Refusal] = Counter()
+
+    def add_block(self, block: Block, times: BlockTimes | None) -> None:
+        """Replace the operations of a block, if it has times."""
+        if times is None:
+            return
+        occurrence = occurrence_of(self._trace, block)
+        words = str(times) if times.title else ""
+        self._replace(block, occurrence, lambda: code_of_block(block, occurrence, words))
+
+    def add_chain(self, choice: Choice) -> None:
+        """Replace the operations of a chain that belongs to no block, or note its refusal."""
+        if choice.chain.places[-1] in self._taken:
+            return
+        if choice.refusal is not None:
+            self._refused[choice.refusal] += 1
+            return
+        occurrence = occurrence_of(self._trace, choice.chain)
+        self._replace(choice.chain, occurrence, lambda: code_of(choice, occurrence))
+
+    def _replace(self, part: Chain | Block, occurrence: RegionOccurrence, code: Callable[[], MachineCode]) -> None:
+        """Replace the operations of a part by a call of its code, which is the same for equal regions."""
+        digest = occurrence.region.digest
+        try:
+            if digest not in self._symbols:
+                name = f"convolution_{len(self._symbols)}"
+                self._symbols[digest] = Symbol(name, code().function(name), empties=True)
+        except (CompilerFailed, OutOfDisk) as error:
+            self._refused[Refusal(error.what)] += 1
+            return
+        self._taken |= dict.fromkeys(part.places)
+        self._taken[part.places[-1]] = region_bound_symbol(occurrence, self._symbols[digest], self._executor)
+
+    def claimed_trace(self) -> Trace:
+        """Return the trace with all replacements."""
+        kept = (self._taken.get(place, bsym) for place, bsym in enumerate(self._trace.bound_symbols))
+        records = [
+            RefusedOperations(self._executor, refusal.reason, count, refusal.lasting, by_measurement=True)
+            for refusal, count in self._refused.items()
+        ]
+        return self._trace.having(
+            [bsym for bsym in kept if bsym is not None],
+            made_by=f"claim by {self._executor}",
+            refused=(*self._trace.refused, *records),
         )
+
+
+def occurrence_of(trace: Trace, part: Chain | Block) -> RegionOccurrence:
+    """Return the region of a part of a trace, which returns the part's result."""
+    occurrence = region_occurrence([trace.bound_symbols[place] for place in part.places])
+    names = {name for name, proxy in occurrence.defined.items() if proxy.name == part.result.name}
+    return occurrence.returning(names)
+
+
+def code_of(choice: Choice, occurrence: RegionOccurrence) -> MachineCode:
+    """Return the code of a chain by its method; raise `CompilerFailed` or `OutOfDisk`."""
+    chain, method = choice.chain, choice.method
+    text = region_text(chain, occurrence, f"{title_of(chain)}: {method}", method, channels_in_panel())
+    if method == ONEDNN:
+        return MachineCode(text, b"", (), choice=choice.words)
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=choice.words)
+
+
+def code_of_block(block: Block, occurrence: RegionOccurrence, words: str) -> MachineCode:
+    """Return the code of a block; raise `CompilerFailed` or `OutOfDisk`."""
+    text = block_text(block, occurrence, block_title(block), channels_in_panel())
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=words)
 
 
 EXECUTOR = PrepackedConvolution()

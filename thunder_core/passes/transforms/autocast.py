@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch
 
 from thunder_core.foundation.errors import DataDependent, OperationFailed
 from thunder_core.passes.recipe import Transform
-from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata, signature
+from thunder_core.passes.transforms.replay import Replay
+from thunder_core.tracing.capture.fakes.memo import metadata, signature
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
-from thunder_core.tracing.capture.place import Place
-from thunder_core.tracing.capture.recorded_program import RecordedProgram
-from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, State, autocast_state, changes
-from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
@@ -71,39 +68,15 @@ class Autocast(Transform):
         return cast.having(bsyms, made_by="autocast")
 
 
-class _Replay(RecordedProgram):
-    """Runs the bound symbols of a trace again, on fakes, and records the resulting bound symbols."""
+class _Replay(Replay):
+    """Runs the bound symbols of a trace again under autocast."""
+
+    title = "Autocast"
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.bsyms: list[BoundSymbol] = []
-        self._place = Place()
-        self._values: dict[str, Any] = dict(trace.constants)
+        super().__init__(trace)
         self._context = _Context()
         self._untouched: set[Hashable] = set()
-        self._names = {id(value): name for name, value in trace.constants.items()}
-        self._recorder = Recorder(self, environment=environment_of(trace.inputs))
-        self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
-
-    def name_input(self, value: Any) -> str:
-        """Return the name of a constant of the trace."""
-        return self._names[id(value)]
-
-    def place(self) -> Place:
-        """Return the source line and the module of the bound symbol that runs."""
-        return self._place
-
-    def _input(self, proxy: Proxy) -> Any:
-        """Return the value that stands for an input: a tensor without data, or a number of unknown value."""
-        if isinstance(proxy, NumberProxy):
-            return proxy.value
-        if proxy.kind is not None:
-            return self._recorder.numbers.unknown(proxy.name, proxy.kind, _refuse_value)
-        if not isinstance(proxy, TensorProxy):
-            return proxy
-        fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
-        self._recorder.tensors.adopt(fake, proxy)
-        return fake.requires_grad_(True) if proxy.requires_grad else fake
 
     def under(self, dtype: torch.dtype, *, keeps_dtypes: bool) -> Trace:
         """Return the trace of the bound symbols with autocast on, unless they switch it themselves.
@@ -114,12 +87,9 @@ class _Replay(RecordedProgram):
             for kind in DEVICES:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
             stack.enter_context(self._recorder.recording())
-            for bsym in self.trace.bound_symbols:
-                self._place = Place(bsym.source, bsym.module)
-                self._run(bsym)
-            output = replace_leaves(self.trace.output, self._in_its_dtype) if keeps_dtypes else self.trace.output
-        output = self._recorder.tensors.to_proxies(self._values_of(output))
-        return self.trace.having(self.bsyms, made_by="autocast", output=output)
+            self._run_all()
+            output = replace_leaves(self.trace.output, self._restored) if keeps_dtypes else self.trace.output
+        return self.trace.having(self.bsyms, made_by="autocast", output=self._proxies_of(output))
 
     def _run(self, bsym: BoundSymbol) -> None:
         target = bsym.symbol.target
@@ -128,7 +98,7 @@ class _Replay(RecordedProgram):
         elif target is torch.manual_seed:
             self.bsyms.append(bsym)
         elif bsym.functions:
-            self._keep_with_dtypes(bsym)
+            self._keep_restored(bsym)
         elif asks_for_a_value(bsym):
             self._keep(bsym)
         else:
@@ -144,33 +114,12 @@ class _Replay(RecordedProgram):
             read = (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
             if any(self._value(proxy).dtype is not proxy.dtype for proxy in read):
                 raise
-            self._keep_with_dtypes(bsym)
+            self._keep_restored(bsym)
             return
         self._bind(bsym.output, output)
         self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
-    def _keep(self, bsym: BoundSymbol) -> None:
-        """Keep a bound symbol that reads a value out of a tensor, or checks a value, with its tensors' new proxies."""
-        renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
-        self._values |= renamed
-        read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs if not isinstance(proxy, NumberProxy)}
-        names = {
-            name: value if isinstance(value, Proxy) else self._recorder.proxy_of(value) for name, value in read.items()
-        }
-        self.bsyms.append(bsym.rename(names | renamed))
-
-    def _keep_with_dtypes(self, bsym: BoundSymbol) -> None:
-        """Keep a bound symbol with operands cast to their former dtypes; functions of a branch are cast separately."""
-        inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
-        operands = {proxy.name: self._in_its_dtype(proxy) for proxy in inputs}
-        names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
-        for proxy in bsym.defines:
-            names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())
-            with without_our_functions():
-                self._values[proxy.name] = self._input(names[proxy.name])
-        self.bsyms.append(bsym.rename(names))
-
-    def _in_its_dtype(self, leaf: Any) -> Any:
+    def _restored(self, leaf: Any) -> Any:
         """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
@@ -181,10 +130,8 @@ class _Replay(RecordedProgram):
         return value
 
     def _record(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
-        """Return the result of a call, and the bound symbols that the call made."""
-        start = len(self._recorder.bound_symbols)
-        output = target(*args, **kwargs)
-        return output, [bsym for bsym in self._recorder.bound_symbols[start:] if not switches_autocast(bsym)]
+        output, bsyms = super()._record(target, args, kwargs)
+        return output, [bsym for bsym in bsyms if not switches_autocast(bsym)]
 
     def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
         """Return the bound symbols of a call without autocast; empty if the call fails because dtypes then differ."""
@@ -228,25 +175,6 @@ class _Replay(RecordedProgram):
             return operations
         results = {old.name: new for old, new in zip(direct[0].outputs, bsym.outputs, strict=True)}
         return [*(new for _, bsyms in casted.values() for new in bsyms), direct[0].rename(results)]
-
-    def _values_of(self, tree: Any) -> Any:
-        return replace_leaves(tree, self._value)
-
-    def _value(self, leaf: Any) -> Any:
-        """Return the value of a name. A symbolic number is its own value: an expression in symbols of the trace."""
-        if isinstance(leaf, NumberProxy):
-            return leaf.value
-        return self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
-
-    def _bind(self, names: Any, values: Any) -> None:
-        if isinstance(names, Proxy):
-            self._values.setdefault(names.name, values)
-        elif isinstance(names, tuple | list):
-            for name, value in zip(names, values, strict=True):
-                self._bind(name, value)
-        elif isinstance(names, dict):
-            for key, name in names.items():
-                self._bind(name, values[key])
 
 
 class _Context:
@@ -327,10 +255,3 @@ def _without_autocast() -> Iterator[None]:
         for kind in DEVICES:
             stack.enter_context(torch.autocast(kind, enabled=False))
         yield
-
-
-def _refuse_value() -> NoReturn:
-    raise DataDependent(
-        "Autocast cannot be applied to code that branches on the value of a number",
-        fix="put this part under torch.autocast in the program",
-    )

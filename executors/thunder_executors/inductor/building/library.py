@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
 
@@ -15,7 +15,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.backend.fusion.machine_code import MODULE
 from thunder_core.foundation.errors import CompilerFailed
-from thunder_executors.inductor.building.compilers import Compilers
+from thunder_executors.inductor.building.compilers import Compilers, compilers
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.inductor.building.precompiled import with_headers
 from thunder_executors.inductor.building.stub_library import with_stub
@@ -115,6 +115,13 @@ def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> b
                 if command == own:
                     raise
         return target.read_bytes()
+
+
+def compile_functions(functions: Iterable[tuple[str, tuple[str, ...], str]]) -> bytes:
+    """Return the shared object of functions: name, types of the arguments, and source; raise as `compile_library`."""
+    kernels = {name: CppKernel(arguments, source) for name, arguments, source in functions}
+    with compilers() as started:
+        return compile_library(kernels, started)
 
 
 def with_standard(command: Sequence[str], standard: str) -> list[str]:

@@ -1,0 +1,127 @@
+"""A trace that is run again on tensors without data, so that its bound symbols are recorded again with changes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from thunder_core.foundation.errors import DataDependent
+from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
+
+
+class Replay(RecordedProgram):
+    """Runs the bound symbols of a trace again, on fakes, and records the resulting bound symbols in `bsyms`.
+
+    `title` names the change in the message for a trace that cannot be run again.
+    """
+
+    title = "This transform"
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.bsyms: list[BoundSymbol] = []
+        self._place = Place()
+        self._values: dict[str, Any] = dict(trace.constants)
+        self._names = {id(value): name for name, value in trace.constants.items()}
+        self._recorder = Recorder(self, environment=environment_of(trace.inputs))
+        self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
+
+    def name_input(self, value: Any) -> str:
+        """Return the name of a constant of the trace."""
+        return self._names[id(value)]
+
+    def place(self) -> Place:
+        """Return the source line and the module of the bound symbol that runs."""
+        return self._place
+
+    @abstractmethod
+    def _run(self, bsym: BoundSymbol) -> None:
+        """Run a bound symbol, and append the bound symbols that replace it to `bsyms`."""
+
+    @abstractmethod
+    def _restored(self, leaf: Any) -> Any:
+        """Return the value of a name with the metadata that its proxy has in the trace, by a bound symbol if needed."""
+
+    def _run_all(self) -> None:
+        """Run all bound symbols of the trace; the recorder must be recording."""
+        for bsym in self.trace.bound_symbols:
+            self._place = Place(bsym.source, bsym.module)
+            self._run(bsym)
+
+    def _proxies_of(self, output: Any) -> Any:
+        """Return the proxies of the values in an output."""
+        return self._recorder.tensors.to_proxies(self._values_of(output))
+
+    def _input(self, proxy: Proxy) -> Any:
+        """Return the value that stands for an input: a tensor without data, or a number of unknown value."""
+        if isinstance(proxy, NumberProxy):
+            return proxy.value
+        if proxy.kind is not None:
+            return self._recorder.numbers.unknown(proxy.name, proxy.kind, self._refuse_value)
+        if not isinstance(proxy, TensorProxy):
+            return proxy
+        fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
+        self._recorder.tensors.adopt(fake, proxy)
+        return fake.requires_grad_(True) if proxy.requires_grad else fake
+
+    def _refuse_value(self) -> NoReturn:
+        raise DataDependent(
+            f"{self.title} cannot be applied to code that branches on the value of a number",
+            fix="put this part under torch.autocast in the program",
+        )
+
+    def _keep(self, bsym: BoundSymbol) -> None:
+        """Keep a bound symbol that reads a value out of a tensor, or checks a value, with its tensors' new proxies."""
+        renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
+        self._values |= renamed
+        read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs if not isinstance(proxy, NumberProxy)}
+        names = {
+            name: value if isinstance(value, Proxy) else self._recorder.proxy_of(value) for name, value in read.items()
+        }
+        self.bsyms.append(bsym.rename(names | renamed))
+
+    def _keep_restored(self, bsym: BoundSymbol) -> None:
+        """Keep a bound symbol with operands that have their former metadata; functions of a branch stay as they are."""
+        inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
+        operands = {proxy.name: self._restored(proxy) for proxy in inputs}
+        names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
+        for proxy in bsym.defines:
+            names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())
+            with without_our_functions():
+                self._values[proxy.name] = self._input(names[proxy.name])
+        self.bsyms.append(bsym.rename(names))
+
+    def _record(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
+        """Return the result of a call, and the bound symbols that the call made."""
+        start = len(self._recorder.bound_symbols)
+        output = target(*args, **kwargs)
+        return output, list(self._recorder.bound_symbols[start:])
+
+    def _values_of(self, tree: Any) -> Any:
+        return replace_leaves(tree, self._value)
+
+    def _value(self, leaf: Any) -> Any:
+        """Return the value of a name. A symbolic number is its own value: an expression in symbols of the trace."""
+        if isinstance(leaf, NumberProxy):
+            return leaf.value
+        return self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
+
+    def _bind(self, names: Any, values: Any) -> None:
+        if isinstance(names, Proxy):
+            self._values.setdefault(names.name, values)
+        elif isinstance(names, tuple | list):
+            for name, value in zip(names, values, strict=True):
+                self._bind(name, value)
+        elif isinstance(names, dict):
+            for key, name in names.items():
+                self._bind(name, values[key])
