@@ -15,7 +15,8 @@ from unittest import mock
 from torch._inductor import config
 from torch._inductor.codegen.cpp import CppTile2DKernel, CppVecKernel
 
-store_tile = CppTile2DKernel.store
+store_vector: Any = CppVecKernel.store
+store_tile: Any = CppTile2DKernel.store
 
 
 @contextmanager
@@ -29,6 +30,6 @@ def store(kernel: Any, name: str, index: Any, value: Any, mode: str | None = Non
     """Store a value; an addition by several threads gets the index as it is, since `index_expr` transforms it."""
     is_shared = mode == "atomic_add" and (config.cpp.dynamic_threads or kernel.num_threads > 1)
     if is_shared and not kernel.need_vec_transpose(kernel.rename_indexing(index)):
-        CppVecKernel.store(kernel, name, index, value, mode)
+        store_vector(kernel, name, index, value, mode)
     else:
         store_tile(kernel, name, index, value, mode)

@@ -21,7 +21,7 @@ struct Block {
 
     int64_t band() const {  // the rows of the result that are computed together
         const int64_t each = depthwise.stride_height * inner_row() + outer_row();
-        const int64_t fitting = (2 * CACHED_WORDS - reach() * inner_row()) / each;
+        const int64_t fitting = (CACHED_WORDS - reach() * inner_row()) / each;
         return std::max<int64_t>(1, std::min(fitting, depthwise.out_height));
     }
 };

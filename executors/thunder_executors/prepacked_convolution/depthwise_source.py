@@ -14,7 +14,7 @@ template <int COUNT, int KERNEL, int STRIDE>
 inline void depthwise_tile(const Depthwise& c, int64_t image, int64_t y, int64_t x, const Finish& finish) {
     const int64_t channel = finish.channel;
     Vector sums[COUNT];
-    UNROLLED for (int p = 0; p < COUNT; p++) sums[p] = zero();
+    UNROLLED for (int p = 0; p < COUNT; p++) sums[p] = finish.bias;
     const int64_t stride = STRIDE ? STRIDE : c.stride_width;
     const int64_t left = x * stride - c.left;
     for (int64_t i = 0; i < c.kernel_height; i++) {
@@ -49,7 +49,7 @@ inline void depthwise_tile(const Depthwise& c, int64_t image, int64_t y, int64_t
 inline void depthwise_edge(const Depthwise& c, int64_t image, int64_t y, int64_t x, const Finish& finish) {
     const int64_t channel = finish.channel, count = std::min<int64_t>(WIDTH, c.out - channel);
     alignas(64) float values[WIDTH] = {}, weights[WIDTH] = {};
-    Vector sum = zero();
+    Vector sum = finish.bias;
     for (int64_t i = 0; i < c.kernel_height; i++)
         for (int64_t j = 0; j < c.kernel_width; j++) {
             const int64_t row = y * c.stride_height - c.top + i * c.dilation_height;

@@ -77,7 +77,8 @@ __attribute__((noinline)) void finish_slowly(const Convolution& c, int64_t pixel
     }
 }
 
-// Adds the bias and `other` to WIDTH channels of the result, applies the activation, and stores them.
+// The bias of WIDTH channels of the result, to which products are added; then `other` is added, the activation applied,
+// and the channels are stored.
 struct Finish {
     const Convolution& c;
     const int64_t channel;
@@ -100,9 +101,9 @@ struct Finish {
         if (c.other) {
             const float* other = c.other + pixel * c.out + channel;
             UNROLLED for (int p = 0; p < COUNT; p++)
-                store(to + p * step, bounded(add(add(sums[p], bias), load(other + p * step))));
+                store(to + p * step, bounded(add(sums[p], load(other + p * step))));
         } else {
-            UNROLLED for (int p = 0; p < COUNT; p++) store(to + p * step, bounded(add(sums[p], bias)));
+            UNROLLED for (int p = 0; p < COUNT; p++) store(to + p * step, bounded(sums[p]));
         }
     }
 
@@ -113,8 +114,10 @@ struct Finish {
 template <int ROWS, int HALVES>
 inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
     Vector sums[HALVES][ROWS];
-    UNROLLED for (int half = 0; half < HALVES; half++)
-        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = zero();
+    UNROLLED for (int half = 0; half < HALVES; half++) {
+        const Vector bias = Finish(c, channel + half * WIDTH).bias;
+        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = bias;
+    }
     const float* panel = c.weight + channel * c.depth();
     const bool is_dense = c.dilation_width == 1 && c.pixel == c.in;  // the columns of the kernel are adjacent
     const int64_t steps = is_dense ? 1 : c.kernel_width, count = is_dense ? c.kernel_width * c.in : c.in;

@@ -36,7 +36,8 @@ inline void transform_output(const Convolution& c, const float* from, int64_t st
     }
     for (int i = 0; i < 2 && y + i < c.out_height; i++) {
         const int64_t pixel = (image * c.out_height + y + i) * c.out_width + x;
-        const Vector both[2] = {add(add(t[i][0], t[i][1]), t[i][2]), subtract(subtract(t[i][1], t[i][2]), t[i][3])};
+        const Vector both[2] = {add(add(t[i][0], t[i][1]), add(t[i][2], finish.bias)),
+                                subtract(subtract(t[i][1], t[i][2]), subtract(t[i][3], finish.bias))};
         if (x + 1 < c.out_width) finish.store_pixels(pixel, both);
         else finish.store_pixels(pixel, {both[0]});
     }
