@@ -19,6 +19,9 @@ from thunder_core.passes.autodiff.autograd_node import Bridge
 from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.artifact.loading import load, rebuilt_model
 from thunder_core.workflow.artifact.replay import example_of
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline import bench
 from thunder_core.workflow.pipeline.request import bench_request
 
@@ -70,6 +73,44 @@ def test_the_report_shows_forward_and_backward(made):
     for words in ("Training step", "Time per training step", "operations of the backward", "21 gradients"):
         assert words in page
     assert "the forward saves" in (made / "report.md").read_text()
+
+
+SOUND = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "num_labels": 3,
+    "conv_dim": [16] * 4,
+    "conv_stride": [5, 4, 4, 4],
+    "conv_kernel": [10, 4, 4, 4],
+    "layerdrop": 0.0,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+    "vocab_size": 32,
+}
+
+
+def test_frames_of_sound_are_trained_with_masks_that_numpy_draws(thunder, here, tmp_path_factory):
+    sample = SampleModel("Wav2Vec2ForAudioFrameClassification", SOUND)
+    folder = tmp_path_factory.mktemp("frames")
+    loaded = load_model(ModelRequest(sample=sample))
+    assert loaded.config.apply_spec_augment and loaded.config.mask_time_prob > 0
+    loaded.model.save_pretrained(folder)
+    made = thunder(
+        "optimize", folder, "--train", "--no-benchmark", "--batch", 2, "--without", "inductor", "--out", "step"
+    )
+    assert made.status == 0, made.err
+    report = json.loads((here / "step" / "report.json").read_text())
+    assert [output["name"] for output in report["validation"]["outputs"]][:2] == ["loss", "logits"]
+
+
+def test_object_detection_is_refused_before_the_model_is_loaded(thunder, here, tmp_path_factory):
+    config = {**SAMPLES["vit"].config, "image_size": [32, 32], "num_detection_tokens": 4}
+    folder = tmp_path_factory.mktemp("objects")
+    load_model(ModelRequest(sample=SampleModel("YolosForObjectDetection", config))).model.save_pretrained(folder)
+    done = thunder("optimize", folder, "--train", "--no-benchmark")
+    assert_refused(done, here, 2, "TH0217", "matches predictions with objects by their values")
 
 
 TRAINS_ELSEWHERE = """

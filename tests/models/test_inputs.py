@@ -10,7 +10,7 @@ import transformers
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.inputs.labels import IGNORED
+from thunder_core.workflow.models.inputs.labels import IGNORED, require_loss
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
@@ -181,6 +181,35 @@ def test_an_encoder_decoder_says_its_labels_one_step_later():
     assert (inputs["decoder_input_ids"][:, 0] == loaded.config.decoder_start_token_id).all()
     assert torch.equal(inputs["labels"][:, :-1], inputs["decoder_input_ids"][:, 1:])
     assert (inputs["labels"][:, -1] == loaded.config.eos_token_id).all()
+
+
+def test_labels_of_frames_are_one_hot():
+    config = {**TINY_SPEECH, "num_labels": 3}
+    loaded = load("Wav2Vec2ForAudioFrameClassification", config)
+    inputs = example_inputs(loaded, batch=2, seq=4, seed=0, labels=True)
+    assert inputs["labels"].shape == loaded.model(**inputs).logits.shape
+    assert (inputs["labels"].sum(-1) == 1).all()
+
+
+def test_labels_of_objects_are_classes_and_boxes_within_the_image():
+    loaded = load(
+        "YolosForObjectDetection",
+        {**SAMPLES["vit"].config, "image_size": [32, 32], "num_detection_tokens": 4, "num_labels": 3},
+    )
+    labels = example_inputs(loaded, batch=2, seq=4, seed=0, labels=True)["labels"]
+    assert [{name: tuple(value.shape) for name, value in image.items()} for image in labels] == [
+        {"class_labels": (2,), "boxes": (2, 4)}
+    ] * 2
+    for image in labels:
+        centers, sizes = image["boxes"].split(2, dim=1)
+        assert (sizes > 0).all() and (centers - sizes / 2 >= 0).all() and (centers + sizes / 2 <= 1).all()
+        assert image["class_labels"].max() < 3
+
+
+def test_loss_of_object_detection_is_not_optimized():
+    with pytest.raises(NoLoss, match="matches predictions with objects by their values"):
+        require_loss("object-detection")
+    require_loss("audio-frame-classification")
 
 
 def test_a_base_model_has_no_labels():

@@ -317,14 +317,31 @@ def fills_a_list(x: Tensor) -> Tensor:
     return total * len(rows)
 
 
+def sets_an_item_again(x: Tensor) -> Tensor:
+    COUNTS["rows"] = 0
+
+    def counted(row: Tensor) -> Tensor:
+        COUNTS["rows"] += 1
+        return row * 2
+
+    total: Tensor = map_slices(counted, x[:, None])
+    return total * COUNTS["rows"]
+
+
+COUNTS: dict[str, int] = {}
 LOG: list[int] = []
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "identity": (lambda x: torch.cond(x.sum() > 0, lambda x: x, torch.sin, (x,)), "returns a tensor from outside"),
     "view": (lambda x: torch.cond(x.sum() > 0, lambda x: x[:], torch.sin, (x,)), "returns tensors that share memory"),
     "write": (lambda x: torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, torch.sin, (x,)), "writes to a tensor"),
+    "write to a view": (
+        lambda x: torch.cond(x.sum() > 0, lambda x: x.view(-1).add_(1) * 2, lambda x: x.view(-1) + 1, (x,)),
+        "writes to a tensor",
+    ),
     "effect": (lambda x: torch.cond(x.sum() > 0, lambda x: (LOG.append(1), x + 1)[1], torch.sin, (x,)), "changes an"),
     "own variable": (counts_with_a_variable, "changes an object"),
     "own list": (fills_a_list, "changes an object"),
+    "item again": (sets_an_item_again, "changes an object"),
     "value": (
         lambda x: map_slices(lambda row: row * 2 if row.sum() > 1 else row * 3, x[:, None]),
         "reads the value",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
+SYMBOL = re.compile(r"\bs\d+\b")
 MOST_KEYS = 12  # maximum keys of a dict that a message names
 MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor read at one line
 MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at one line, which rarely repeat
@@ -72,7 +75,28 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guard_of(error)
+    if guard is not None and isinstance(error.found, torch.Tensor):
+        for constraint, size in refused_sizes(program, guard.path, error.found):
+            return f"{constraint}, is {size}"
     return f"{guard or f'guard {error.number}'}, is {describe_value(error.found)}"
+
+
+def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator[tuple[StatedConstraint, int]]:
+    """Yield each constraint that is on one size of the tensor at a path and does not hold, with the size.
+
+    The prologue checks constraints after the layouts of tensors, which follow from the sizes.
+    """
+    sizes = {f"{path}.size({dimension})": size for dimension, size in enumerate(tensor.shape)}
+    for constraint in program.constraints:
+        if constraint.number in sizes and not constraint.names:
+            size = sizes[constraint.number]
+            if not is_met(constraint.condition, size):
+                yield constraint, size
+
+
+def is_met(condition: str, size: int) -> bool:
+    """Whether a condition on one symbol, which a prologue checks, holds for a size."""
+    return bool(eval(condition, {"math": math}, dict.fromkeys(SYMBOL.findall(condition), size)))  # noqa: S307
 
 
 def describe_value(value: Any) -> str:

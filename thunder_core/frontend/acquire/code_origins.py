@@ -32,7 +32,7 @@ class CodeOrigins:
 
     def users_line(self, frame: Any) -> SourceLine | None:
         """Return the innermost line, from a frame outward, that is neither in PyTorch nor in a context manager."""
-        while frame is not None and (self._is_library(frame.code) or frame.filename in WRAPPERS):
+        while frame is not None and (self.is_library(frame.code) or frame.filename in WRAPPERS):
             frame = frame.back
         if frame is None:
             return None
@@ -52,13 +52,14 @@ class CodeOrigins:
         code = function.__code__
         interpreted = self._interpreted.get(code)
         if interpreted is None:
-            runs_natively = (self._is_library(code) and code.co_filename not in INTERPRETED_FILES) or is_native_code(
+            runs_natively = (self.is_library(code) and code.co_filename not in INTERPRETED_FILES) or is_native_code(
                 function
             )
             interpreted = self._interpreted[code] = not runs_natively
         return interpreted
 
-    def _is_library(self, code: types.CodeType) -> bool:
+    def is_library(self, code: types.CodeType) -> bool:
+        """Whether code is PyTorch's."""
         is_library = self._library_code.get(code)
         if is_library is None:
             is_library = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.interpreter.reach import PARTS
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 
 # Types whose contents the interpreter knows, also for derived types.
 HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
-LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor)
+LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor, SymbolicNumber)
 
 
 class HeldObjects:
@@ -35,6 +36,11 @@ class HeldObjects:
             contents = tuple(contents_of(value))
             self._contents.append((value, contents))
             waiting += contents
+
+    @property
+    def objects(self) -> list[Any]:
+        """The objects from within the program that may change."""
+        return [value for value, _ in self._contents]
 
     def have_changed(self) -> bool:
         """Whether one of the objects now contains other objects than before."""

@@ -64,7 +64,9 @@ class Subtraces:
         """Return the physical fake of a tensor that the program sees, or another value unchanged."""
         if not isinstance(value, torch.Tensor):
             return value
-        return self.recorder.tensors.fake(self.batches.physical(value) if is_wrapped(value) else value)
+        physical = self.batches.physical(value) if is_wrapped(value) else value
+        with without_our_functions():
+            return self.recorder.tensors.fake(physical)
 
     def record(
         self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], inputs: Sequence[torch.Tensor]
@@ -76,25 +78,38 @@ class Subtraces:
         that it does not own.
         """
         start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
-        effects, shown = len(self.run.outside.effects.effects), len(self.run.printed)
+        effects, shown = tuple(self.run.outside.effects.effects), len(self.run.printed)
         held_objects = HeldObjects(function, lambda value: self.run.outside.path_of(value) is not None)
         with without_our_functions():
             torch.clear_autocast_cache()  # of casts from before the function
         results = tuple(run())
         with without_our_functions():
             torch.clear_autocast_cache()
-        counts_after = (len(self.run.outside.effects.effects), len(self.run.printed))
-        if counts_after != (effects, shown) or held_objects.have_changed():
+        has_effects = tuple(self.run.outside.effects.effects) != effects or len(self.run.printed) != shown
+        if has_effects or held_objects.have_changed():
             raise self.refuse("changes an object from outside, or prints", "return the new value instead")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())
         if len(self.recorder.data_dependent.asking) != reads_before:
             raise self.refuse("reads the value of a tensor")
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-        if any(name not in defined for bsym in bsyms for name in bsym.mutates):
+        if self._writes_outside(bsyms, defined):
             raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")
         self._require_own_memory(results, inputs, defined)
         return SubtraceRecording(bsyms, results)
+
+    def _writes_outside(self, bsyms: Sequence[BoundSymbol], defined: set[str]) -> bool:
+        """Whether bound symbols write to the memory of a tensor that they have not created, such as to a view of it."""
+        written = {name for bsym in bsyms for name in bsym.mutates}
+        if not written:
+            return False
+        read = {proxy.name for bsym in bsyms for proxy in bsym.inputs} - defined
+        return not written <= defined or not self.memories(written).isdisjoint(self.memories(read))
+
+    def memories(self, names: Iterable[str]) -> set[int]:
+        """Return the memory of the tensors with these names."""
+        tensors = (self.recorder.tensors.named(name) for name in names)
+        return {memory_of(self.fake(tensor)) for tensor in tensors if tensor is not None}
 
     def _require_own_memory(
         self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], defined: set[str]
@@ -156,7 +171,9 @@ class Subtraces:
         with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:
             stack = torch.empty((length, *row.shape), dtype=row.dtype, device=row.device)
         followed = requires_grad and (stack.is_floating_point() or stack.is_complex())
-        return self.placeholder(replace(tensor_proxy("", stack), requires_grad=followed))
+        with without_our_functions():  # the program asks for no strides
+            proxy = tensor_proxy("", stack)
+        return self.placeholder(replace(proxy, requires_grad=followed))
 
     def emit(self, target: Callable[..., Any], args: tuple[Any, ...], results: Sequence[torch.Tensor]) -> None:
         """Record the call of an operator.

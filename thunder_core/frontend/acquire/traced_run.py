@@ -49,7 +49,9 @@ class TracedRun(Recording, Protocol):
     detours: Detours
     numbers: OutsideNumbers
     draws: ProgramDraws
-    unrolled_loops: frozenset[tuple[CodeType, int]]
+    unrolled_loops: Mapping[tuple[CodeType, int], str]
+    entered_codes: set[CodeType] | None
+    code_origins: Any
     functions: AppliedFunctions
     backward_hooks: BackwardHooks
     saved_tensors_hooks: SavedTensorsHooks

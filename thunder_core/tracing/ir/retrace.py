@@ -59,10 +59,14 @@ class NeedsDrawingFunction:
 
 @dataclass(frozen=True)
 class UnrollsLoop:
-    """The iterations of the loop whose range is called at an offset of this `code` are not calls of one function."""
+    """The iterations of a loop are not calls of one function, for a `reason`.
+
+    The range of the loop is called at an offset of this `code`.
+    """
 
     code: CodeType
     offset: int
+    reason: str
 
 
 RetraceReason = (

@@ -13,7 +13,7 @@ from thunder_core.workflow.report.contents import ConstraintFacts, Report
 from thunder_core.workflow.validation.report import PointReport
 
 KEYWORD = re.compile(r"kwargs\['(\w+)'\]")  # keyword arguments are shown by name only
-LINE = re.compile(r"^needed at (?:.*/)?(?P<place>[^/]*)$")
+LINE = re.compile(r"^needed at (?:[^,]*/)?(?P<place>.*)$")
 
 
 @dataclass(frozen=True)

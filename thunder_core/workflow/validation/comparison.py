@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
 import torch
 
 from thunder_core.backend.runtime.layouts import layouts_watched
@@ -216,6 +217,7 @@ class _Run:
         """Seed all generators."""
         torch.manual_seed(self.seed)
         random.seed(self.seed)
+        np.random.seed(self.seed)
 
 
 def _own(value: object) -> object:
@@ -335,12 +337,13 @@ def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[st
 
 @contextmanager
 def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
-    state = random.getstate()
+    state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=devices_of(model)):
         try:
             yield
         finally:
             random.setstate(state)
+            np.random.set_state(numpy_state)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
+from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import unbind_in_loop
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
@@ -41,7 +42,7 @@ from thunder_core.tracing.library.objects import is_native
 CALLS_OF_THE_WORLD = (drawing_call, collective_call, world_call, computed_call)
 CALLS_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
-    method_of_context_variable,
+    *(method_of_context_variable, unbind_in_loop),
 )
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
@@ -164,6 +165,11 @@ class ObservedCalls(ObservedReads):
     def _is_called(self, function: Any) -> bool:
         """Whether the program calls a function, which is neither the program nor what the program consists of."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
+
+    def on_enter(self, frame: Any) -> None:
+        """Note the code of a function that a recorded loop calls."""
+        if self.entered_codes is not None:
+            self.entered_codes.add(frame.code)
 
     def on_raise(self, error: BaseException) -> None:
         """Store a `KeyboardInterrupt` that the program raises itself, to distinguish it from one sent by the user."""

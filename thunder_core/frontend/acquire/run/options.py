@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -41,7 +41,7 @@ class RunOptions:
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
     `is_differentiating` calls `backward` itself; if `reads_texts_at_once` is set, texts are read when they are made;
     if `draws_constants` is set, each call must draw the same numbers; and each of the `drawing_functions` is called as
-    a whole, because it draws random numbers; and each iteration of the `unrolled_loops` is recorded.
+    a whole, because it draws random numbers; and each iteration of the `unrolled_loops` is recorded, for a reason.
     """
 
     device: torch.device | None = None
@@ -62,7 +62,7 @@ class RunOptions:
     reads_texts_at_once: bool = False
     draws_constants: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
-    unrolled_loops: frozenset[tuple[CodeType, int]] = frozenset()
+    unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
 
     @property
     def watches(self) -> bool:
@@ -113,5 +113,7 @@ CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_be},
     NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
-    UnrollsLoop: lambda options, reason: {"unrolled_loops": options.unrolled_loops | {(reason.code, reason.offset)}},
+    UnrollsLoop: lambda options, reason: {
+        "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}
+    },
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, NoReturn
 
 import torch
@@ -131,6 +132,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
         self.unrolled_loops = options.unrolled_loops
+        self.entered_codes: set[CodeType] | None = None
         self.retrace_request: Retrace | None = None
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)
 

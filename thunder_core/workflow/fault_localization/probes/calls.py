@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from thunder_core.backend.claiming.copies import copy_values, not_copied
@@ -15,6 +17,8 @@ from thunder_core.foundation.errors import NotComparable
 from thunder_core.workflow.validation.comparison import buffers_kept
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.state import state_of
+
+SEED = 0
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 AS_THEY_ARE = (torch.nn.Module, torch.nn.Parameter, type)
@@ -46,18 +50,41 @@ class SubjectCall:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Restore a module's buffers, attributes and hooks after the block."""
-        if not isinstance(self.subject, torch.nn.Module):
-            yield
-            return
-        dicts = [entries for module in self.subject.modules() for entries in dicts_of(module)]
+        """Restore a module's buffers, attributes and hooks, and the generators of Python and NumPy, after the block.
+
+        In each block, the generators draw the same numbers.
+        """
+        with seeded_generators():
+            if not isinstance(self.subject, torch.nn.Module):
+                yield
+                return
+            with self._module_unchanged(self.subject):
+                yield
+
+    @staticmethod
+    @contextmanager
+    def _module_unchanged(module: torch.nn.Module) -> Iterator[None]:
+        dicts = [entries for part in module.modules() for entries in dicts_of(part)]
         before = [(entries, dict(entries)) for entries in dicts]
-        with buffers_kept(self.subject):
+        with buffers_kept(module):
             try:
                 yield
             finally:
                 for entries, values in before:
                     put_back(entries, values)
+
+
+@contextmanager
+def seeded_generators() -> Iterator[None]:
+    """Seed the process's generators of Python and NumPy during the block, and restore them afterwards."""
+    before, before_of_numpy = random.getstate(), np.random.get_state()
+    random.seed(SEED)
+    np.random.seed(SEED)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(before_of_numpy)
 
 
 def dicts_of(module: torch.nn.Module) -> Iterator[dict[Any, Any]]:

@@ -42,11 +42,13 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def map_tensors(value: Any, change: Change) -> Any:
-    """Apply a function to all tensors of an input; caches and lists are copied, and other values are unchanged."""
+    """Apply a function to all tensors of an input; caches, lists and dicts are copied; other values are unchanged."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, list):
         return [map_tensors(item, change) for item in value]
+    if type(value) is dict:
+        return {name: map_tensors(item, change) for name, item in value.items()}
     if isinstance(value, Cache | CacheLayerMixin):
         return _like(value, {name: map_tensors(item, change) for name, item in vars(value).items()})
     return value

@@ -8,18 +8,19 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import NoLoss
-from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
 from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
 Tensors = dict[str, torch.Tensor]
-LabelMaker = Callable[[RandomInputs, Tensors], Tensors]
+LabelMaker = Callable[[RandomInputs, Tensors], Inputs]
 
 IGNORED = -100  # what torch.nn.functional.cross_entropy leaves out
+OBJECTS = 2  # objects in each image
 SPOKEN = 10  # tokens, fewer than the frames of a second of sound
 MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
 
 
-def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Tensors:
+def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Inputs:
     """Return labels of a task for inputs; raise `NoLoss` if the task has no labels."""
     require_labels(task)
     return MAKERS[task](draw, inputs)
@@ -31,6 +32,17 @@ def require_labels(task: str) -> None:
         raise NoLoss(
             f"the task {task!r} has no labels, so there is no loss to train with",
             fix=f"set --task to the task that the model is trained for: {', '.join(sorted(MAKERS))}",
+        )
+
+
+def require_loss(task: str) -> None:
+    """Raise `NoLoss` for a task whose models have no loss that a saved program can compute."""
+    require_labels(task)
+    if task in MATCHING:
+        raise NoLoss(
+            f"the loss of the task {task!r} matches predictions with objects by their values in SciPy, so no saved "
+            "program computes it",
+            fix="compile your own training step, which is traced again for other matches: thunder_core.jit(function)",
         )
 
 
@@ -133,6 +145,31 @@ def spoken_tokens(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     return {"labels": draw.tokens(SPOKEN)}
 
 
+def frame_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """Return a class for each frame of a sound, one-hot: [batch, frames, classes]."""
+    count = int(draw.config.num_labels or 1)
+    if "input_values" in inputs:
+        frames = inputs["input_values"].shape[1]
+        for kernel, stride in zip(draw.config.conv_kernel, draw.config.conv_stride, strict=True):
+            frames = (frames - kernel) // stride + 1
+    else:
+        frames = inputs["input_features"].shape[1]
+    drawn = draw.integers(0, count, draw.batch, frames)
+    return {"labels": torch.nn.functional.one_hot(drawn, count).float()}
+
+
+def objects(draw: RandomInputs, _inputs: Tensors) -> Inputs:
+    """Return the classes and boxes of two objects in each image; boxes are the center and the size, from 0 to 1."""
+    count = int(draw.config.num_labels or 1)
+
+    def of_image() -> Tensors:
+        corners = torch.rand(OBJECTS, 2, 2, generator=draw.generator).sort(dim=1).values
+        boxes = torch.cat([corners.mean(dim=1), corners[:, 1] - corners[:, 0]], dim=1)
+        return {"class_labels": draw.integers(0, count, OBJECTS), "boxes": boxes}
+
+    return {"labels": [of_image() for _ in range(draw.batch)]}
+
+
 def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the future of a time series, if the inputs do not contain it."""
     if "future_values" in inputs:
@@ -142,6 +179,7 @@ def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 # Tasks whose models predict numbers where their config says so.
 REGRESSING = ("sequence-classification", "image-classification", "audio-classification", "video-classification")
+MATCHING = frozenset({"object-detection"})  # the tasks whose loss depends on a matching of values
 MAKERS: dict[str, LabelMaker] = {
     **dict.fromkeys(REGRESSING, classes),
     "causal-lm": next_tokens,
@@ -154,6 +192,8 @@ MAKERS: dict[str, LabelMaker] = {
     "multiple-choice": choices,
     "next-sentence-prediction": yes_or_no,
     "audio-xvector": class_numbers,
+    "audio-frame-classification": frame_classes,
+    "object-detection": objects,
     "semantic-segmentation": pixel_classes,
     "depth-estimation": depths,
     "visual-question-answering": scores,

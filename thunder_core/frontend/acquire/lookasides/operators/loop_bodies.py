@@ -1,243 +1,204 @@
-"""Loops over `range(n)` whose iterations can be one function: found in the source of a code object.
+"""Loops whose iterations can be one function: the body of a loop in source, rewritten to a function.
 
 The body of such a loop only assigns local variables, appends to lists which `torch.stack` or `torch.cat` reads later,
-and writes to `buffer[:, i]`. It reads the index only in subscripts such as `x[:, i]`.
+and writes to `buffer[:, i]`. It reads the index only in subscripts such as `x[:, i]` and `x[:, i - 1]`.
 """
 
 from __future__ import annotations
 
 import ast
-import dis
-import linecache
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from thunder_core.frontend.acquire.lookasides.operators.loop_sources import (
+    LoopSource,
+    NotOneFunction,
+    find_loop,
+    live_after,
+    reject,
+)
+
 ALLOWED = (
-    *(ast.Name, ast.Load, ast.Attribute, ast.Call, ast.keyword, ast.Constant, ast.Tuple, ast.Subscript, ast.Slice),
-    *(ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop),
+    *(ast.Name, ast.Load, ast.Attribute, ast.Call, ast.keyword, ast.Constant, ast.Tuple, ast.List, ast.Subscript),
+    *(ast.Slice, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop),
+    ast.IfExp,
 )
 CONSTANTS = (ast.Slice, ast.Constant, ast.UnaryOp, ast.unaryop, ast.Load)
 JOINING = ("stack", "cat")
 METADATA = ("dtype", "device")
-# What differs between iterations, or changes more than the values of tensors.
+# Attributes that differ between iterations, or change more than the values of tensors.
 HIDDEN = (
-    *(
-        "_",
-        "requires_grad",
-        "grad",
-        "is_leaf",
-        "data_ptr",
-        "backward",
-        "autograd",
-        "register",
-        "retain",
-        "set_",
-        "name",
-    ),
-    *("manual_seed", "seed", "storage", "untyped_storage", "share_memory", "item", "tolist", "numpy"),
+    *("_", "requires_grad", "grad", "is_leaf", "data_ptr", "backward", "autograd", "register", "retain", "set_"),
+    *("manual_seed", "seed", "storage", "untyped_storage", "share_memory", "item", "tolist", "numpy", "name"),
 )
-JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+OWN_NAMES = ("_slice", "_row", "_list", "_written")  # beginnings of the variables of a rewritten body
 LOOKS_AT_FRAMES = {"locals", "vars", "eval", "exec", "dir"}
-
-
-class NotOneFunction(Exception):  # it never leaves this module
-    """The iterations of a loop are not calls of one function of carried values and slices."""
+INDEX_USE = "read the index only in subscripts such as `x[:, i]`, with colons before it and constants after it"
+Place = tuple[str, int, int]  # a tensor, the dimension of the index, and the number that is added to the index
 
 
 @dataclass(frozen=True)
 class LoopBody:
-    """The body of a loop as a function of carried values, slices, rows of buffers, and values that stay the same.
+    """The body of a loop as a function of carried values, slices, rows of buffers, an item, and steady values.
 
-    `slices` and `buffers` are pairs of a name and the dimension of the index. The function returns the carried values,
-    and a row for each of the `lists`, then for each of the `buffers`. `globals` are the names of modules that it reads.
+    The function returns the carried values, and a row for each of the `lists`, then for each of the `buffers`. It
+    writes to copies of the carried tensors that are `updated` in place. `globals` are the global names that it reads.
     """
 
     code: CodeType
+    source: LoopSource
     carried: tuple[str, ...]
-    slices: tuple[tuple[str, int], ...]
-    buffers: tuple[tuple[str, int], ...]
+    slices: tuple[Place, ...]
+    buffers: tuple[Place, ...]
     same: tuple[str, ...]
     lists: tuple[str, ...]
     globals: tuple[str, ...]
+    updated: tuple[str, ...]
 
 
 @lru_cache(maxsize=256)
-def loop_body(code: CodeType, offset: int) -> LoopBody | None:
-    """Return the body of the loop whose `range` is called at an offset of a code object; None if it is no function."""
-    loop_and_function = _loop_at(code, offset)
-    if loop_and_function is None or LOOKS_AT_FRAMES & {*code.co_names}:
-        return None
+def loop_body(code: CodeType, offset: int) -> LoopBody | str | None:
+    """Return the body of the loop over what is called at an offset; a reason if it is no function; None for no loop."""
     try:
-        rewriter = _Body(*loop_and_function, code)
+        source = find_loop(code, offset)
+        if source is None:
+            return None
+        if LOOKS_AT_FRAMES & {*code.co_names}:
+            return "its function reads all local variables, such as by `locals()`"
+        rewriter = _Body(source, code)
         body = rewriter.result()
-    except NotOneFunction:
-        return None
-    return None if (rewriter.assigned - {*body.carried}) & _live_after(code, offset) else body
-
-
-def _loop_at(code: CodeType, offset: int) -> tuple[ast.For, ast.FunctionDef] | None:
-    """Return the loop over a `range` with one argument that is called at an offset, and the function around it."""
-    position = next(instruction.positions for instruction in dis.get_instructions(code) if instruction.offset == offset)
-    for tree_function in _functions(code):
-        for loop in ast.walk(tree_function):
-            if (
-                isinstance(loop, ast.For)
-                and position is not None
-                and (loop.iter.lineno, loop.iter.col_offset) == (position.lineno, position.col_offset)
-                and _is_range(loop)
-            ):
-                return loop, tree_function
-    return None
-
-
-def _is_range(loop: ast.For) -> bool:
-    call = loop.iter
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "range":
-        return False
-    return len(call.args) == 1 and not call.keywords and isinstance(loop.target, ast.Name) and not loop.orelse
-
-
-def _functions(code: CodeType) -> Iterator[ast.FunctionDef]:
-    """Yield the function of a code object in its file, if the file still has the same code."""
-    lines = linecache.getlines(code.co_filename)
-    try:
-        tree = ast.parse("".join(lines))
-        compiled = compile(tree, code.co_filename, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):
-        return
-    if code in _nested(compiled):
-        yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _has_code(node, code))
-
-
-def _has_code(node: ast.FunctionDef, code: CodeType) -> bool:
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    return node.name == code.co_name and first == code.co_firstlineno
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
-
-
-def _live_after(code: CodeType, offset: int) -> set[str]:
-    """Return the local variables that may be read after the loop whose `range` is called at an offset."""
-    instructions = list(dis.get_instructions(code))
-    places = {instruction.offset: place for place, instruction in enumerate(instructions)}
-    start = next(entry for entry in instructions if entry.offset > offset and entry.opname == "FOR_ITER")
-    handlers = [places[entry.target] for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
-    live: set[str] = set()
-    waiting: list[tuple[int, frozenset[str]]] = [(place, frozenset()) for place in (places[start.argval], *handlers)]
-    seen: dict[int, frozenset[str]] = {}
-    while waiting:
-        place, assigned = waiting.pop()
-        if place >= len(instructions) or (place in seen and seen[place] <= assigned):
-            continue
-        seen[place] = assigned = assigned & seen.get(place, assigned)
-        live |= _read_names(instructions[place]) - assigned
-        assigned |= {instructions[place].argval} if instructions[place].opname == "STORE_FAST" else frozenset()
-        waiting += [(following, assigned) for following in _followers(instructions, places, place)]
-    return live
-
-
-def _read_names(instruction: dis.Instruction) -> set[str]:
-    if "LOAD_FAST" not in instruction.opname and instruction.opname != "DELETE_FAST":
-        return set()
-    names = instruction.argval
-    return {*names} if isinstance(names, tuple) else {names}
-
-
-def _followers(instructions: list[dis.Instruction], places: dict[int, int], place: int) -> list[int]:
-    instruction = instructions[place]
-    followers = [places[instruction.argval]] if instruction.opcode in JUMPS else []
-    ends = instruction.opname.startswith(("RETURN_", "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"))
-    return followers if ends and instruction.opname != "RETURN_GENERATOR" else [*followers, place + 1]
+    except NotOneFunction as error:
+        return str(error)
+    live = sorted((rewriter.assigned - {*body.carried}) & live_after(code, offset))
+    return f"`{live[0]}`, which its body assigns anew, may be read after the loop" if live else body
 
 
 class _Body(ast.NodeTransformer):
     """Rewrites the body of a loop to a function."""
 
-    def __init__(self, loop: ast.For, function: ast.FunctionDef, code: CodeType) -> None:
-        self.loop, self.function, self.code = loop, function, code
-        self.index: str = loop.target.id  # type: ignore[attr-defined]
-        self._require_local(self.index)
-        names = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
+    def __init__(self, source: LoopSource, code: CodeType) -> None:
+        self.source, self.loop, self.code = source, source.loop, code
+        for name in (source.index, source.item):
+            if name is not None:
+                self._require_local(source.loop, name)
+        names = (node for node in ast.walk(self.loop) if isinstance(node, ast.Name))
         self.assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}  # with the index
-        self.before: set[str] = set()  # names that the iteration has assigned so far
+        self.before = {name for name in (source.item,) if name}  # names that the iteration has assigned so far
         self.carried: dict[str, None] = {}
         self.same: dict[str, None] = {}
         self.globals: dict[str, None] = {}
-        self.slices: dict[tuple[str, int], str] = {}
+        self.slices: dict[Place, str] = {}
         self.lists: dict[str, None] = {}
-        self.buffers: dict[tuple[str, int], None] = {}
+        self.buffers: dict[Place, None] = {}
+        self.updated: dict[str, None] = {}
 
     def result(self) -> LoopBody:
         """Return the function. Raise `NotOneFunction` if the body is none."""
         self._note_buffers()
-        statements = [self._statement(statement) for statement in self.loop.body]
-        read = {*self.carried, *(name for name, _ in self.slices)}
-        if not self.slices or ({*self.lists} | self._buffer_names) & read:
-            raise NotOneFunction
-        if {*self.lists} & {*self.same, *self.assigned}:
-            raise NotOneFunction
+        statements = self._statements(self.loop.body)
+        read = {*self.carried, *(name for name, _, _ in self.slices)}
+        if not self.slices and not self.source.item:
+            raise reject(self.loop, "reads no slice of a tensor by the index, such as `x[:, i]`")
+        for name in sorted(({*self.lists} | self._buffer_names) & read | {*self.lists} & {*self.same, *self.assigned}):
+            raise reject(self.loop, f"both reads and extends `{name}` in its body")
         return LoopBody(
-            self._code(statements),
-            *(tuple(self.carried), tuple(self.slices), tuple(self.buffers), tuple(self.same)),
-            *(tuple(self.lists), tuple(self.globals)),
+            *(self._code(statements), self.source, tuple(self.carried), tuple(self.slices), tuple(self.buffers)),
+            *(tuple(self.same), tuple(self.lists), tuple(self.globals), tuple(self.updated)),
         )
 
     def _note_buffers(self) -> None:
-        for statement in self.loop.body:
+        for statement in (node for part in self.loop.body for node in ast.walk(part)):
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
                 buffer = self._subscript(statement.targets[0])
-                if buffer is None or buffer in self.buffers or buffer[0] in self.assigned:
-                    raise NotOneFunction
+                if buffer is None or buffer[0] in self.assigned:
+                    raise reject(statement, f"assigns to a part of an object; {INDEX_USE}")
                 if any(not _is_full(part) for part in _parts(statement.targets[0])[buffer[1] + 1 :]):
-                    raise NotOneFunction
+                    raise reject(statement, "assigns to a part of a slice; assign to all of `x[:, i]`")
+                if buffer[0] in (name for name, _, _ in self.buffers):
+                    raise reject(statement, f"assigns to `{buffer[0]}` a second time")
                 self.buffers[buffer] = None
-        self._buffer_names = {name for name, _ in self.buffers}
-        if len(self._buffer_names) < len(self.buffers):
-            raise NotOneFunction
+        self._buffer_names = {name for name, _, _ in self.buffers}
 
     def _code(self, statements: list[ast.stmt]) -> CodeType:
         rows = [f"_list{place}" for place in range(len(self.lists))]
         rows += [f"_written{place}" for place in range(len(self.buffers))]
         slices = [*self.slices.values(), *(f"_row{place}" for place in range(len(self.buffers)))]
-        names = ", ".join((*self.carried, *slices, *self.same))
-        carried, results = (", ".join((*values, "")) for values in (self.carried, (f"{row}.clone()" for row in rows)))
-        text = f"def loop_body({names}):\n    return ({carried}), ({results})"
+        items = [self.source.item] if self.source.item else []
+        names = ", ".join((*self.carried, *slices, *items, *self.same))
+        carried, results = (", ".join((*values, "")) for values in (self.carried, rows))
+        copies = "".join(f"    {name} = {name}.clone()\n" for name in self.updated)
+        text = f"def loop_body({names}):\n{copies}    return ({carried}), ({results})"
         (made,) = (tree := ast.parse(text)).body
         assert isinstance(made, ast.FunctionDef)
         for node in ast.walk(made):
             if hasattr(node, "lineno"):
                 ast.copy_location(node, self.loop)
-        made.body = [*statements, *made.body]
+        made.body = [*made.body[:-1], *statements, made.body[-1]]
         compiled = compile(ast.fix_missing_locations(tree), self.code.co_filename, "exec", dont_inherit=True)
         return next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))
+
+    # ---- statements ----
+
+    def _statements(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        return [self._statement(statement) for statement in statements]
 
     def _statement(self, statement: ast.stmt) -> ast.stmt:
         if isinstance(statement, ast.Expr):
             return self._append(statement)
+        if isinstance(statement, ast.If):
+            return self._branch(statement)
+        if isinstance(statement, ast.AugAssign):
+            return self._update(statement)
+        if isinstance(statement, ast.Pass):
+            return statement
         if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
-            raise NotOneFunction
+            name = type(statement).__name__
+            raise reject(statement, f"is a statement ({name}) other than assignments, `append` and `if`")
         (target,) = statement.targets
         value = self.visit(statement.value)
         if isinstance(target, ast.Subscript):
             place = [*self.buffers].index(self._subscript(target))  # type: ignore[arg-type]
-            made = ast.parse(f"_written{place} = _value.to(_row{place}).expand_as(_row{place})").body[0]
-            made.value.func.value.func.value = value  # type: ignore[attr-defined]
+            made = ast.parse(f"_written{place} = _value.to(_row{place}).expand_as(_row{place}).clone()").body[0]
+            made.value.func.value.func.value.func.value = value  # type: ignore[attr-defined]
             return self._located(made, statement)
-        targets = target.elts if isinstance(target, ast.Tuple) else [target]
-        if not all(isinstance(name, ast.Name) for name in targets):
-            raise NotOneFunction
-        for name in targets:
-            self._require_local(name.id)  # type: ignore[attr-defined]
-        self.before |= {name.id for name in targets}  # type: ignore[attr-defined]
+        self._assign(target)
         return ast.copy_location(ast.Assign([target], value), statement)
+
+    def _assign(self, target: ast.expr) -> None:
+        """Note the names that a target assigns."""
+        if isinstance(target, ast.Tuple):
+            for part in target.elts:
+                self._assign(part)
+        elif isinstance(target, ast.Name):
+            self._require_local(target, target.id)
+            self.before.add(target.id)
+        else:
+            raise reject(target, "assigns to an attribute; assign to a local variable")
+
+    def _branch(self, statement: ast.If) -> ast.stmt:
+        """Return a branch on constants. A name that only one branch assigns is carried if it is read later."""
+        test, before = self.visit(statement.test), self.before
+        self.before = {*before}
+        body, after_body = self._statements(statement.body), self.before
+        self.before = {*before}
+        orelse = self._statements(statement.orelse)
+        self.before &= after_body
+        return ast.copy_location(ast.If(test, body, orelse), statement)
+
+    def _update(self, statement: ast.AugAssign) -> ast.stmt:
+        """Return `h += value`, which writes to a copy of a carried tensor."""
+        if not isinstance(statement.target, ast.Name):
+            raise reject(statement, "updates a part of an object in place; assign a new value to a variable")
+        name = statement.target.id
+        value = self.visit(statement.value)
+        self._require_local(statement, name)
+        if name not in self.before:
+            self.carried[name] = self.updated[name] = None
+        if name in self.updated and any(_assigns(node, name) for node in ast.walk(self.loop)):
+            raise reject(statement, f"updates `{name}` in place, which the body also assigns")
+        return ast.copy_location(ast.AugAssign(statement.target, statement.op, value), statement)
 
     def _append(self, statement: ast.Expr) -> ast.stmt:
         call = statement.value
@@ -249,12 +210,12 @@ class _Body(ast.NodeTransformer):
             and len(call.args) == 1
             and not call.keywords
         ):
-            raise NotOneFunction
+            raise reject(statement, "calls a function for its effect")
         name = call.func.value.id
         own = (*self.code.co_varnames, *self.code.co_cellvars, *self.code.co_freevars)
-        if "torch" in own or name in self.lists or not _is_only_joined(self.function, name, call.func.value):
-            raise NotOneFunction
-        self._require_local(name)
+        if "torch" in own or name in self.lists or not _is_only_joined(self.source.function, name, call.func.value):
+            raise reject(statement, f"appends to `{name}`, which is no new list that only `torch.stack` or `cat` reads")
+        self._require_local(statement, name)
         made = ast.parse(f"_list{len(self.lists)} = _value").body[0]
         self.lists[name] = None
         made.value = self.visit(call.args[0])  # type: ignore[attr-defined]
@@ -267,18 +228,20 @@ class _Body(ast.NodeTransformer):
                 ast.copy_location(node, statement)
         return made
 
-    def _require_local(self, name: str) -> None:
-        if name not in self.code.co_varnames or name in self.code.co_cellvars or name.startswith("_"):
-            raise NotOneFunction
+    def _require_local(self, node: ast.AST, name: str) -> None:
+        if name not in self.code.co_varnames or name in self.code.co_cellvars or name.startswith(OWN_NAMES):
+            raise reject(node, f"uses `{name}`, which is no plain local variable")
+
+    # ---- expressions ----
 
     def visit(self, node: ast.AST) -> Any:
         if not isinstance(node, ALLOWED):
-            raise NotOneFunction
+            raise reject(node, f"has an expression ({type(node).__name__}) that a recorded loop cannot contain")
         return super().visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if node.attr.startswith(HIDDEN):
-            raise NotOneFunction
+            raise reject(node, f"uses the attribute `{node.attr}`, which may differ between iterations")
         if isinstance(node.value, ast.Name) and node.value.id in self._buffer_names and node.attr in METADATA:
             self.same[node.value.id] = None
             return node
@@ -286,15 +249,17 @@ class _Body(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         name = node.id
-        if name == self.index or name in self._buffer_names or name.startswith("_"):
-            raise NotOneFunction
+        if name == self.source.index:
+            raise reject(node, f"reads the index `{name}`; {INDEX_USE}")
+        if name in self._buffer_names or name.startswith(OWN_NAMES):
+            raise reject(node, f"reads `{name}`, which the loop writes to")
         if name in self.before:
             return node
         if name in self.code.co_varnames:
-            self._require_local(name)
+            self._require_local(node, name)
             (self.carried if name in self.assigned else self.same)[name] = None
         elif name in (*self.code.co_cellvars, *self.code.co_freevars):
-            raise NotOneFunction
+            raise reject(node, f"reads `{name}`, which several functions share; assign it to a local variable")
         else:
             self.globals[name] = None
         return node
@@ -303,26 +268,45 @@ class _Body(ast.NodeTransformer):
         found = self._subscript(node)
         if found is None:
             return self.generic_visit(node)
-        name, dimension = found
+        name, dimension, _ = found
         if name in self.assigned or name in self._buffer_names:
-            raise NotOneFunction
-        self._require_local(name)
+            raise reject(node, f"reads `{name}` by the index, which the body changes")
+        self._require_local(node, name)
         row = ast.copy_location(ast.Name(self.slices.setdefault(found, f"_slice{len(self.slices)}"), ast.Load()), node)
         parts = [part for place, part in enumerate(_parts(node)) if place != dimension]
         if all(map(_is_full, parts)):
             return row
         return ast.copy_location(ast.Subscript(row, ast.Tuple(parts, ast.Load()), ast.Load()), node)
 
-    def _subscript(self, node: ast.Subscript) -> tuple[str, int] | None:
-        """Return the name and the dimension of `name[:, index]`; None if the subscript is not of this form."""
+    def _subscript(self, node: ast.Subscript) -> Place | None:
+        """Return the place of `name[:, index]`; None if the subscript is not of this form."""
         parts = _parts(node)
-        places = [place for place, part in enumerate(parts) if isinstance(part, ast.Name) and part.id == self.index]
-        if not isinstance(node.value, ast.Name) or len(places) != 1 or not all(map(_is_full, parts[: places[0]])):
+        offsets = [(place, self._offset(part)) for place, part in enumerate(parts)]
+        places = [(place, offset) for place, offset in offsets if offset is not None]
+        if not isinstance(node.value, ast.Name) or len(places) != 1 or not all(map(_is_full, parts[: places[0][0]])):
             return None
-        rest = [inner for part in parts[places[0] + 1 :] for inner in ast.walk(part)]
+        rest = [inner for part in parts[places[0][0] + 1 :] for inner in ast.walk(part)]
         if any(not isinstance(part, CONSTANTS) or getattr(part, "value", None) is ... for part in rest):
             return None
-        return node.value.id, places[0]
+        return node.value.id, *places[0]
+
+    def _offset(self, part: ast.expr) -> int | None:
+        """Return the number that is added to the index; None if the part is not the index and a number."""
+        if isinstance(part, ast.Name) and part.id == self.source.index:
+            return 0
+        if not isinstance(part, ast.BinOp) or not isinstance(part.op, ast.Add | ast.Sub):
+            return None
+        number = part.right.value if isinstance(part.right, ast.Constant) else None
+        if type(number) is not int or not isinstance(part.left, ast.Name) or part.left.id != self.source.index:
+            return None
+        return number if isinstance(part.op, ast.Add) else -number
+
+
+def _assigns(node: ast.AST, name: str) -> bool:
+    """Whether a node is a statement that assigns a new value to a variable."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    stored = (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+    return any(part.id == name and isinstance(part.ctx, ast.Store) for part in stored)
 
 
 def _parts(node: ast.Subscript) -> list[ast.expr]:

@@ -1,139 +1,262 @@
 """Loops over a symbolic number of iterations, recorded as one `scan` for all numbers.
 
-A lookaside of `range` records the loop around the call if its body is a function (`loop_bodies`). It then sets the
-variables to their values after the loop, and returns an empty range. If the body is not what it seems, the program is
-traced again with this loop unrolled: then the number of iterations is a constant.
+A lookaside of `range` or `unbind` records the loop around the call if its body is a function (`loop_bodies`). It then
+sets the variables to their values after the loop, and returns an empty range. If the body is not what it seems, the
+program is traced again with this loop unrolled: then the number of iterations is a constant, whose constraint has the
+reason.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
-from collections.abc import Sequence
-from types import FunctionType, ModuleType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._pytree import tree_leaves
 
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.foundation.errors.tree import message_line
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, over_slices
+from thunder_core.frontend.acquire.lookasides.operators.joined_rows import Rows
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody, loop_body
+from thunder_core.frontend.acquire.lookasides.operators.loop_values import (
+    Unchanged,
+    Unsteady,
+    require_known,
+    require_own_memory,
+    require_own_rows,
+    require_same_gradients,
+    require_same_metadata,
+    require_unwritten_operands,
+)
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.ir.retrace import UnrollsLoop
+from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.library.control_flow import map_slices, scan
 
-FEWEST = 2  # iterations of a recorded loop: other numbers have programs of their own
-UNCHANGING = (SymbolicNumber, torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
-STACK, CAT = torch.stack, torch.cat
+FEWEST = 1  # iterations of a recorded loop: a loop without iterations has a program of its own
+LOOP = "a loop"
 
 
-class Rows:
-    """The list of the tensors that a recorded loop has appended, as their stack."""
+@dataclass(frozen=True)
+class Iterations:
+    """The indices of a loop: `count` of them from `first` on, in reversed order if `is_reversed`."""
 
-    def __init__(self, stack: torch.Tensor) -> None:
-        self.stack = stack
+    first: Any
+    count: Any
+    is_reversed: bool
 
 
 @lookaside(range)
 def roll(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record the loop over a range of symbolic length, if its body is a function, and return an empty range."""
+    if kwargs or not any(map(is_symbolic, args)) or run.machine.frame is None:
+        return NOT_TAKEN
+    iterations = iterations_of(run, *args)
+    if iterations is not None and not is_symbolic(iterations.count):
+        return NOT_TAKEN
+    return range(0) if is_rolled(run, iterations, args) else NOT_TAKEN
+
+
+def unbind_in_loop(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record the loop over the slices of a tensor along a symbolic dimension, and return no slices."""
+    if getattr(function, "__name__", "") != "unbind":
+        return NOT_TAKEN
+    owner = getattr(function, "__self__", None)
+    operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
     frame = run.machine.frame
-    if len(args) != 1 or kwargs or not isinstance(args[0], SymbolicNumber) or args[0].size is None or frame is None:
+    if frame is None or not operands or len(operands) > 2 or kwargs or not isinstance(operands[0], torch.Tensor):
         return NOT_TAKEN
+    tensor, dimension = operands[0], operands[1] if len(operands) > 1 else 0
+    if type(dimension) is not int or not -tensor.dim() <= dimension < tensor.dim():
+        return NOT_TAKEN
+    dimension %= tensor.dim()
+    count = run.machine.call(torch.Tensor.size, tensor, dimension)
+    if not is_symbolic(count):
+        return NOT_TAKEN
+    return () if is_rolled(run, Iterations(0, count, False), (count,), (tensor, dimension)) else NOT_TAKEN
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a value is a symbolic integer that the prologue computes."""
+    return isinstance(value, SymbolicNumber) and value.size is not None
+
+
+def iterations_of(run: TracedRun, *args: Any) -> Iterations | None:
+    """Return the indices of a range; None for a step other than 1 and -1."""
+    call = run.machine.call
+    start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+    if type(step) is not int or step not in (1, -1):
+        return None
+    if step == 1:
+        return Iterations(start, call(operator.sub, stop, start), False)
+    return Iterations(call(operator.add, stop, 1), call(operator.sub, start, stop), True)
+
+
+def is_rolled(
+    run: TracedRun, iterations: Iterations | None, numbers: Sequence[Any], item: tuple[torch.Tensor, int] | None = None
+) -> bool:
+    """Whether the loop around the current call is recorded. Otherwise guard the `numbers`, with the reason.
+
+    The iterations are None if they are not contiguous.
+    """
+    frame: Any = run.machine.frame
     loop = frame.code, frame.program.offsets[frame.pc]
-    body = None if loop in run.unrolled_loops else loop_body(*loop)
-    if body is None or not is_known(frame, body) or not run.machine.call(operator.ge, args[0], FEWEST):
-        return NOT_TAKEN
+    body: LoopBody | str | None = run.unrolled_loops.get(loop) or loop_body(*loop)
+    if body is None:
+        return False
+    reason = "the step of its range is neither 1 nor -1" if iterations is None else obstacle(frame, body)
+    if isinstance(body, str) or iterations is None or reason:
+        state_reason(run, frame, reason, numbers)
+        return False
+    if not run.machine.call(operator.ge, iterations.count, FEWEST):
+        return False
     try:
-        record(run, frame, body, args[0])
+        record(run, frame, body, iterations, item)
     except Exception as error:
-        raise run.retrace(UnrollsLoop(*loop)) from error
-    return range(0)
+        raise run.retrace(UnrollsLoop(*loop, reason_of(error))) from error
+    return True
 
 
-def is_known(frame: Frame, body: LoopBody) -> bool:
-    """Whether the values of a loop are tensors where they must be, and otherwise do not change within the loop."""
-    values = frame.bound_locals()
-    tensors = (*body.carried, *(name for name, _ in (*body.slices, *body.buffers)))
-    modules = [frame.globals.get(name) for name in (*body.globals, *(("torch",) if body.lists else ()))]
+def obstacle(frame: Frame, body: LoopBody | str) -> str:
+    """Return why a loop cannot be recorded, as far as its source and its variables show; empty for no reason."""
+    if isinstance(body, str):
+        return body
+    try:
+        require_known(frame, body)
+    except Unsteady as error:
+        return str(error)
+    return ""
+
+
+def state_reason(run: TracedRun, frame: Frame, reason: str, numbers: Sequence[Any]) -> None:
+    """Guard the values of the numbers that a loop iterates over, with the reason why the loop is unrolled."""
+    source = run.place().source
+    if source is None or source.filename != frame.filename:
+        return
+    origin = f"needed at {source}, because this loop is unrolled: {reason}"
+    for number in filter(is_symbolic, numbers):
+        with number.sizes.environment.deciding_for(origin):
+            number.concretize()
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a loop could not be recorded, in words."""
+    if isinstance(error, OperationFailed):
+        return error.what.replace(f"a function passed to `{LOOP}`", "its body")
     return (
-        all(isinstance(values.get(name), torch.Tensor) for name in tensors)
-        and all(name in values and isinstance(values[name], UNCHANGING) for name in body.same)
-        and all(type(values.get(name)) is list and not values[name] for name in body.lists)
-        and all(isinstance(module, ModuleType) and module.__name__.split(".")[0] == "torch" for module in modules)
-        and (torch.stack, torch.cat) == (STACK, CAT)
+        str(error) if isinstance(error, Unsteady) else f"its body raises {type(error).__name__}: {message_line(error)}"
     )
 
 
-def record(run: TracedRun, frame: Frame, body: LoopBody, count: Any) -> None:
+def record(
+    run: TracedRun, frame: Frame, body: LoopBody, iterations: Iterations, item: tuple[torch.Tensor, int] | None
+) -> None:
     """Record a loop, and set the variables of its frame."""
     call, values = run.machine.call, frame.bound_locals()
-    sliced = [(values[name], dimension) for name, dimension in (*body.slices, *body.buffers)]
-    for tensor, dimension in sliced:
-        if not call(operator.eq, call(torch.Tensor.size, tensor, dimension), count):
-            raise ValueError("a tensor has more or fewer slices than the loop has iterations")
-    initial = [values[name] for name in body.carried]
+    order = Iterations(iterations.first, iterations.count, iterations.is_reversed != body.source.is_reversed)
+    places = [(values[name], dimension, offset) for name, dimension, offset in (*body.slices, *body.buffers)]
+    places += [(*item, 0)] if item else []
+    pairs = [(narrow(run, place, order), place) for place in places]
+    subtraces = Subtraces(run, LOOP)
+    initial = [with_result_layout(subtraces, values[name]) for name in body.carried]
     same = [values[name] for name in body.same]
-    subtraces = Subtraces(run, "a loop")
-    require_own_memory(subtraces, body, values)
     function = FunctionType(body.code, frame.globals, body.code.co_name)
-    slices = [call(torch.movedim, tensor, dimension, 0) for tensor, dimension in sliced]
+    held = functools.partial(function, *same, *(frame.globals.get(name) for name in body.globals))
+    require_own_memory(subtraces, body, values, item)
+    unchanged = Unchanged(run, held, [*initial, *(value for value in same if isinstance(value, torch.Tensor))])
     flat = Flattened(run, function)
-    results = over_slices(subtraces, scan if initial else map_slices, function, flat, initial, slices, same)
+
+    def iterate(*args: Any) -> list[Any]:
+        flat(*args)
+        carried, rows = flat.results
+        require_same_metadata(subtraces.fake, body, args[: len(initial)], carried)
+        require_own_rows(subtraces, body, carried, rows)
+        return [*carried, *(call(torch.Tensor.clone, row) for row in rows)]
+
+    slices = [turned(run, call(torch.movedim, tensor, place[1], 0), order) for tensor, place in pairs]
+    with entered_codes(run) as codes:
+        results = over_slices(subtraces, scan if initial else map_slices, held, iterate, initial, slices, same)
+    unchanged.require(codes - {body.code})
+    require_unwritten_operands(subtraces, body, values)
     require_same_gradients(tree_leaves(flat.results), results)
-    store(run, frame, body, results)
+    store(run, frame, body, results, order)
 
 
-def require_own_memory(subtraces: Subtraces, body: LoopBody, values: dict[str, Any]) -> None:
-    """Raise `ValueError` if a tensor that the loop writes to shares memory with another tensor of the loop."""
-    buffers = {name for name, _ in body.buffers}
-    names = {*body.carried, *body.same, *(name for name, _ in body.slices)} - buffers
-    read = {memory_of(subtraces.fake(values[name])) for name in names if isinstance(values[name], torch.Tensor)}
-    written = [memory_of(subtraces.fake(values[name])) for name in buffers]
-    if len({*written}) < len(written) or not read.isdisjoint(written):
-        raise ValueError("the loop writes to memory that it reads")
+def with_result_layout(subtraces: Subtraces, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a carried tensor as operations would return it: contiguous if it is a slice that leaves out elements."""
+    fake = subtraces.fake(tensor)
+    with without_our_functions():  # these are no questions of the program
+        sizes, strides = fake.shape, fake.stride()
+    sizes, strides = ([hint_of(extent) for extent in extents] for extents in (sizes, strides))
+    dense = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+    if sorted(strides, reverse=True) != strides or strides == dense:
+        return tensor
+    copy: torch.Tensor = subtraces.run.machine.call(torch.Tensor.clone, tensor, memory_format=torch.contiguous_format)
+    return copy
 
 
-def require_same_gradients(leaves: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-    """Raise `ValueError` if results of a loop require gradients, but not the results of its iterations."""
-    if any(leaf.requires_grad != result.requires_grad for leaf, result in zip(leaves, results, strict=True)):
-        raise ValueError("results of the loop require no gradients")
+@contextmanager
+def entered_codes(run: TracedRun) -> Iterator[set[CodeType]]:
+    """Yield a set, to which each code that is interpreted during the block is added."""
+    before, run.entered_codes = run.entered_codes, set()
+    try:
+        yield run.entered_codes
+    finally:
+        run.entered_codes = before if before is None else before | run.entered_codes
 
 
-def store(run: TracedRun, frame: Frame, body: LoopBody, results: Sequence[torch.Tensor]) -> None:
+def narrow(run: TracedRun, place: tuple[torch.Tensor, int, int], order: Iterations) -> torch.Tensor:
+    """Return the slices of a tensor that the iterations read or write, in the order of the indices.
+
+    Raises `Unsteady` for indices that the tensor does not have, or that count from its end.
+    """
+    tensor, dimension, offset = place
+    call = run.machine.call
+    first = call(operator.add, order.first, offset) if offset else order.first
+    size = call(torch.Tensor.size, tensor, dimension)
+    if type(first) is int and not first and is_same(size, order.count):
+        return tensor
+    end = call(operator.add, first, order.count)
+    if not call(operator.ge, first, 0) or not call(operator.le, end, size):
+        raise Unsteady("it reads or writes a slice before the first or after the last one")
+    return call(torch.narrow, tensor, dimension, first, order.count)  # type: ignore[no-any-return]
+
+
+def is_same(size: Any, count: Any) -> bool:
+    """Whether a size and a symbolic number are equal for all their values."""
+    return is_symbolic(size) and statically_known_true(size.size == count.size)
+
+
+def turned(run: TracedRun, slices: torch.Tensor, order: Iterations) -> torch.Tensor:
+    """Return slices in the order of the iterations, or slices in this order in that of the indices."""
+    return run.machine.call(torch.flip, slices, (0,)) if order.is_reversed else slices
+
+
+def store(run: TracedRun, frame: Frame, body: LoopBody, results: Sequence[torch.Tensor], order: Iterations) -> None:
     """Set variables to their values after the loop: carried tensors, lists of rows, and buffers with their rows."""
     call, values, names = run.machine.call, frame.bound_locals(), frame.program.names
     count = len(body.carried)
     for name, value in zip(body.carried, results, strict=False):
-        frame.fast[names.index(name)] = value
+        if name in body.updated:
+            call(torch.Tensor.copy_, values[name], value)
+        else:
+            frame.fast[names.index(name)] = value
     for name, stack in zip(body.lists, results[count:], strict=False):
         frame.fast[names.index(name)] = Rows(stack)
-    for (name, dimension), stack in zip(body.buffers, results[count + len(body.lists) :], strict=True):
-        call(torch.Tensor.copy_, values[name], call(torch.movedim, stack, 0, dimension))
-
-
-@lookaside(torch.stack)
-def stack_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Return the stack of the rows of a recorded loop along a dimension."""
-    return joined(run, *args, **kwargs) if args and type(args[0]) is Rows else NOT_TAKEN
-
-
-@lookaside(torch.cat)
-def concatenate_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Return the concatenation of the rows of a recorded loop along a dimension."""
-    return joined(run, *args, **kwargs, flat=True) if args and type(args[0]) is Rows else NOT_TAKEN
-
-
-def joined(run: TracedRun, rows: Rows, dim: int = 0, *, flat: bool = False) -> torch.Tensor:
-    """Return the rows of a loop joined along a new or an existing dimension, contiguous."""
-    call = run.machine.call
-    if not flat:
-        return call(torch.Tensor.contiguous, call(torch.movedim, rows.stack, 0, dim))  # type: ignore[no-any-return]
-    place = dim % (rows.stack.dim() - 1)
-    flattened = call(torch.flatten, call(torch.movedim, rows.stack, 0, place), place, place + 1)
-    return call(torch.Tensor.contiguous, flattened)  # type: ignore[no-any-return]
+    for (name, dimension, offset), stack in zip(body.buffers, results[count + len(body.lists) :], strict=True):
+        rows = narrow(run, (values[name], dimension, offset), order)
+        call(torch.Tensor.copy_, rows, call(torch.movedim, turned(run, stack, order), 0, dimension))
