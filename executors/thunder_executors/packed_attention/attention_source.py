@@ -7,6 +7,7 @@ from __future__ import annotations
 # keys and values where they are. Scores are in units of binary digits.
 SCORES = r"""
 constexpr int64_t MOST_KEYS = 256;     // whose scores stay in the cache
+constexpr int FETCHED = 12;            // rows that are prefetched for each tile
 constexpr float LOG2_E = 1.44269504f, LEAST = -3.402823466e38f, INFINITE = __builtin_inff();
 constexpr int VALUE_ROWS = (TILE_ROWS * 4 + 3) / 5;  // queries of a tile of values: a panel has three such tiles
 
@@ -21,8 +22,25 @@ struct Attention {
     float scale;
 };
 
+// Rows of a tensor that are prefetched little by little, while tiles are computed.
+struct Rows {
+    const float* row;
+    int64_t stride, width, count;
+    bool fetch() {
+        if (count <= 0) return false;
+        for (int64_t k = 0; k < width; k += LINE / 4) _mm_prefetch((const char*)(row + k), _MM_HINT_T1);
+        row += stride;
+        return count--;
+    }
+};
+
 // Memory for the scores of a panel, and for copies of the keys and values of a head.
 struct Scratch {
+    Rows next[3] = {};
+    void fetch() {
+        for (int rows = FETCHED; rows; rows--)
+            if (!next[0].fetch() && !next[1].fetch() && !next[2].fetch()) return;
+    }
     float *panel, *scores, *added, *sums, *keys, *values;
     alignas(64) float largest[PANEL], totals[PANEL], factors[PANEL];
     int64_t head = -1;  // whose keys and values were copied
@@ -189,6 +207,7 @@ void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row,
             s.panel, a.width, key + (start + first) * key_stride, key_stride,
             a.mask_kind ? s.added + first * PANEL : nullptr, a.causal ? start + first - row : -PANEL,
             s.scores + first * PANEL, s.largest);
+        s.fetch();
     }
     UNROLLED for (int part = 0; part < PARTS; part++) {
         const Vector old = load(before + part * WIDTH), most = larger(constant(LEAST), load(s.largest + part * WIDTH));
@@ -215,6 +234,7 @@ void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row,
             tile_of(count)(s.scores + r, std::max<int64_t>(seen, 0), value + start * value_stride + c, value_stride,
                            start ? s.factors + r : nullptr, s.sums + r * length + c, length, inverse + r,
                            is_last ? result + r * strides[2] + c : nullptr, strides[2], columns);
+            s.fetch();
         }
     }
 }
@@ -245,6 +265,26 @@ inline void copy_rows(const float* from, int64_t stride, int64_t rows, int64_t w
         std::copy_n(from + row * stride, width, to + row * length);
         std::fill_n(to + row * length + width, length - width, 0.0f);
     }
+}
+
+// The first of some rows of a head of a tensor.
+inline const float* rows_of(const float* tensor, const int64_t* strides, int64_t batch, int64_t head, int64_t row) {
+    return tensor + batch * strides[0] + head * strides[1] + row * strides[2];
+}
+
+// Plans the prefetch of the next panel of queries, and of a part of the keys and values of the next head.
+inline void prefetch_after(const Attention& a, int64_t task, int64_t panels, Scratch& s) {
+    std::fill_n(s.next, 3, Rows{});
+    const int64_t next = task + 1, head = next / panels, panel = task % panels, row = next % panels * PANEL;
+    if (head < a.batch * a.heads)
+        s.next[0] = {rows_of(a.query, a.query_strides, head / a.heads, head % a.heads, row), a.query_strides[2],
+                     a.width, std::min<int64_t>(PANEL, a.rows - row)};
+    const int64_t following = task / panels + 1, group = following % a.heads / (a.heads / a.groups);
+    if (following >= a.batch * a.heads || following % (a.heads / a.groups) != 0) return;
+    const int64_t first = a.keys * panel / panels, count = a.keys * (panel + 1) / panels - first;
+    s.next[1] = {rows_of(a.key, a.key_strides, following / a.heads, group, first), a.key_strides[2], a.width, count};
+    s.next[2] = {rows_of(a.value, a.value_strides, following / a.heads, group, first), a.value_strides[2],
+                 a.value_width, count};
 }
 
 inline void attend(const Attention& a) {
@@ -280,6 +320,7 @@ inline void attend(const Attention& a) {
                 if (copies_values) copy_rows(value, a.value_strides[2], a.keys, a.value_width, s.values, value_stride);
                 s.head = source;
             }
+            prefetch_after(a, task, panels, s);
             panel_of(a, batch, head, task % panels * PANEL, copies_keys ? s.keys : key, key_stride,
                      copies_values ? s.values : value, value_stride, s);
         }
