@@ -129,6 +129,48 @@ def test_groups_of_queries_share_keys_and_values(groups, mask):
     assert_attention(query, key, value, is_causal=True, enable_gqa=True)
 
 
+def repeat(x, repeats):
+    """Repeat each head, as models of transformers do for attention with a mask."""
+    batch, groups, keys, width = x.shape
+    return x[:, :, None, :, :].expand(batch, groups, repeats, keys, width).reshape(batch, groups * repeats, keys, width)
+
+
+def test_repeated_keys_and_values_are_read_without_the_copies():
+    torch.manual_seed(0)
+
+    def function(query, key, value, mask):
+        return attend(query, repeat(key, 3), repeat(value, 3), mask)
+
+    tensors = heads(2, 6, 40, 16), heads(2, 2, 50, 16), heads(2, 2, 50, 16), torch.rand(2, 1, 40, 50) > 0.3
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    found = compiled(*tensors)
+    torch.testing.assert_close(found, function(*tensors), rtol=1e-4, atol=1e-5)
+    assert found.stride() == function(*tensors).stride()
+    (call,) = claimed_in(compiled)
+    assert len(call.subsymbols) == 7
+    assert [bsym.symbol.name for bsym in thunder.last_traces(compiled)[-1].bound_symbols if not bsym.executor] == []
+
+
+def test_copies_of_keys_that_are_read_elsewhere_are_made():
+    def written(query, key, value):
+        keys, values = repeat(key, 3), repeat(value, 3)
+        key.add_(1)
+        return attend(query, keys, values)
+
+    def returned(query, key, value):
+        keys = repeat(key, 3)
+        return attend(query, keys, repeat(value, 3)), keys
+
+    for function in (written, returned):
+        tensors = heads(2, 6, 40, 16), heads(2, 2, 50, 16), heads(2, 2, 50, 16)
+        expected = function(*(tensor.clone() for tensor in tensors))
+        compiled = thunder.jit(function, executors=EXECUTORS)
+        torch.testing.assert_close(compiled(*tensors), expected, rtol=1e-4, atol=1e-5)
+        names = [bsym.symbol.name for bsym in thunder.last_traces(compiled)[-1].bound_symbols]
+        assert names.count("torch.Tensor.reshape") == 2
+        assert len(claimed_in(compiled)) == 1
+
+
 @pytest.mark.parametrize("scale", [0.0, 1, 0.3, -0.5])
 def test_scores_are_scaled(scale):
     assert_attention(heads(1, 2, 20, 16), heads(1, 2, 30, 16), heads(1, 2, 30, 16), scale=scale)

@@ -6,7 +6,7 @@ stay in the cache, and a causal mask saves the work that it hides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thunder_core.backend.claiming.kernel_times import KernelTimes
@@ -20,6 +20,7 @@ from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_attention.attention import Attention, attention_of, region_text
 from thunder_executors.packed_attention.kernel import EXECUTOR_NAME, library
 from thunder_executors.packed_attention.measurement import Times, times_of
+from thunder_executors.packed_attention.repeats import repeated_attention
 from thunder_executors.packed_linear.claims import Candidate, KernelExecutor
 from thunder_executors.sdpa import ATTENTION
 
@@ -44,6 +45,17 @@ class PackedAttention(KernelExecutor[Attention]):
         found = ((place, attention_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
         candidates = {place: candidate_at(trace, each, place) for place, each in found if each is not None}
         return {place: candidate for place, candidate in candidates.items() if not candidate.occurrence.numbers}
+
+    def extended(
+        self, trace: Trace, candidates: Mapping[int, Candidate[Attention]], recorded: Sequence[bool]
+    ) -> dict[int, Candidate[Attention]]:
+        """Return attention by groups in place of attention to repeated keys and values, by place."""
+        repeated = repeated_attention(trace, {place: candidates[place].operation for place in candidates})
+        return {
+            place: candidate_at(trace, grouped, *places, place)
+            for place, (grouped, places) in repeated.items()
+            if not any(recorded[repeating] for repeating in places)
+        }
 
     def times_of(self, operation: Attention, budget: TuningBudget) -> Times | None:
         """Return the times of attention; None if the remaining budget is too small."""
@@ -70,11 +82,11 @@ def attention_in(bsym: BoundSymbol) -> Attention | None:
     return attention_of(bsym)
 
 
-def candidate_at(trace: Trace, attention: Attention, place: int) -> Candidate[Attention]:
-    """Return the candidate of attention at a place, whose region returns the result."""
-    occurrence = region_occurrence([trace.bound_symbols[place]])
+def candidate_at(trace: Trace, attention: Attention, *places: int) -> Candidate[Attention]:
+    """Return the candidate of attention at the last of some places, whose region returns the result."""
+    occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
     (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == attention.result.name)
-    return Candidate(attention, occurrence.returning({result}), (place,))
+    return Candidate(attention, occurrence.returning({result}), places, last=True)
 
 
 EXECUTOR = PackedAttention()
