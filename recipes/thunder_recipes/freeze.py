@@ -1,12 +1,14 @@
-"""Inference with constant weights on the CPU: weights are packed once, for the matrix product of the processor."""
+"""Inference with constant weights on the CPU: weights are packed once, for the kernels of the processor."""
 
 from __future__ import annotations
 
+from thunder_core.passes.transforms.channels_last import ChannelsLast
+from thunder_core.tracing.extension.transform import Transform
 from thunder_recipes.default import Default
 
 
 class Freeze(Default):
-    """Inference with constant weights on the CPU: weights are packed once, for the matrix product of the processor.
+    """Inference with constant weights on the CPU: weights are packed once, for the kernels of the processor.
 
     Packed weights take memory next to the weights. Writes are noticed by the version counters of weights, not those
     through `.data` or NumPy. Add this recipe to another one: `--recipe hf-bert --recipe freeze`.
@@ -22,3 +24,7 @@ class Freeze(Default):
         "inductor",
         "torch",
     )
+
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        """Return the transforms of the recipe `default`, and `ChannelsLast`."""
+        return (*super().setup_transforms(), ChannelsLast())

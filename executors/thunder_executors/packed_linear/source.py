@@ -17,6 +17,7 @@ HEADERS = r"""
 #include <immintrin.h>
 #include <omp.h>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-"""A convolution in a trace, with the batch normalization, the addition and the activation that follow it."""
+"""A convolution in a trace, with the padding before it, and the normalization, addition and activation after it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from thunder_executors.prepacked_convolution.operator import Ints
 CONVOLUTION = "torch.nn.functional.conv2d"
 NORMALIZATION = "torch.nn.functional.batch_norm"
 ADDITIONS = ("torch.Tensor.add", "torch.add", "torch.Tensor.add_")
+PADDING = "torch.nn.functional.pad"
+FORMAT = "torch.Tensor.contiguous"
 PARAMETERS: dict[str, dict[str, Any]] = {
     CONVOLUTION: {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1},
     NORMALIZATION: {
@@ -26,27 +28,32 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "eps": 1e-5,
     },
     **{name: {"input": None, "other": None, "alpha": 1} for name in ADDITIONS},
+    PADDING: {"input": None, "pad": None, "mode": "constant", "value": None},
+    FORMAT: {"input": None, "memory_format": torch.contiguous_format},
 }
-# The keys of `operator.ACTIVATIONS` by operation and options.
-ACTIVATIONS = {
-    ("torch.nn.functional.relu", ()): "relu",
-    ("torch.relu", ()): "relu",
-    ("torch.Tensor.relu", ()): "relu",
-    ("torch.nn.functional.relu_", ()): "relu",
-    ("torch.Tensor.relu_", ()): "relu",
-    ("torch.relu_", ()): "relu",
-    ("torch.nn.functional.relu6", ()): "relu6",
-    ("torch.nn.functional.hardtanh", (("max_val", 6.0), ("min_val", 0.0))): "relu6",
-    ("torch.nn.functional.hardtanh_", (("max_val", 6.0), ("min_val", 0.0))): "relu6",
-    ("torch.nn.functional.silu", ()): "silu",
-    ("torch.nn.functional.gelu", ()): "gelu",
+# The parameters of the activations by operation, and the name of an activation by operation and options.
+RELU6 = {"min_val": 0.0, "max_val": 6.0}
+ACTIVATIONS: dict[str, tuple[dict[str, Any], str]] = {
+    **dict.fromkeys(("torch.nn.functional.relu", "torch.relu", "torch.Tensor.relu"), ({}, "relu")),
+    **dict.fromkeys(("torch.nn.functional.relu_", "torch.relu_", "torch.Tensor.relu_"), ({}, "relu")),
+    "torch.nn.functional.relu6": ({}, "relu6"),
+    "torch.nn.functional.hardtanh": (RELU6, "relu6"),
+    "torch.nn.functional.hardtanh_": (RELU6, "relu6"),
+    "torch.nn.functional.silu": ({}, "silu"),
+    "torch.nn.functional.gelu": ({"approximate": "none"}, "gelu"),
+    "torch.nn.functional.hardswish": ({}, "hardswish"),
 }
-ACTIVATION_DEFAULTS = {"approximate": "none"}
+HARDTANH = {"min_val": -1.0, "max_val": 1.0}
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A convolution and what follows it. `places` are the positions of its operations among the bound symbols."""
+    """A convolution, with what precedes and what follows it.
+
+    `places` are the positions of its operations among the bound symbols. `padding` are the rows above and below the
+    input and the columns left and right of it; `is_padded` if an operation before the convolution pads. `alone` is the
+    chain without what precedes the convolution.
+    """
 
     places: tuple[int, ...]
     x: TensorProxy
@@ -61,17 +68,24 @@ class Chain:
     eps: float = 0.0
     other: TensorProxy | None = None
     activation: str = ""
+    is_padded: bool = False
+    alone: Chain | None = None
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has a kernel of its own."""
+        return self.groups == self.weight.shape[0] and self.weight.shape[1] == 1
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the padding is the same on both sides."""
+        top, bottom, left, right = self.padding
+        return top == bottom and left == right
 
     @property
     def parameters(self) -> tuple[TensorProxy, ...]:
         """The tensors of which the packed weight and bias are made."""
         return tuple(proxy for proxy in (self.weight, self.bias, *self.statistics) if proxy is not None)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The constant arguments of the operator."""
-        names = ("stride", "padding", "dilation", "groups", "eps", "activation")
-        return {name: getattr(self, name) for name in names}
 
 
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
@@ -98,14 +112,16 @@ def convolution_at(trace: Trace, place: int) -> Chain | None:
     if given is None:
         return None
     x, weight, bias = given["input"], given["weight"], given["bias"]
-    stride, padding, dilation = (pair(given[name]) for name in ("stride", "padding", "dilation"))
+    stride, dilation = pair(given["stride"]), pair(given["dilation"])
+    padding = pair(0 if given["padding"] == "valid" else given["padding"])
     if stride is None or padding is None or dilation is None:
         return None
     if not all(map(is_supported, (x, weight, *([] if bias is None else [bias]), bsym.output))):
         return None
     if len(x.shape) != 4 or type(given["groups"]) is not int or any(type(size) is not int for size in weight.shape):
         return None
-    return Chain((place,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
+    around = (padding[0], padding[0], padding[1], padding[1])
+    return Chain((place,), x, weight, bias, stride, around, dilation, given["groups"], bsym.output)
 
 
 def is_supported(proxy: Any) -> bool:
@@ -130,8 +146,9 @@ def readers_in(trace: Trace) -> dict[str, list[int]]:
 
 
 def chains_in(trace: Trace) -> Iterator[Chain]:
-    """Yield the convolutions of a trace, each with as much of what follows as oneDNN computes with it."""
+    """Yield the convolutions of a trace, each with as much of what precedes and follows as is computed with it."""
     readers = readers_in(trace)
+    makers = {bsym.output.name: place for place, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
     taken: set[int] = set()  # an addition of two convolutions belongs to the first
     for place in range(len(trace.bound_symbols)):
         chain = convolution_at(trace, place)
@@ -142,7 +159,47 @@ def chains_in(trace: Trace) -> Iterator[Chain]:
             if longer is not None and longer.places[-1] not in taken:
                 chain = longer
         taken.update(chain.places)
-        yield chain
+        yield with_preceding(trace, readers, makers, chain)
+
+
+def with_preceding(
+    trace: Trace, readers: Mapping[str, Sequence[int]], makers: Mapping[str, int], chain: Chain
+) -> Chain:
+    """Return a chain with the padding and the change of the memory format that only its convolution reads."""
+    alone = chain
+    while True:
+        place = makers.get(chain.x.name)
+        if place is None or len(readers[chain.x.name]) > 1:
+            return chain
+        bsym = trace.bound_symbols[place]
+        between = trace.bound_symbols[place : chain.places[0]]
+        if bsym.executor or any(step.mutates or step.keeps_place for step in between):
+            return chain
+        longer = with_padding(chain, bsym) or with_format(chain, bsym)
+        if longer is None:
+            return chain
+        chain = replace(longer, places=(place, *chain.places), alone=alone)
+
+
+def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
+    """Return the chain that pads its input with zeros itself; None if the bound symbol pads in another way."""
+    given = arguments_of(bsym) if bsym.symbol.name == PADDING else None
+    if given is None or given["mode"] != "constant" or given["value"] or not is_supported(given["input"]):
+        return None
+    pad = given["pad"]
+    if not isinstance(pad, list | tuple) or len(pad) not in (2, 4) or any(type(n) is not int or n < 0 for n in pad):
+        return None
+    left, right, above, below = (*pad, 0, 0)[:4]
+    around = tuple(old + new for old, new in zip(chain.padding, (above, below, left, right), strict=True))
+    return replace(chain, x=given["input"], padding=around, is_padded=True)
+
+
+def with_format(chain: Chain, bsym: BoundSymbol) -> Chain | None:
+    """Return the chain that reads its input in another memory format; None if the bound symbol does not change it."""
+    given = arguments_of(bsym) if bsym.symbol.name == FORMAT else None
+    if given is None or not is_supported(given["input"]) or given["input"].name == chain.x.name:
+        return None
+    return replace(chain, x=given["input"])
 
 
 def extended(trace: Trace, readers: Mapping[str, Sequence[int]], chain: Chain, extend: Any) -> Chain | None:
@@ -204,11 +261,12 @@ def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
 
 def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain with an activation; None if the bound symbol does not compute one."""
-    if len(bsym.args) + ("input" in bsym.kwargs) != 1 or len(bsym.inputs) != 1:
+    if bsym.symbol.name not in ACTIVATIONS or len(bsym.inputs) != 1:
         return None
-    options = {
-        name: value for name, value in bsym.kwargs.items() if name != "input" and value != ACTIVATION_DEFAULTS.get(name)
-    }
-    options.pop("inplace", None)
-    activation = ACTIVATIONS.get((bsym.symbol.name, tuple(sorted(options.items()))))
-    return None if activation is None else replace(chain, activation=activation)
+    expected, activation = ACTIVATIONS[bsym.symbol.name]
+    names = ("input", *expected, "inplace")
+    given = {**dict(zip(names, bsym.args, strict=False)), **bsym.kwargs}
+    defaults = HARDTANH if expected is RELU6 else expected
+    if given.keys() - set(names) or any(given.get(name, defaults[name]) != expected[name] for name in expected):
+        return None
+    return replace(chain, activation=activation)

@@ -1,115 +1,223 @@
-"""The time of a convolution by PyTorch and by oneDNN with a packed weight, measured on this machine and cached."""
+"""The times of a convolution by PyTorch and by each method, measured on this machine and cached.
+
+All calls run in turn. The time of a call is the minimum of the passes. A large weight has several copies that take
+turns, because the weights of a model do not stay in the processor's cache.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from math import prod
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from thunder_core.backend.cache import Key
 from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.prepacked_convolution.chain import Chain
+from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, EXECUTOR_NAME, channels_in_panel
 from thunder_executors.prepacked_convolution.operator import convolution
+from thunder_executors.prepacked_convolution.padding_source import METHODS
+from thunder_executors.prepacked_convolution.region import NUMBERS, ONEDNN
+from thunder_executors.prepacked_convolution.weights import packed_weights
 
 PASSES = 4  # the first is not measured
 FLOPS, OVERHEAD = 6e10, 1e-4  # of a slow core, for the estimate of a measurement's time
 TOLERANCE = 1e-3
-SOURCE = "1"  # increases when the compared code changes
+SOURCE = "4"  # increases when the compared code changes, except the kernel
+CACHE_BYTES = 1 << 26  # more than the cache of most processors
+LARGE_WEIGHT = 1 << 20  # bytes
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "": lambda result: result,
+    "relu": torch.relu_,
+    "relu6": functional.relu6,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "hardswish": functional.hardswish,
+}
+Call = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Times(KernelTimes):
-    """The seconds of a convolution by oneDNN with a packed weight and by PyTorch."""
+    """The seconds of a convolution by the fastest `method` and by PyTorch; `methods` has the seconds of all methods."""
 
     title: str = ""
+    method: str = ""
+    methods: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return (
-            f"{self.title}: prepacked {format_time(self.kernel)}{self.disagreement}, "
-            f"torch.nn.functional.conv2d {format_time(self.library)}"
-        )
+        others = sorted((item for item in self.methods.items() if item[0] != self.method), key=lambda item: item[1])
+        texts = [f"{name} {format_time(seconds)}" for name, seconds in others]
+        fastest = f"{self.method} {format_time(self.kernel)}{self.disagreement}"
+        library = f"torch.nn.functional.conv2d {format_time(self.library)}"
+        return f"{self.title}: {', '.join((fastest, *texts, library))}"
 
 
-def times_of(chain: Chain, budget: TuningBudget) -> Times | None:
+def times_of(chain: Chain, methods: Sequence[str], budget: TuningBudget) -> Times | None:
     """Return the times of a convolution, from the cache or measured; None if the remaining budget is too small."""
+    seconds = seconds_for(chain, len(methods))
     return cached_times(
-        Times, key_of(chain), title_of(chain), budget, seconds_for(chain), lambda: partial(measure, chain)
+        Times,
+        key_of(chain, methods),
+        title_of(chain),
+        budget,
+        seconds,
+        lambda: partial(measure, chain, methods, CONVOLUTIONS.function if methods != (ONEDNN,) else no_kernel),
     )
 
 
 def title_of(chain: Chain) -> str:
     """Return a convolution as text: `1 x 64 x 56 x 56 to 128, kernel 3 x 3, stride 2 x 2`, with other settings."""
     sizes = " x ".join(str(hint_of(size)) for size in chain.x.shape)
-    settings = {"kernel": chain.weight.shape[2:], "stride": chain.stride, "padding": chain.padding}
-    words = [f"{name} {height} x {width}" for name, (height, width) in settings.items()]
-    dilation = "" if chain.dilation == (1, 1) else f", dilation {chain.dilation[0]} x {chain.dilation[1]}"
-    groups = "" if chain.groups == 1 else f", {chain.groups} groups"
-    layout = ", channels last" if is_channels_last(chain) else ""
-    return f"{sizes} to {chain.weight.shape[0]}, {', '.join(words)}{dilation}{groups}{layout}"
+    top, bottom, left, right = chain.padding
+    padding = f"{top} x {left}" if chain.is_symmetric else f"{top} and {bottom} x {left} and {right}"
+    kernel, stride = (f"{height} x {width}" for height, width in (chain.weight.shape[2:], chain.stride))
+    words = [f"kernel {kernel}", f"stride {stride}", f"padding {padding}"]
+    if chain.dilation != (1, 1):
+        words.append(f"dilation {chain.dilation[0]} x {chain.dilation[1]}")
+    if chain.groups != 1:
+        words.append(f"{chain.groups} groups")
+    if has_channels_last(chain.x):
+        words.append("channels last")
+    if chain.other is not None:
+        words.append("addition")
+    if chain.activation:
+        words.append(chain.activation)
+    return f"{sizes} to {chain.weight.shape[0]}, {', '.join(words)}"
 
 
-def is_channels_last(chain: Chain) -> bool:
-    """Whether the channels of the input are adjacent in memory."""
-    return hint_of(chain.x.stride[1]) == 1 and hint_of(chain.x.shape[1]) > 1
+def has_channels_last(proxy: TensorProxy) -> bool:
+    """Whether the channels of images are adjacent in memory."""
+    return bool(hint_of(proxy.stride[1]) == 1 and hint_of(proxy.shape[1]) > 1)
 
 
-def key_of(chain: Chain) -> Key:
-    """Return the key of a measurement: the convolution, the processor, the threads and the version of PyTorch."""
+def key_of(chain: Chain, methods: Sequence[str]) -> Key:
+    """Return the key of a measurement: the convolution, the processor, the threads and the code on both sides."""
+    result = "" if has_channels_last(chain.x) == has_channels_last(chain.result) else ", in another memory format"
     facts = {
-        "region": title_of(chain),
+        "region": title_of(chain) + result,
         "processor": processor_name(),
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
-        "source": SOURCE,
+        "source": f"{SOURCE} {CONVOLUTIONS.digest}",
+        "methods": " ".join(methods),
     }
-    return Key("prepacked-convolution times", facts)
+    return Key(f"{EXECUTOR_NAME} times", facts)
 
 
-def seconds_for(chain: Chain) -> float:
+def seconds_for(chain: Chain, methods: int) -> float:
     """Return an estimate of the time for measuring a convolution."""
     multiplications = prod(map(hint_of, (*chain.weight.shape, chain.result.shape[0], *chain.result.shape[2:])))
-    return 2 * PASSES * (2 * multiplications / FLOPS + OVERHEAD)
+    return (1 + methods) * (PASSES + copies_of(chain)) * (2 * multiplications / FLOPS + OVERHEAD)
 
 
-def measure(chain: Chain) -> Times:
-    """Time a convolution by both, in turn; the time is the minimum of the passes."""
-    layout = torch.channels_last if is_channels_last(chain) else torch.contiguous_format
-    x = ramp([hint_of(size) for size in chain.x.shape]).contiguous(memory_format=layout)
-    weight = ramp(list(chain.weight.shape)).contiguous(memory_format=layout) / chain.weight.shape[1]
-    settings: dict[str, Any] = {
-        "stride": chain.stride, "padding": chain.padding, "dilation": chain.dilation, "groups": chain.groups,
-    }  # fmt: skip
-    follows = torch.relu_ if len(chain.places) > 1 else lambda result: result  # one more pass over the result
+def copies_of(chain: Chain) -> int:
+    """Return the number of copies of a weight that take turns."""
+    size = 4 * prod(chain.weight.shape)
+    return 1 if size < LARGE_WEIGHT else max(2, min(8, CACHE_BYTES // size))
 
-    def library() -> torch.Tensor:
-        return follows(torch.nn.functional.conv2d(x, weight, None, **settings))
 
-    def kernel() -> torch.Tensor:
-        activation = "relu" if len(chain.places) > 1 else ""
-        return convolution(x, weight, None, (), None, size=tuple(x.shape), activation=activation, **settings)
+def measure(chain: Chain, methods: Sequence[str], kernel: Callable[..., Any]) -> Times:
+    """Time a convolution by PyTorch and by all methods."""
+    x, result = tensor_like(chain.x), tensor_like(chain.result)
+    other = tensor_like(chain.other) if chain.other is not None else None
+    calls: dict[str, Call] = {"": partial(by_pytorch, chain, x, other)}
+    for method in methods:
+        if method == ONEDNN:
+            calls[method] = partial(by_onednn, chain, x, other)
+        else:
+            calls[method] = partial(by_kernel, chain, x, other, result, kernel, method)
+    shape = list(chain.weight.shape)
+    weights = [ramp(shape) / prod(shape[1:]) ** 0.5 for _ in range(copies_of(chain))]
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        expected = calls[""](weights[0]).clone()
+        agreeing = {""} | {
+            name
+            for name in methods
+            if torch.allclose(calls[name](weights[0]), expected, rtol=TOLERANCE, atol=TOLERANCE)
+        }
+        for weight in weights[1:]:
+            for call in calls.values():
+                call(weight)
+        seconds = seconds_of(calls, cycle(weights))
+    best = min(methods, key=lambda name: (name not in agreeing, seconds[name]))
+    by_method = {name: seconds[name] for name in methods}
+    return Times(seconds[best], seconds[""], best in agreeing, title_of(chain), best, by_method)
 
-    calls = {"kernel": kernel, "library": library}
+
+def seconds_of(calls: Mapping[str, Call], weights: Iterator[torch.Tensor]) -> dict[str, float]:
+    """Return the minimum time of each call; all calls run in turn."""
     read_clock = clock()
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        agrees = torch.allclose(calls["kernel"](), calls["library"](), rtol=TOLERANCE, atol=TOLERANCE)
-        for _ in range(PASSES):
-            for name, call in calls.items():
-                start = read_clock()
-                call()
-                seconds[name].append(read_clock() - start)
-    best = {name: min(values[1:]) for name, values in seconds.items()}
-    return Times(**best, agrees=agrees, title=title_of(chain))
+    for _ in range(PASSES):
+        weight = next(weights)
+        for name, call in calls.items():
+            start = read_clock()
+            call(weight)
+            seconds[name].append(read_clock() - start)
+    return {name: min(values[1:]) for name, values in seconds.items()}
+
+
+def by_pytorch(chain: Chain, x: torch.Tensor, other: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+    """Return the convolution by PyTorch, with padding before it and a pass over the result, as for a normalization."""
+    top, bottom, left, right = chain.padding
+    padding = (top, left)
+    if chain.is_padded:
+        x, padding = functional.pad(x, (left, right, top, bottom)), (0, 0)
+    result = functional.conv2d(x, weight, None, chain.stride, padding, chain.dilation, chain.groups)
+    if other is not None:
+        result += other
+    if chain.statistics and not chain.activation:
+        result *= 1.0
+    return ACTIVATIONS[chain.activation](result)
+
+
+def by_onednn(chain: Chain, x: torch.Tensor, other: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+    """Return the convolution by oneDNN with a packed weight."""
+    settings: dict[str, Any] = {"stride": chain.stride, "dilation": chain.dilation, "groups": chain.groups}
+    padding, size = (chain.padding[0], chain.padding[2]), tuple(x.shape)
+    return convolution(x, (weight, None), other, padding=padding, size=size, activation=chain.activation, **settings)
+
+
+def by_kernel(
+    chain: Chain,
+    x: torch.Tensor,
+    other: torch.Tensor | None,
+    result: torch.Tensor,
+    kernel: Callable[..., Any],
+    method: str,
+    weight: torch.Tensor,
+) -> torch.Tensor:
+    """Return the convolution by a method of the kernel; the result is overwritten by the next call."""
+    packed = packed_weights((weight, None), 0.0, method, channels_in_panel()).weight
+    sizes = (*x.shape, *x.stride(), *result.shape[1:], *chain.weight.shape[2:], *chain.stride, *chain.dilation)
+    rest = (chain.padding[0], chain.padding[2], NUMBERS[chain.activation], 0, int(other is not None))
+    kernel(x, packed, x, x if other is None else other, result, METHODS[method], *sizes, *rest)
+    return result
+
+
+def no_kernel(*_: Any) -> None:
+    """Raise RuntimeError: stands for the kernel where it is not measured."""
+    raise RuntimeError("the kernel is not measured")
+
+
+def tensor_like(proxy: TensorProxy) -> torch.Tensor:
+    """Return numbers from -1 to 1 in the sizes and the memory format of a tensor; no random generator is used."""
+    layout = torch.channels_last if has_channels_last(proxy) else torch.contiguous_format
+    return ramp([hint_of(size) for size in proxy.shape]).contiguous(memory_format=layout)
 
 
 def ramp(shape: list[int]) -> torch.Tensor:
-    """Return numbers from -1 to 1 in a shape; the random generator is not used."""
+    """Return numbers from -1 to 1 in a shape."""
     count = torch.Size(shape).numel()
     return torch.arange(count, dtype=torch.float32, device="cpu").mul_(0.7).sin_().view(shape)

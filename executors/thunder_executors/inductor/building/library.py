@@ -15,7 +15,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.backend.fusion.machine_code import MODULE
 from thunder_core.foundation.errors import CompilerFailed
-from thunder_executors.inductor.building.compilers import Compilers
+from thunder_executors.inductor.building.compilers import Compilers, compilers
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.inductor.building.precompiled import with_headers
 from thunder_executors.inductor.building.stub_library import with_stub
@@ -115,6 +115,12 @@ def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> b
                 if command == own:
                     raise
         return target.read_bytes()
+
+
+def compile_function(name: str, arguments: Sequence[str], source: str) -> bytes:
+    """Return the shared object of a function that is called `kernel` in its source; raise as `compile_library` does."""
+    with compilers() as started:
+        return compile_library({name: CppKernel(tuple(arguments), source)}, started)
 
 
 def with_standard(command: Sequence[str], standard: str) -> list[str]:

@@ -1,0 +1,158 @@
+"""The C++ source of a convolution of images in channels-last format: register tiles of pixels and channels."""
+
+from __future__ import annotations
+
+CONVOLUTION = r"""
+constexpr int64_t CACHED_WORDS = 1 << 17;  // that stay in the L2 cache of a core
+constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
+
+// A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
+// result[n, y, x, o] = activation(bias[o] + other[n, y, x, o] + sum over (i, j, k) of
+//     input[n, y * stride + i * dilation, x * stride + j * dilation, k] * weight[o, k, i, j])
+struct Convolution {
+    const float *input, *weight, *bias, *other;
+    float* result;
+    int64_t batch, height, width, in;  // of the padded input
+    int64_t pixel;                     // words from a pixel of the padded input to the next
+    int64_t out_height, out_width, out;
+    int64_t kernel_height, kernel_width, stride_height, stride_width, dilation_height, dilation_width;
+    float lowest, highest;  // of the result: relu and relu6
+    int64_t activation;     // the number of another activation, or 0
+
+    int64_t depth() const { return kernel_height * kernel_width * in; }
+    int64_t pixels() const { return batch * out_height * out_width; }
+    const float* at(int64_t image, int64_t row, int64_t column) const {
+        return input + ((image * height + row) * width + column) * pixel;
+    }
+};
+
+// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums.
+template <int ROWS, int HALVES>
+inline void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
+                     Vector (&sums)[HALVES][ROWS]) {
+    const float* from[ROWS];
+    UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r];
+    for (int64_t k = 0; k < count; k++) {
+        Vector weights[HALVES];
+        UNROLLED for (int half = 0; half < HALVES; half++) weights[half] = load(panel + k * PANEL + half * WIDTH);
+        UNROLLED for (int r = 0; r < ROWS; r++) {
+            const Vector value = broadcast(from[r] + k);
+            UNROLLED for (int half = 0; half < HALVES; half++)
+                sums[half][r] = fma(value, weights[half], sums[half][r]);
+        }
+    }
+}
+
+// Finishes up to WIDTH channels of some pixels of the result, in the cases that are rare or need time anyway.
+__attribute__((noinline)) void finish_slowly(const Convolution& c, int64_t pixel, int64_t pixels, int64_t channel,
+                                             float* values) {
+    const int64_t count = std::min<int64_t>(WIDTH, c.out - channel);
+    for (int64_t p = 0; p < pixels; p++, values += WIDTH) {
+        const int64_t place = (pixel + p) * c.out + channel;
+        for (int64_t i = 0; i < count; i++) {
+            const float value = values[i] + (c.bias ? c.bias[channel + i] : 0) + (c.other ? c.other[place + i] : 0);
+            values[i] = value < c.lowest ? c.lowest : value > c.highest ? c.highest : value;
+        }
+        activate(c.activation, values, WIDTH);
+        std::copy_n(values, count, c.result + place);
+    }
+}
+
+// Adds the bias and `other` to WIDTH channels of the result, applies the activation, and stores them.
+struct Finish {
+    const Convolution& c;
+    const int64_t channel;
+    const bool is_simple;
+    const Vector lowest, highest, bias;
+
+    Finish(const Convolution& c, int64_t channel)
+        : c(c), channel(channel), is_simple(c.out - channel >= WIDTH && !c.activation), lowest(constant(c.lowest)),
+          highest(constant(c.highest)), bias(is_simple && c.bias ? load(c.bias + channel) : zero()) {}
+
+    template <int COUNT>
+    void store_pixels(int64_t pixel, const Vector (&sums)[COUNT]) const {
+        if (!is_simple) {
+            alignas(64) float values[COUNT * WIDTH];
+            UNROLLED for (int p = 0; p < COUNT; p++) store(values + p * WIDTH, sums[p]);
+            return finish_slowly(c, pixel, COUNT, channel, values);
+        }
+        float* to = c.result + pixel * c.out + channel;
+        const int64_t step = c.out;
+        if (c.other) {
+            const float* other = c.other + pixel * c.out + channel;
+            UNROLLED for (int p = 0; p < COUNT; p++)
+                store(to + p * step, bounded(add(add(sums[p], bias), load(other + p * step))));
+        } else {
+            UNROLLED for (int p = 0; p < COUNT; p++) store(to + p * step, bounded(add(sums[p], bias)));
+        }
+    }
+
+    Vector bounded(Vector value) const { return smaller(highest, larger(lowest, value)); }
+};
+
+// Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
+template <int ROWS, int HALVES>
+inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
+    Vector sums[HALVES][ROWS];
+    UNROLLED for (int half = 0; half < HALVES; half++)
+        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = zero();
+    const float* panel = c.weight + channel * c.depth();
+    const bool is_dense = c.dilation_width == 1 && c.pixel == c.in;  // the columns of the kernel are adjacent
+    const int64_t steps = is_dense ? 1 : c.kernel_width, count = is_dense ? c.kernel_width * c.in : c.in;
+    for (int64_t i = 0; i < c.kernel_height; i++)
+        for (int64_t j = 0; j < steps; j++) {
+            const int64_t offset = (i * c.dilation_height * c.width + j * c.dilation_width) * c.pixel;
+            const float* from[ROWS];
+            UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r] + offset;
+            multiply<ROWS, HALVES>(from, count, panel, sums);
+            panel += count * PANEL;
+        }
+    UNROLLED for (int half = 0; half < HALVES; half++)
+        Finish(c, channel + half * WIDTH).store_pixels(pixel, sums[half]);
+}
+
+// Computes the channels from `first` to `last` of ROWS pixels of the result.
+template <int ROWS>
+void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t last) {
+    const float* rows[ROWS];
+    int64_t x = pixel % c.out_width, y = pixel / c.out_width % c.out_height, image = pixel / c.out_width / c.out_height;
+    UNROLLED for (int r = 0; r < ROWS; r++) {
+        rows[r] = c.at(image, y * c.stride_height, x * c.stride_width);
+        if (++x == c.out_width) {
+            x = 0;
+            if (++y == c.out_height) y = 0, image++;
+        }
+    }
+    for (int64_t channel = first; channel < last; channel += PANEL)
+        if (c.out - channel > WIDTH) convolve_tile<ROWS, 2>(c, rows, pixel, channel);
+        else convolve_tile<ROWS, 1>(c, rows, pixel, channel);
+}
+
+typedef void (*ConvolvePixels)(const Convolution&, int64_t, int64_t, int64_t);
+template <int ROWS>
+ConvolvePixels convolve_pixels_of(int64_t rows) {
+    if constexpr (ROWS == 1) return convolve_pixels<1>;
+    else return rows >= ROWS ? convolve_pixels<ROWS> : convolve_pixels_of<ROWS - 1>(rows);
+}
+
+void convolve(const Convolution& c, int64_t threads) {
+    const int64_t panels = divided(c.out, PANEL), pixels = c.pixels();
+    const bool are_cached = panels * PANEL * c.depth() <= CACHED_WORDS;  // the weights of all panels
+    const int64_t together = are_cached ? panels : 1;
+    const int64_t each = c.stride_height * c.stride_width * c.in;  // words of the input for a pixel
+    int64_t height = std::max<int64_t>(CACHED_WORDS / each, 4 * TILE_ROWS);
+    if (threads > 1) height = std::min(height, divided(pixels, divided(2 * threads * together, panels)));
+    height = divided(height, TILE_ROWS) * TILE_ROWS;
+    const int64_t parts = divided(panels, together), tasks = divided(pixels, height) * parts;
+    share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
+        for (int64_t task = first; task < last; task++) {
+            const int64_t start = task / parts * height, end = std::min(start + height, pixels);
+            const int64_t channel = task % parts * together * PANEL;
+            const int64_t rows = divided(end - start, divided(end - start, TILE_ROWS));
+            for (int64_t p = start; p < end; p += rows)
+                convolve_pixels_of<TILE_ROWS>(std::min(rows, end - p))(c, p, channel,
+                                                                      std::min(channel + together * PANEL, c.out));
+        }
+    });
+}
+"""

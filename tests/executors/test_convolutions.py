@@ -1,0 +1,267 @@
+"""The kernel of convolutions in channels-last format: all methods, sizes, layouts and vectors give PyTorch's values."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import thunder_core as thunder
+from tests.executors.vectors import AVX2, WIDE
+from tests.processes import run_python
+from thunder_core.backend.fusion.machine_code import extension
+from thunder_executors.inductor.building.library import compile_function
+from thunder_executors.prepacked_convolution import PrepackedConvolution
+from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, NAME, channels_in_panel, source
+from thunder_executors.prepacked_convolution.padding_source import ARGUMENTS, METHODS
+from thunder_executors.prepacked_convolution.region import NUMBERS
+from thunder_executors.prepacked_convolution.weights import packed_weights
+
+pytestmark = pytest.mark.skipif(not PrepackedConvolution().runs("direct"), reason="it needs AVX2 and a C++ compiler")
+ACTIVATIONS = {
+    "": lambda x: x,
+    "relu": functional.relu,
+    "relu6": functional.relu6,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "hardswish": functional.hardswish,
+}
+LAYOUTS = (torch.channels_last, torch.contiguous_format)
+# batch, channels of the input, height, width, channels of the result, kernel, stride, padding, dilation
+SHAPES = (
+    (1, 3, 17, 19, 33, (7, 7), (2, 2), (3, 3), (1, 1)),
+    (2, 16, 9, 7, 32, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 1, 5, 5, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (3, 33, 4, 5, 70, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (1, 20, 8, 8, 48, (1, 1), (2, 2), (0, 0), (1, 1)),
+    (1, 8, 12, 30, 17, (3, 3), (1, 1), (0, 0), (1, 1)),
+    (2, 5, 11, 10, 16, (3, 3), (1, 1), (2, 2), (2, 2)),
+    (1, 4, 9, 16, 24, (5, 3), (2, 1), (1, 2), (1, 1)),
+    (1, 512, 3, 3, 40, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (2, 1024, 2, 3, 8, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (1, 6, 40, 37, 12, (3, 3), (1, 1), (1, 1), (1, 1)),
+)
+
+
+def by_kernel(convolve, method, panel, x, weight, bias, other, activation, stride, padding, dilation):
+    """Return the convolution by a method of the kernel; `padding` is above, below, left and right."""
+    top, bottom, left, right = padding
+    groups = x.shape[1] if method == "depthwise" else 1
+    like = functional.conv2d(functional.pad(x, (left, right, top, bottom)), weight, None, stride, 0, dilation, groups)
+    result = torch.full_like(like, torch.nan).contiguous(memory_format=torch.channels_last)
+    packed = packed_weights((weight, bias), 0.0, method, panel)
+    sizes = (*x.shape, *x.stride(), *result.shape[1:], *weight.shape[2:], *stride, *dilation, top, left)
+    given = (x if bias is None else packed.bias, x if other is None else other)
+    flags = (NUMBERS[activation], int(bias is not None), int(other is not None))
+    convolve(x, packed.weight, *given, result, METHODS[method], *sizes, *flags)
+    return result
+
+
+def expected_for(x, weight, bias, other, activation, stride, padding, dilation, groups=1):
+    """Return the convolution in float64."""
+    top, bottom, left, right = padding
+    padded = functional.pad(x.double(), (left, right, top, bottom))
+    bias = None if bias is None else bias.double()
+    result = functional.conv2d(padded, weight.double(), bias, stride, 0, dilation, groups)
+    return ACTIVATIONS[activation](result if other is None else result + other).float()
+
+
+def methods_of(kernel, stride, dilation):
+    return ("direct", "Winograd") if kernel == (3, 3) and stride == dilation == (1, 1) else ("direct",)
+
+
+def check_all(convolve, panel, shapes=SHAPES, layouts=LAYOUTS):
+    """Compare all methods for all shapes, with activations, biases and addends in turn."""
+    torch.manual_seed(0)
+    activations = itertools.cycle(ACTIVATIONS)
+    for (batch, inner, height, width, out, kernel, stride, around, dilation), layout in itertools.product(
+        shapes, layouts
+    ):
+        x = torch.randn(batch, inner, height, width).contiguous(memory_format=layout)
+        weight = torch.randn(out, inner, *kernel) / (inner * kernel[0] * kernel[1]) ** 0.5
+        padding = (around[0], around[0], around[1], around[1])
+        like = functional.conv2d(x, weight, None, stride, around, dilation)
+        addend = torch.randn_like(like).contiguous(memory_format=torch.channels_last)
+        for bias, other in ((None, None), (torch.randn(out), None), (torch.randn(out), addend)):
+            activation = next(activations)
+            given = (x, weight, bias, other, activation, stride, padding, dilation)
+            for method in methods_of(kernel, stride, dilation):
+                found = by_kernel(convolve, method, panel, *given)
+                torch.testing.assert_close(found, expected_for(*given), rtol=1e-4, atol=2e-5)
+
+
+def check_depthwise(convolve, panel):
+    torch.manual_seed(0)
+    activations = itertools.cycle(ACTIVATIONS)
+    sizes = itertools.product((2, 16, 33, 64), (3, 5, 4), (1, 2, 3), ((0, 0), (1, 1), (0, 1), (2, 2)))
+    for (channels, size, step, around), layout in itertools.product(sizes, LAYOUTS):
+        x = torch.randn(2, channels, 9, 23).contiguous(memory_format=layout)
+        weight = torch.randn(channels, 1, size, size) / size
+        given = (x, weight, torch.randn(channels), None, next(activations), (step, step), (*around, *around), (1, 1))
+        found = by_kernel(convolve, "depthwise", panel, *given)
+        torch.testing.assert_close(found, expected_for(*given, channels), rtol=1e-4, atol=1e-5)
+
+
+def test_all_shapes_are_those_of_pytorch():
+    check_all(CONVOLUTIONS.function, channels_in_panel())
+    check_depthwise(CONVOLUTIONS.function, channels_in_panel())
+
+
+@pytest.mark.parametrize(("vectors", "panel"), [(WIDE, 32), (AVX2, 16)], ids=["of 16 numbers", "of 8 numbers"])
+def test_other_vectors_give_the_same_values(vectors, panel):
+    convolve = vars(extension(compile_function(NAME, ARGUMENTS, source(vectors))))[NAME]
+    check_all(convolve, panel)
+    check_depthwise(convolve, panel)
+
+
+def test_random_shapes_are_those_of_pytorch():
+    chosen = random.Random(0)
+    shapes = []
+    for _ in range(60):
+        kernel = chosen.choice([(1, 1), (3, 3), (3, 3), (2, 5)])
+        size = (kernel[0] * 2 + chosen.randrange(20), kernel[1] * 2 + chosen.randrange(20))
+        steps = [(chosen.randrange(1, 3),) * 2 for _ in range(2)]
+        shape = (chosen.randrange(1, 4), chosen.randrange(1, 40), *size, chosen.randrange(1, 80))
+        shapes.append((*shape, kernel, steps[0], (chosen.randrange(3), chosen.randrange(3)), steps[1]))
+    check_all(CONVOLUTIONS.function, channels_in_panel(), shapes)
+
+
+def test_an_empty_batch_has_an_empty_result():
+    convolution = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    compiled = thunder.jit(convolution, executors=(PrepackedConvolution(measures=False), "torch"))
+    with torch.no_grad():
+        assert compiled(torch.randn(0, 3, 8, 8)).shape == (0, 8, 6, 6)
+
+
+class Padded(nn.Module):
+    """A convolution behind `F.pad`, as in models that were converted from TensorFlow."""
+
+    def __init__(self, pad, **settings):
+        super().__init__()
+        self.pad = pad
+        self.convolution = nn.Conv2d(6, 16, 3, stride=2, **settings)
+        self.norm = nn.BatchNorm2d(16)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x):
+        return functional.hardtanh(self.norm(self.convolution(functional.pad(x, self.pad))), 0.0, 6.0)
+
+
+def claims(compiled):
+    bsyms = thunder.last_traces(compiled)[-1].bound_symbols
+    return [bsym for bsym in bsyms if bsym.executor == "prepacked-convolution"]
+
+
+@pytest.mark.parametrize("pad", [(0, 1, 0, 1), (1, 1, 1, 1), (0, 0), (2, 0, 1, 3)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("padding", [0, 1])
+def test_padding_before_a_convolution_is_part_of_it(pad, layout, padding):
+    model = Padded(pad, padding=padding).eval().to(memory_format=layout)
+    x = torch.randn(2, 6, 13, 14).to(memory_format=layout)
+    compiled = thunder.jit(model, executors=(PrepackedConvolution(measures=False), "torch"))
+    with torch.no_grad():
+        expected, found = model(x), compiled(x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert found.stride() == expected.stride()
+    (claim,) = claims(compiled)
+    in_kernel = layout == torch.channels_last or (len(set(pad[:2])) == len(set(pad[2:])) == 1) or len(pad) == 2
+    assert any(bsym.symbol.name == "torch.nn.functional.pad" for bsym in claim.subsymbols) is in_kernel
+
+
+@pytest.mark.parametrize(
+    "pad",
+    [
+        lambda x: functional.pad(x, (1, 1, 1, 1), value=1.0),
+        lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+        lambda x: functional.pad(x, (-1, 1, 1, 1)),
+        lambda x: functional.pad(x, (1, 1, 1, 1, 1, 1)),
+    ],
+)
+def test_other_padding_stays_before_the_convolution(pad):
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.LazyConv2d(8, 3)
+
+        def forward(self, x):
+            return self.convolution(pad(x))
+
+    model, x = Other(), torch.randn(2, 6, 9, 9).to(memory_format=torch.channels_last)
+    model(x)
+    compiled = thunder.jit(model.eval(), executors=(PrepackedConvolution(measures=False), "torch"))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert len(claims(compiled)) == 1
+
+
+def test_padding_that_others_read_stays():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2d(6, 6, 3)
+
+        def forward(self, x):
+            padded = functional.pad(x, (1, 1, 1, 1))
+            return self.convolution(padded), padded
+
+    model, x = Shared().eval(), torch.randn(1, 6, 9, 9).to(memory_format=torch.channels_last)
+    compiled = thunder.jit(model, executors=(PrepackedConvolution(measures=False), "torch"))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "oneDNN"])
+def test_a_program_serves_images_of_all_sizes(method):
+    groups = 8 if method == "depthwise" else 1
+    layers = [nn.Conv2d(8, 8, 3, padding=1, groups=groups), nn.BatchNorm2d(8), nn.ReLU6()]
+    model = nn.Sequential(*layers).eval().to(memory_format=torch.channels_last)
+    executor = PrepackedConvolution(measures=False, methods=(method,))
+    sizes = {"input.size(0)": (2, 8), "input.size(2)": (3, 64), "input.size(3)": (3, 64)}
+    compiled = thunder.jit(model, executors=(executor, "torch"), symbolic=sizes)
+    with torch.no_grad():
+        for shape in ((2, 8, 9, 11), (3, 8, 12, 12), (5, 8, 7, 30)):
+            x = torch.randn(shape).to(memory_format=torch.channels_last)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+    assert len(claims(compiled)) == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+LOADS = """
+import sys, torch, thunder_core as thunder
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)).eval()
+compiled = thunder.load(sys.argv[1], model)
+x, expected = torch.load(sys.argv[2])
+with torch.no_grad():
+    torch.testing.assert_close(compiled(x), expected)
+print("equal")
+"""
+
+
+def test_an_artifact_holds_the_kernel(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)).eval()
+    x = torch.randn(2, 8, 9, 9).to(memory_format=torch.channels_last)
+    compiled = thunder.jit(model, executors=(PrepackedConvolution(measures=False), "torch"))
+    with torch.no_grad():
+        torch.save((x, compiled(x)), tmp_path / "values.pt")
+    assert len(claims(compiled)) == 2
+    thunder.save(compiled, tmp_path / "artifact")
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "empty"))
+    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt")
+    assert done.stdout == "equal\n", done.stderr
+
+
+def test_two_threads_give_the_same_values(monkeypatch):
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        check_all(CONVOLUTIONS.function, channels_in_panel(), SHAPES[:4])
+    finally:
+        torch.set_num_threads(threads)

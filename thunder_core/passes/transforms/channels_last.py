@@ -1,0 +1,183 @@
+"""Convolutional networks for inference on a CPU, with images in the memory format `torch.channels_last`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import DataDependent
+from thunder_core.passes.recipe import Transform
+from thunder_core.passes.transforms.replay import Replay
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
+
+CONVOLUTION = "torch.nn.functional.conv2d"
+# Functions whose values do not depend on the memory format of their operands. PyTorch computes them in this format.
+FUNCTIONS = (
+    *("conv2d", "batch_norm", "group_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "interpolate", "pad"),
+    *("relu", "relu6", "hardtanh", "leaky_relu", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid"),
+    *("sigmoid", "tanh", "clamp", "dropout", "dropout2d", "add", "sub", "mul", "div", "mean", "sum", "amax", "cat"),
+)
+IN_ANY_FORMAT = frozenset(
+    f"{prefix}.{name}{suffix}"
+    for prefix in ("torch", "torch.Tensor", "torch.nn.functional")
+    for name in FUNCTIONS
+    for suffix in ("", "_")
+)
+CONVOLUTIONS_PER_COPY = 2  # at least; a copy takes a fraction of the time that a convolution gains
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Transform):
+    """Compute consecutive 2-d convolutions, and what is between them, in the memory format `torch.channels_last`.
+
+    Each bound symbol runs again on tensors without data, so PyTorch decides the memory format of each result. The input
+    of the first convolution is copied to this format. A tensor is copied back before an operation that may depend on
+    its strides, and before the program returns it, so results have the strides that they have in eager PyTorch.
+    A program stays as it is if it would need more than one copy for two convolutions, if autograd records one of them,
+    or if it writes to tensors that other operations may have views of.
+    """
+
+    def __call__(self, trace: Trace) -> Trace:
+        """Return the trace unchanged: it is changed right before executors claim it."""
+        return trace
+
+    def before_claiming(self, trace: Trace) -> Trace:
+        """Return the trace of an inference program with its convolutions in the other memory format."""
+        convolutions = sum(map(is_convolution, trace.bound_symbols))
+        if convolutions < CONVOLUTIONS_PER_COPY or not can_change(trace):
+            return trace
+        try:
+            changed, copies = _Replay(trace).changed()
+        except (DataDependent, OtherStrides):
+            return trace
+        return changed if 0 < copies * CONVOLUTIONS_PER_COPY <= convolutions else trace
+
+
+class OtherStrides(Exception):
+    """A tensor has strides that copies do not restore."""
+
+
+def is_convolution(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol is a convolution of a batch of images on the CPU."""
+    return (
+        bsym.symbol.name == CONVOLUTION
+        and isinstance(bsym.output, TensorProxy)
+        and bsym.output.device.type == "cpu"
+        and len(bsym.output.shape) == 4
+    )
+
+
+def can_change(trace: Trace) -> bool:
+    """Whether autograd records no convolution, and only operations in any format read tensors that are written to."""
+    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    if any(recorded[place] for place, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
+        return False
+    if any(switches_autocast(bsym) or not bsym.is_resolved for bsym in trace.bound_symbols):
+        return False
+    written = {name for bsym in trace.bound_symbols for name in bsym.mutates}
+    if written & {proxy.name for proxy in trace.inputs} or written & trace.constants.keys():
+        return False
+    readers = (bsym for bsym in trace.bound_symbols if written & {proxy.name for proxy in bsym.inputs})
+    return all(bsym.symbol.name in IN_ANY_FORMAT for bsym in readers)
+
+
+class _Replay(Replay):
+    """Runs the bound symbols of a trace again, with the inputs of convolutions in the other memory format."""
+
+    title = "Another memory format"
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self._copies = 0
+        self._writes = any(bsym.mutates for bsym in trace.bound_symbols)
+        self._copies_by_name: dict[Hashable, torch.Tensor] = {}
+
+    def changed(self) -> tuple[Trace, int]:
+        """Return the changed trace, and the number of copies between formats in it."""
+        with self._recorder.recording():
+            self._run_all()
+            output = replace_leaves(self.trace.output, self._returned)
+        proxies = self._proxies_of(output)
+        return self.trace.having(self.bsyms, made_by="channels last", output=proxies), self._copies
+
+    def _run(self, bsym: BoundSymbol) -> None:
+        if bsym.functions or not bsym.subsymbols:
+            self._keep_restored(bsym)
+            return
+        value = self._value if bsym.symbol.name in IN_ANY_FORMAT else self._restored
+        args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value)
+        if is_convolution(bsym):
+            args, kwargs = self._with_channels_last(args, kwargs)
+        output, bsyms = self._record(bsym.symbol.target, args, kwargs)
+        self._bind(bsym.output, output)
+        self.bsyms += bsyms
+
+    def _with_channels_last(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the arguments of a convolution with its input in the other memory format."""
+        x = args[0] if args else kwargs["input"]
+        if not is_dense(self._recorder.proxy_of(x), (3, 2, 0)):
+            x = self._copied(x, memory_format=torch.channels_last)
+        return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
+
+    def _copied(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
+        """Return a copy of a tensor in another format, which is made once if the program writes to no tensor."""
+        key = (self._recorder.proxy_of(value).name, *options.values())
+        if key not in self._copies_by_name or self._writes:
+            self._copies += 1
+            self._copies_by_name[key], bsyms = self._record(torch.Tensor.contiguous, (value,), options)
+            self.bsyms += bsyms
+        return self._copies_by_name[key]
+
+    def _restored(self, leaf: Any) -> Any:
+        """Return the value of a name with its former strides, except those of dimensions of size 1."""
+        value = self._value(leaf)
+        if not isinstance(leaf, TensorProxy) or has_strides_of(self._recorder.proxy_of(value), leaf):
+            return value
+        value = self._copied(value)
+        if not has_strides_of(self._recorder.proxy_of(value), leaf):
+            raise OtherStrides
+        return value
+
+    def _returned(self, leaf: Any) -> Any:
+        """Return the value of a name with exactly its former strides."""
+        value = self._restored(leaf)
+        if isinstance(leaf, TensorProxy) and expressions(self._recorder.proxy_of(value).stride) != expressions(
+            leaf.stride
+        ):
+            value, bsyms = self._record(torch.as_strided, (value, leaf.shape, leaf.stride), {})
+            self.bsyms += bsyms
+        return value
+
+
+def has_strides_of(proxy: Proxy, other: TensorProxy) -> bool:
+    """Whether a tensor has the strides of another of the same shape, except those of dimensions of size 1."""
+    if not isinstance(proxy, TensorProxy):
+        return False
+    pairs = zip(expressions(other.shape), expressions(proxy.stride), expressions(other.stride), strict=True)
+    return all(size == 1 or stride == former for size, stride, former in pairs)
+
+
+def is_dense(proxy: Any, order: Iterable[int]) -> bool:
+    """Whether the channels of images are adjacent in memory, and then the dimensions in an order, without gaps."""
+    sizes, strides = expressions(proxy.shape), expressions(proxy.stride)
+    step = sizes[1]
+    if sizes[1] != 1 and strides[1] != 1:
+        return False
+    for dimension in order:
+        if sizes[dimension] != 1 and strides[dimension] != step:
+            return False
+        step *= sizes[dimension]
+    return True
+
+
+def expressions(sizes: Iterable[Any]) -> list[Any]:
+    """Return sizes as expressions, on which comparisons add no guards."""
+    return [size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes]
