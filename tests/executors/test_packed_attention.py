@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import thunder_core as thunder
-from tests.executors.test_packed_linear import AVX2, WIDE
+from tests.executors.vectors import AVX2, WIDE
 from tests.processes import run_python
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.backend.fusion.machine_code import extension
@@ -23,9 +23,10 @@ from thunder_executors.packed_attention import EXECUTOR, PackedAttention, kernel
 from thunder_executors.packed_attention.attention import scale_bits
 from thunder_executors.packed_attention.measurement import Times
 from thunder_executors.packed_attention.source import ARGUMENTS, NAME, source_of
+from thunder_executors.packed_linear import PackedLinear
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
-KERNEL = PackedAttention(measures=False)
+KERNEL, LINEAR = PackedAttention(measures=False), PackedLinear(measures=False)
 EXECUTORS = (KERNEL, "torch")
 
 
@@ -511,3 +512,25 @@ def test_other_vectors_give_the_same_attention(vectors):
             compute(query, key, value, mask, result, *sizes, *strides, *rest)
             exact = in_double(query, key, value, None if is_causal else mask, is_causal=is_causal, scale=0.2)
             torch.testing.assert_close(result, exact.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_residual_addition_stays_with_its_norm_if_everything_around_it_is_claimed():
+    """Regions end at library calls, and also at calls that an executor has claimed."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.linear = Heads(), nn.Linear(64, 64)
+            self.norms = nn.ModuleList([nn.LayerNorm(64) for _ in range(2)])
+
+        def forward(self, x):
+            x = self.norms[0](x + self.attention(x))
+            return self.norms[1](x + self.linear(x))
+
+    model = nn.Sequential(nn.LayerNorm(64), *[Layer() for _ in range(4)])
+    compiled, x = thunder.jit(model, executors=(LINEAR, KERNEL, "inductor", "torch")), torch.randn(2, 20, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    bsyms = thunder.last_traces(compiled)[-1].bound_symbols
+    assert [bsym.executor for bsym in bsyms if bsym.symbol.name == "torch.nn.functional.layer_norm"] == ["torch"]
+    assert len([bsym for bsym in bsyms if bsym.executor == "inductor"]) == 8
