@@ -8,7 +8,7 @@ by Winograd's algorithm, or depthwise; oneDNN computes all others. Packed weight
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
@@ -28,13 +28,17 @@ from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
+from thunder_executors.prepacked_convolution.block import Block, blocks_in
+from thunder_executors.prepacked_convolution.block_measurement import BlockTimes, block_title
+from thunder_executors.prepacked_convolution.block_measurement import block_times as times_of_block
 from thunder_executors.prepacked_convolution.chain import Chain, chains_in
 from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, EXECUTOR_NAME, channels_in_panel
-from thunder_executors.prepacked_convolution.measurement import Times, times_of, title_of
+from thunder_executors.prepacked_convolution.measurement import times_of, title_of
 from thunder_executors.prepacked_convolution.operator import ACTIVATIONS
-from thunder_executors.prepacked_convolution.region import ONEDNN, methods_for, region_text
+from thunder_executors.prepacked_convolution.region import ONEDNN, block_text, methods_for, region_text
 
 UNMEASURED = Refusal(NOT_MEASURED)
+BLOCK = "block"  # the method that computes several convolutions
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class PrepackedConvolution(Executor):
     before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = EXECUTOR_NAME
     measures: bool = True
-    methods: tuple[str, ...] = ("Winograd", "depthwise", "direct", ONEDNN)
+    methods: tuple[str, ...] = (BLOCK, "Winograd", "depthwise", "direct", ONEDNN)
 
     @property
     def claims(self) -> str:
@@ -92,35 +96,13 @@ class PrepackedConvolution(Executor):
         budget = TuningBudget()
         if self.missing() or (self.measures and budget.is_off):
             return trace
-        chosen: dict[str, Symbol | Refusal] = {}
-        taken: dict[int, BoundSymbol | None] = {}
-        refused: Counter[Refusal] = Counter()
-        for chain, methods in self.chains(trace):
-            occurrence = occurrence_of(trace, chain)
-            digest = occurrence.region.digest
-            if digest not in chosen:
-                choice = self.choice(chain, methods, occurrence, budget)
-                name = f"convolution_{sum(isinstance(symbol, Symbol) for symbol in chosen.values())}"
-                if isinstance(choice, MachineCode):
-                    chosen[digest] = Symbol(name, choice.function(name), empties=True)
-                else:
-                    chosen[digest] = choice
-            symbol = chosen[digest]
-            if isinstance(symbol, Refusal):
-                refused[symbol] += 1
-            else:
-                taken |= dict.fromkeys(chain.places)
-                taken[chain.places[-1]] = region_bound_symbol(occurrence, symbol, self.name)
-        kept = (taken.get(place, bsym) for place, bsym in enumerate(trace.bound_symbols))
-        records = [
-            RefusedOperations(self.name, refusal.reason, count, refusal.lasting, by_measurement=True)
-            for refusal, count in refused.items()
-        ]
-        return trace.having(
-            [bsym for bsym in kept if bsym is not None],
-            made_by=f"claim by {self.name}",
-            refused=(*trace.refused, *records),
-        )
+        choices = [self.choice(chain, methods, budget) for chain, methods in self.chains(trace)]
+        claims = Claims(trace, self.name)
+        for block in self.blocks(trace, choices):
+            claims.add_block(block, self.times_of_block(block, choices, budget))
+        for choice in choices:
+            claims.add_chain(choice)
+        return claims.claimed_trace()
 
     def chains(self, trace: Trace) -> Iterator[tuple[Chain, tuple[str, ...]]]:
         """Yield the convolutions whose parameters a module holds, and which the trace does not write to."""
@@ -140,36 +122,124 @@ class PrepackedConvolution(Executor):
             possible = (*possible, ONEDNN)
         return tuple(method for method in self.methods if method in possible and self.runs(method))
 
-    def choice(
-        self, chain: Chain, methods: tuple[str, ...], occurrence: RegionOccurrence, budget: TuningBudget
-    ) -> MachineCode | Refusal:
-        """Return the code of the fastest method for a chain, or the reason why PyTorch computes it."""
+    def choice(self, chain: Chain, methods: tuple[str, ...], budget: TuningBudget) -> Choice:
+        """Return the fastest method for a chain, or the reason why PyTorch computes it."""
+        if not self.measures:
+            return Choice(chain, methods, methods[0])
         try:
-            times = times_of(chain, methods, budget) if self.measures else None
-            if self.measures and times is None:
-                return UNMEASURED
-            if times is not None and not times.is_kernel_better:
-                return Refusal(f"PyTorch computes {times}", lasting=True)
-            method = methods[0] if times is None else times.method
-            return code_of(chain, occurrence, method, times)
+            times = times_of(chain, methods, budget)
         except (CompilerFailed, OutOfDisk) as error:
-            return Refusal(error.what)
+            return Choice(chain, methods, refusal=Refusal(error.what))
+        if times is None:
+            return Choice(chain, methods, refusal=UNMEASURED)
+        if not times.is_kernel_better:
+            return Choice(chain, methods, refusal=Refusal(f"PyTorch computes {times}", lasting=True))
+        return Choice(chain, methods, times.method, str(times))
+
+    def blocks(self, trace: Trace, choices: Iterable[Choice]) -> Iterator[Block]:
+        """Yield the blocks of convolutions that the kernel computes."""
+        if BLOCK in self.methods and self.runs(BLOCK):
+            able = [choice.chain for choice in choices if {"direct", "depthwise"} & set(methods_for(choice.chain))]
+            yield from blocks_in(trace, able)
+
+    def times_of_block(self, block: Block, choices: Iterable[Choice], budget: TuningBudget) -> BlockTimes | None:
+        """Return the times of a block; None if it is not measured, or not faster than its convolutions alone."""
+        if not self.measures:
+            return BlockTimes(0.0, 1.0)
+        methods = {id(choice.chain): choice.method for choice in choices}
+        try:
+            times = times_of_block(block, [methods[id(chain)] for chain in block.chains], budget)
+        except (CompilerFailed, OutOfDisk):
+            return None
+        return times if times is not None and times.is_kernel_better else None
 
 
-def occurrence_of(trace: Trace, chain: Chain) -> RegionOccurrence:
-    """Return the region of a chain, which returns the chain's result."""
-    occurrence = region_occurrence([trace.bound_symbols[place] for place in chain.places])
-    names = {name for name, proxy in occurrence.defined.items() if proxy.name == chain.result.name}
+@dataclass(frozen=True)
+class Choice:
+    """The method for a chain, with the measurement in words; or the refusal, and then PyTorch computes it."""
+
+    chain: Chain
+    methods: tuple[str, ...]
+    method: str = ""
+    words: str = ""
+    refusal: Refusal | None = None
+
+
+class Claims:
+    """The bound symbols of a trace that are replaced, and the reasons for the convolutions that are not."""
+
+    def __init__(self, trace: Trace, executor: str) -> None:
+        self._trace = trace
+        self._executor = executor
+        self._symbols: dict[str, Symbol] = {}
+        self._taken: dict[int, BoundSymbol | None] = {}
+        self._refused: Counter[Refusal] = Counter()
+
+    def add_block(self, block: Block, times: BlockTimes | None) -> None:
+        """Replace the operations of a block, if it has times."""
+        if times is None:
+            return
+        occurrence = occurrence_of(self._trace, block)
+        words = str(times) if times.title else ""
+        self._replace(block, occurrence, lambda: code_of_block(block, occurrence, words))
+
+    def add_chain(self, choice: Choice) -> None:
+        """Replace the operations of a chain that belongs to no block, or note its refusal."""
+        if choice.chain.places[-1] in self._taken:
+            return
+        if choice.refusal is not None:
+            self._refused[choice.refusal] += 1
+            return
+        occurrence = occurrence_of(self._trace, choice.chain)
+        self._replace(choice.chain, occurrence, lambda: code_of(choice, occurrence))
+
+    def _replace(self, part: Chain | Block, occurrence: RegionOccurrence, code: Callable[[], MachineCode]) -> None:
+        """Replace the operations of a part by a call of its code, which is the same for equal regions."""
+        digest = occurrence.region.digest
+        try:
+            if digest not in self._symbols:
+                name = f"convolution_{len(self._symbols)}"
+                self._symbols[digest] = Symbol(name, code().function(name), empties=True)
+        except (CompilerFailed, OutOfDisk) as error:
+            self._refused[Refusal(error.what)] += 1
+            return
+        self._taken |= dict.fromkeys(part.places)
+        self._taken[part.places[-1]] = region_bound_symbol(occurrence, self._symbols[digest], self._executor)
+
+    def claimed_trace(self) -> Trace:
+        """Return the trace with all replacements."""
+        kept = (self._taken.get(place, bsym) for place, bsym in enumerate(self._trace.bound_symbols))
+        records = [
+            RefusedOperations(self._executor, refusal.reason, count, refusal.lasting, by_measurement=True)
+            for refusal, count in self._refused.items()
+        ]
+        return self._trace.having(
+            [bsym for bsym in kept if bsym is not None],
+            made_by=f"claim by {self._executor}",
+            refused=(*self._trace.refused, *records),
+        )
+
+
+def occurrence_of(trace: Trace, part: Chain | Block) -> RegionOccurrence:
+    """Return the region of a part of a trace, which returns the part's result."""
+    occurrence = region_occurrence([trace.bound_symbols[place] for place in part.places])
+    names = {name for name, proxy in occurrence.defined.items() if proxy.name == part.result.name}
     return occurrence.returning(names)
 
 
-def code_of(chain: Chain, occurrence: RegionOccurrence, method: str, times: Times | None) -> MachineCode:
-    """Return the code of a region by a method; raise `CompilerFailed` or `OutOfDisk`."""
+def code_of(choice: Choice, occurrence: RegionOccurrence) -> MachineCode:
+    """Return the code of a chain by its method; raise `CompilerFailed` or `OutOfDisk`."""
+    chain, method = choice.chain, choice.method
     text = region_text(chain, occurrence, f"{title_of(chain)}: {method}", method, channels_in_panel())
-    choice = "" if times is None else str(times)
     if method == ONEDNN:
-        return MachineCode(text, b"", (), choice=choice)
-    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=choice)
+        return MachineCode(text, b"", (), choice=choice.words)
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=choice.words)
+
+
+def code_of_block(block: Block, occurrence: RegionOccurrence, words: str) -> MachineCode:
+    """Return the code of a block; raise `CompilerFailed` or `OutOfDisk`."""
+    text = block_text(block, occurrence, block_title(block), channels_in_panel())
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=words)
 
 
 EXECUTOR = PrepackedConvolution()

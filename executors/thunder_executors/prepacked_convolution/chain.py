@@ -77,6 +77,12 @@ class Chain:
         return self.groups == self.weight.shape[0] and self.weight.shape[1] == 1
 
     @property
+    def is_pointwise(self) -> bool:
+        """Whether each pixel of the result depends on one pixel of the input."""
+        kernel = (*self.weight.shape[2:], *self.stride)
+        return self.groups == 1 and kernel == (1, 1, 1, 1) and not any(self.padding)
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether the padding is the same on both sides."""
         top, bottom, left, right = self.padding

@@ -67,6 +67,7 @@ inline void depthwise_edge(const Depthwise& c, int64_t image, int64_t y, int64_t
     finish.store_pixels((image * c.out_height + y) * c.out_width + x, {sum});
 }
 
+// Computes a row of the result, all channels of some pixels after each other, as they lie in memory.
 template <int KERNEL, int STRIDE>
 void depthwise_row(const Depthwise& c, int64_t image, int64_t y) {
     constexpr int COUNT = WIDTH == 16 ? 8 : 4;
@@ -75,20 +76,24 @@ void depthwise_row(const Depthwise& c, int64_t image, int64_t y) {
     const int64_t inside = std::min(divided(c.left, c.stride_width), c.out_width);
     const int64_t room = c.width + c.left - reach - 1;
     const int64_t last = std::max(inside, std::min(c.out_width, room < 0 ? 0 : room / c.stride_width + 1));
-    for (int64_t channel = 0; channel < c.out; channel += WIDTH) {
-        const bool is_whole = channel + WIDTH <= c.out;
-        const Finish finish(c, channel);
-        int64_t x = 0;
-        for (; x < (is_whole ? inside : c.out_width); x++) depthwise_edge(c, image, y, x, finish);
-        if (x + COUNT <= last)
-            for (; x < last; x += COUNT)  // the last pixels may be computed twice
-                depthwise_tile<COUNT, KERNEL, STRIDE>(c, image, y, std::min(x, last - COUNT), finish);
-        else
-            for (; x < last; x++) depthwise_tile<1, KERNEL, STRIDE>(c, image, y, x, finish);
-        x = std::max(x, inside);
-        if (x > last) x = last;
-        for (; x < c.out_width; x++) depthwise_edge(c, image, y, x, finish);
-    }
+    const int64_t whole = c.out / WIDTH * WIDTH;  // channels of whole vectors
+    const auto edge = [&](int64_t x, int64_t first) {
+        for (int64_t channel = first; channel < c.out; channel += WIDTH)
+            depthwise_edge(c, image, y, x, Finish(c, channel));
+    };
+    const auto tile = [&](auto count, int64_t x) {
+        for (int64_t channel = 0; channel < whole; channel += WIDTH)
+            depthwise_tile<decltype(count)::value, KERNEL, STRIDE>(c, image, y, x, Finish(c, channel));
+    };
+    for (int64_t x = 0; x < inside; x++) edge(x, 0);
+    if (inside + COUNT <= last)
+        for (int64_t x = inside; x < last; x += COUNT)  // the last pixels may be computed twice
+            tile(std::integral_constant<int, COUNT>(), std::min(x, last - COUNT));
+    else
+        for (int64_t x = inside; x < last; x++) tile(std::integral_constant<int, 1>(), x);
+    if (whole < c.out)
+        for (int64_t x = inside; x < last; x++) edge(x, whole);
+    for (int64_t x = last; x < c.out_width; x++) edge(x, 0);
 }
 
 void convolve_depthwise(const Depthwise& c, int64_t threads) {

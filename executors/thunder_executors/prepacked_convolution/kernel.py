@@ -7,23 +7,28 @@ from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_linear.memory_source import MEMORY
 from thunder_executors.packed_linear.source import HEADERS
 from thunder_executors.packed_linear.vector_source import ACTIVATIONS, NUMBERS, VECTORS
+from thunder_executors.prepacked_convolution.block_source import ARGUMENTS as BLOCK_ARGUMENTS
+from thunder_executors.prepacked_convolution.block_source import BLOCK
+from thunder_executors.prepacked_convolution.block_source import ENTRY as BLOCK_ENTRY
 from thunder_executors.prepacked_convolution.depthwise_source import DEPTHWISE
 from thunder_executors.prepacked_convolution.padding_source import ARGUMENTS, ENTRY, PADDING
 from thunder_executors.prepacked_convolution.source import CONVOLUTION
 from thunder_executors.prepacked_convolution.winograd_source import WINOGRAD
 
 EXECUTOR_NAME = "prepacked-convolution"
-NAME = "convolve"  # the function in the extension module
+CONVOLVE, CONVOLVE_BLOCK = "convolve", "convolve_block"  # the functions in the extension module
 PANELS = {"x86-64-v4": 32, "x86-64-v3": 16}  # channels that are packed together: two vectors
+Functions = tuple[tuple[str, tuple[str, ...], str], ...]
 
 
-def source(vectors: str = VECTORS) -> str:
-    """Return the C++ source; `vectors` is the source of the vector functions."""
-    parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, MEMORY, CONVOLUTION, WINOGRAD, DEPTHWISE, PADDING)
-    return "".join(parts) + "}  // namespace products\n" + ENTRY
+def functions(vectors: str = VECTORS) -> Functions:
+    """Return the functions of the library; `vectors` is the source of the vector functions."""
+    parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, MEMORY, CONVOLUTION, WINOGRAD, DEPTHWISE, PADDING, BLOCK)
+    common = "".join(parts) + "}  // namespace products\n"
+    return (CONVOLVE, ARGUMENTS, common + ENTRY), (CONVOLVE_BLOCK, BLOCK_ARGUMENTS, BLOCK_ENTRY)
 
 
-CONVOLUTIONS = KernelLibrary(EXECUTOR_NAME, "convolutions", NAME, ARGUMENTS, source())
+CONVOLUTIONS = KernelLibrary(EXECUTOR_NAME, "convolutions", functions())
 
 
 def channels_in_panel() -> int:

@@ -1,15 +1,14 @@
 """The times of a convolution by PyTorch and by each method, measured on this machine and cached.
 
-All calls run in turn. The time of a call is the minimum of the passes. A large weight has several copies that take
-turns, because the weights of a model do not stay in the processor's cache.
+All calls run in turn. The time of a call is the minimum of the passes. Before each call, other memory is read and then
+the input: in a model, the previous operation leaves its result in the processor's cache, but no weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 from math import prod
 from typing import Any
 
@@ -24,18 +23,17 @@ from thunder_core.tracing.extension.processor import processor_name
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.prepacked_convolution.chain import Chain
-from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, EXECUTOR_NAME, channels_in_panel
+from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, CONVOLVE, EXECUTOR_NAME, channels_in_panel
 from thunder_executors.prepacked_convolution.operator import convolution
 from thunder_executors.prepacked_convolution.padding_source import METHODS
 from thunder_executors.prepacked_convolution.region import NUMBERS, ONEDNN
 from thunder_executors.prepacked_convolution.weights import packed_weights
 
 PASSES = 4  # the first is not measured
-FLOPS, OVERHEAD = 6e10, 1e-4  # of a slow core, for the estimate of a measurement's time
+FLOPS, OVERHEAD = 6e10, 4e-3  # of a slow core, for the estimate of a measurement's time
 TOLERANCE = 1e-3
-SOURCE = "4"  # increases when the compared code changes, except the kernel
-CACHE_BYTES = 1 << 26  # more than the cache of most processors
-LARGE_WEIGHT = 1 << 20  # bytes
+SOURCE = "5"  # increases when the compared code changes, except the kernel
+CACHE_BYTES = 1 << 25  # that are read between calls
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "": lambda result: result,
     "relu": torch.relu_,
@@ -44,7 +42,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
     "hardswish": functional.hardswish,
 }
-Call = Callable[[torch.Tensor], torch.Tensor]
+Call = Callable[[], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,9 @@ def times_of(chain: Chain, methods: Sequence[str], budget: TuningBudget) -> Time
         title_of(chain),
         budget,
         seconds,
-        lambda: partial(measure, chain, methods, CONVOLUTIONS.function if methods != (ONEDNN,) else no_kernel),
+        lambda: partial(
+            measure, chain, methods, CONVOLUTIONS.function(CONVOLVE) if methods != (ONEDNN,) else no_kernel
+        ),
     )
 
 
@@ -118,52 +118,45 @@ def key_of(chain: Chain, methods: Sequence[str]) -> Key:
 def seconds_for(chain: Chain, methods: int) -> float:
     """Return an estimate of the time for measuring a convolution."""
     multiplications = prod(map(hint_of, (*chain.weight.shape, chain.result.shape[0], *chain.result.shape[2:])))
-    return (1 + methods) * (PASSES + copies_of(chain)) * (2 * multiplications / FLOPS + OVERHEAD)
-
-
-def copies_of(chain: Chain) -> int:
-    """Return the number of copies of a weight that take turns."""
-    size = 4 * prod(chain.weight.shape)
-    return 1 if size < LARGE_WEIGHT else max(2, min(8, CACHE_BYTES // size))
+    return (1 + methods) * PASSES * (2 * multiplications / FLOPS + OVERHEAD)
 
 
 def measure(chain: Chain, methods: Sequence[str], kernel: Callable[..., Any]) -> Times:
     """Time a convolution by PyTorch and by all methods."""
     x, result = tensor_like(chain.x), tensor_like(chain.result)
+    weight = weight_like(chain)
     other = tensor_like(chain.other) if chain.other is not None else None
-    calls: dict[str, Call] = {"": partial(by_pytorch, chain, x, other)}
+    calls: dict[str, Call] = {"": partial(by_pytorch, chain, x, other, weight)}
     for method in methods:
         if method == ONEDNN:
-            calls[method] = partial(by_onednn, chain, x, other)
+            calls[method] = partial(by_onednn, chain, x, other, weight)
         else:
-            calls[method] = partial(by_kernel, chain, x, other, result, kernel, method)
-    shape = list(chain.weight.shape)
-    weights = [ramp(shape) / prod(shape[1:]) ** 0.5 for _ in range(copies_of(chain))]
+            calls[method] = partial(by_kernel, chain, x, other, weight, result, kernel, method)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        expected = calls[""](weights[0]).clone()
-        agreeing = {""} | {
-            name
-            for name in methods
-            if torch.allclose(calls[name](weights[0]), expected, rtol=TOLERANCE, atol=TOLERANCE)
-        }
-        for weight in weights[1:]:
-            for call in calls.values():
-                call(weight)
-        seconds = seconds_of(calls, cycle(weights))
+        expected = calls[""]().clone()
+        agreeing = {name for name in methods if is_close(calls[name](), expected)}
+        seconds = seconds_of(calls, x)
     best = min(methods, key=lambda name: (name not in agreeing, seconds[name]))
     by_method = {name: seconds[name] for name in methods}
     return Times(seconds[best], seconds[""], best in agreeing, title_of(chain), best, by_method)
 
 
-def seconds_of(calls: Mapping[str, Call], weights: Iterator[torch.Tensor]) -> dict[str, float]:
-    """Return the minimum time of each call; all calls run in turn."""
+def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether two results are equal up to rounding."""
+    return torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
+    """Return the minimum time of each call with this input; all calls run in turn."""
     read_clock = clock()
+    memory = torch.zeros(CACHE_BYTES // 4, dtype=torch.float32, device="cpu")
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(PASSES):
-        weight = next(weights)
         for name, call in calls.items():
+            memory.sum()
+            x.sum()
             start = read_clock()
-            call(weight)
+            call()
             seconds[name].append(read_clock() - start)
     return {name: min(values[1:]) for name, values in seconds.items()}
 
@@ -193,10 +186,10 @@ def by_kernel(
     chain: Chain,
     x: torch.Tensor,
     other: torch.Tensor | None,
+    weight: torch.Tensor,
     result: torch.Tensor,
     kernel: Callable[..., Any],
     method: str,
-    weight: torch.Tensor,
 ) -> torch.Tensor:
     """Return the convolution by a method of the kernel; the result is overwritten by the next call."""
     packed = packed_weights((weight, None), 0.0, method, channels_in_panel()).weight
@@ -215,6 +208,13 @@ def tensor_like(proxy: TensorProxy) -> torch.Tensor:
     """Return numbers from -1 to 1 in the sizes and the memory format of a tensor; no random generator is used."""
     layout = torch.channels_last if has_channels_last(proxy) else torch.contiguous_format
     return ramp([hint_of(size) for size in proxy.shape]).contiguous(memory_format=layout)
+
+
+def weight_like(chain: Chain) -> torch.Tensor:
+    """Return a weight in the shape of a convolution's, with results of about one."""
+    shape = list(chain.weight.shape)
+    weight: torch.Tensor = ramp(shape) / prod(shape[1:]) ** 0.5
+    return weight
 
 
 def ramp(shape: list[int]) -> torch.Tensor:

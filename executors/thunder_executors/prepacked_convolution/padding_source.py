@@ -65,19 +65,11 @@ void kernel(const float* x, const float* weight, const float* bias, const float*
             int64_t has_bias, int64_t has_other) {
     using namespace products;
     enum { DIRECT, WINOGRAD, DEPTHWISE };
-    enum { RELU = 1, RELU6 = 5 };
     const Images images{x, batch, in, height, width, image_stride, channel_stride, row_stride, column_stride};
     Depthwise c;
-    c.input = x, c.weight = weight, c.result = result;
-    c.bias = has_bias ? bias : nullptr, c.other = has_other ? other : nullptr;
-    c.batch = batch, c.height = height, c.width = width, c.in = in, c.pixel = in;
-    c.out = out, c.out_height = out_height, c.out_width = out_width;
-    c.kernel_height = kernel_height, c.kernel_width = kernel_width;
-    c.stride_height = stride_height, c.stride_width = stride_width;
-    c.dilation_height = dilation_height, c.dilation_width = dilation_width;
-    const bool is_bounded = activation == RELU || activation == RELU6;
-    c.lowest = is_bounded ? 0.0f : -INFINITY, c.highest = activation == RELU6 ? 6.0f : INFINITY;
-    c.activation = is_bounded ? 0 : activation;
+    c.shape(batch, height, width, in, out_height, out_width, out);
+    c.window(kernel_height, kernel_width, stride_height, stride_width, dilation_height, dilation_width);
+    c.read(x, weight, has_bias ? bias : nullptr, has_other ? other : nullptr, result, activation);
     c.top = top, c.left = left;
     if (c.pixels() == 0) return;
     const int64_t most = omp_in_parallel() ? 1 : omp_get_max_threads();

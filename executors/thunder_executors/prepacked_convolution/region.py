@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -12,8 +13,9 @@ from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import text_of
+from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.chain import Chain
-from thunder_executors.prepacked_convolution.kernel import NAME
+from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK
 from thunder_executors.prepacked_convolution.padding_source import METHODS
 
 ONEDNN = "oneDNN"
@@ -48,38 +50,109 @@ def {entry}(args):
     args.clear()
     return convolution({x}, {parameters}, {other}, {settings})
 """
+BLOCK_TEXT = """\
+\"\"\"{title}.\"\"\"
+
+import torch
+from thunder_executors.prepacked_convolution.weights import packed_weights
+
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+
+
+def {entry}(args):
+    {names}, = args
+    args.clear()
+    result = empty_strided_cpu({shape}, {stride}, torch.float32)
+    all_packed = [{packed}]
+    weights = [{x} if packed is None else packed.weight for packed in all_packed]
+    biases = [{x} if packed is None or packed.bias is None else packed.bias for packed in all_packed]
+    has_bias = [packed is not None and packed.bias is not None for packed in all_packed]
+    operands = (weights[0], biases[0], weights[1], biases[1], weights[2], biases[2])
+    sizes = {sizes}
+    {function}({x}, *operands, {other}, result, *sizes, *has_bias, {has_other})
+    return result
+"""
+
+
+@dataclass(frozen=True)
+class RegionNames:
+    """The names of a region's tensors and symbols in its text."""
+
+    tensors: Mapping[str, str]
+    symbols: Mapping[Any, str]
+
+    @classmethod
+    def of(cls, occurrence: RegionOccurrence) -> RegionNames:
+        """Return the names of the inputs of a region, in order."""
+        tensors = {proxy.name: f"t{place}" for place, proxy in enumerate(occurrence.inputs)}
+        symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
+        return cls(tensors, symbols)
+
+    @property
+    def arguments(self) -> str:
+        """All names, as the target of an assignment."""
+        return ", ".join((*self.tensors.values(), *self.symbols.values()))
+
+    def tensor(self, proxy: TensorProxy | None) -> str:
+        """Return the name of a tensor; `None` if there is none."""
+        return "None" if proxy is None else self.tensors[proxy.name]
+
+    def sizes(self, sizes: Sequence[Any]) -> str:
+        """Return a tuple of sizes."""
+        return f"({''.join(f'{text_of(expression(size), self.symbols)}, ' for size in sizes)})"
+
+    def parameters(self, chain: Chain) -> str:
+        """Return the tuple of the tensors of which a packed weight is made."""
+        return f"({''.join(f'{self.tensor(proxy)}, ' for proxy in (chain.weight, chain.bias, *chain.statistics))})"
 
 
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
     """Return the text of a module that defines the region: it prepares the weight, and computes the result."""
-    symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
-    names = {proxy.name: f"t{place}" for place, proxy in enumerate(occurrence.inputs)}
-    parameters = [chain.weight, chain.bias, *chain.statistics]
-
-    def texts(sizes: Sequence[Any]) -> str:
-        return f"({''.join(f'{text_of(expression(size), symbols)}, ' for size in sizes)})"
-
+    names = RegionNames.of(occurrence)
     words: dict[str, Any] = {
         "title": title,
         "entry": ENTRY,
-        "names": ", ".join((*names.values(), *symbols.values())),
-        "x": names[chain.x.name],
-        "other": "None" if chain.other is None else names[chain.other.name],
-        "parameters": f"({', '.join('None' if proxy is None else names[proxy.name] for proxy in parameters)}, )",
+        "names": names.arguments,
+        "x": names.tensor(chain.x),
+        "parameters": names.parameters(chain),
     }
     if method == ONEDNN:
-        return LIBRARY_TEXT.format(**words, settings=settings_text(chain))
+        return LIBRARY_TEXT.format(**words, other=names.tensor(chain.other), settings=settings_text(chain))
     return KERNEL_TEXT.format(
-        **words | {"other": names[(chain.other or chain.x).name]},
-        function=NAME,
-        shape=texts(chain.result.shape),
-        stride=texts(chain.result.stride),
+        **words,
+        other=names.tensor(chain.other or chain.x),
+        function=CONVOLVE,
+        shape=names.sizes(chain.result.shape),
+        stride=names.sizes(chain.result.stride),
         eps=chain.eps,
         method=method,
         panel=panel,
         number=METHODS[method],
-        sizes=texts(sizes_of(chain)),
+        sizes=names.sizes(sizes_of(chain)),
         has_other=int(chain.other is not None),
+    )
+
+
+def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: int) -> str:
+    """Return the text of a module that defines the region of a block."""
+    names = RegionNames.of(occurrence)
+    stages = ((block.expand, "direct"), (block.depthwise, "depthwise"), (block.project, "direct"))
+    packed = (
+        "None" if chain is None else f"packed_weights({names.parameters(chain)}, {chain.eps}, {method!r}, {panel})"
+        for chain, method in stages
+    )
+    return BLOCK_TEXT.format(
+        title=title,
+        entry=ENTRY,
+        names=names.arguments,
+        x=names.tensor(block.x),
+        other=names.tensor(block.other or block.x),
+        function=CONVOLVE_BLOCK,
+        shape=names.sizes(block.result.shape),
+        stride=names.sizes(block.result.stride),
+        packed=", ".join(packed),
+        sizes=names.sizes(sizes_of_block(block)),
+        has_other=int(block.other is not None),
     )
 
 
@@ -103,9 +176,19 @@ def sizes_of(chain: Chain) -> tuple[Any, ...]:
     """Return the sizes that the kernel takes, in the order of `padding_source.ARGUMENTS`, up to the activation."""
     x, result = chain.x, chain.result
     return (
-        *(x.shape[0], x.shape[1], x.shape[2], x.shape[3], *x.stride),
-        *(result.shape[1], result.shape[2], result.shape[3], *chain.weight.shape[2:]),
+        *(*x.shape, *x.stride, *result.shape[1:], *chain.weight.shape[2:]),
         *(*chain.stride, *chain.dilation, chain.padding[0], chain.padding[2], NUMBERS[chain.activation]),
+    )
+
+
+def sizes_of_block(block: Block) -> tuple[Any, ...]:
+    """Return the sizes that the kernel takes, in the order of `block_source.ARGUMENTS`, up to the biases."""
+    middle, x, result = block.depthwise, block.x, block.result
+    return (
+        *(*x.shape, *x.stride, middle.groups, *result.shape[1:]),
+        *(*middle.weight.shape[2:], *middle.stride, *middle.dilation, middle.padding[0], middle.padding[2]),
+        *(0 if chain is None else NUMBERS[chain.activation] for chain in (block.expand, middle, block.project)),
+        *(int(chain is not None) for chain in (block.expand, block.project)),
     )
 
 

@@ -19,6 +19,25 @@ struct Convolution {
     float lowest, highest;  // of the result: relu and relu6
     int64_t activation;     // the number of another activation, or 0
 
+    void shape(int64_t images, int64_t rows, int64_t columns, int64_t channels, int64_t rows_of_result,
+               int64_t columns_of_result, int64_t channels_of_result) {
+        batch = images, height = rows, width = columns, in = pixel = channels;
+        out_height = rows_of_result, out_width = columns_of_result, out = channels_of_result;
+        window(1, 1, 1, 1, 1, 1);
+    }
+    void window(int64_t rows, int64_t columns, int64_t row_step, int64_t column_step, int64_t row_gap,
+                int64_t column_gap) {
+        kernel_height = rows, kernel_width = columns, stride_height = row_step, stride_width = column_step;
+        dilation_height = row_gap, dilation_width = column_gap;
+    }
+    void read(const float* images, const float* weights, const float* biases, const float* addend, float* to,
+              int64_t number) {
+        enum { RELU = 1, RELU6 = 5 };
+        input = images, weight = weights, bias = biases, other = addend, result = to;
+        const bool is_bounded = number == RELU || number == RELU6;
+        lowest = is_bounded ? 0.0f : -INFINITY, highest = number == RELU6 ? 6.0f : INFINITY;
+        activation = is_bounded ? 0 : number;
+    }
     int64_t depth() const { return kernel_height * kernel_width * in; }
     int64_t pixels() const { return batch * out_height * out_width; }
     const float* at(int64_t image, int64_t row, int64_t column) const {

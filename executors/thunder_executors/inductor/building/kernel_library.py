@@ -16,27 +16,26 @@ from thunder_executors.inductor.building.machine import facts
 from thunder_executors.inductor.keep import BUILDING
 
 # Imported at its first use: it imports Inductor, which takes seconds.
-BUILD = "thunder_executors.inductor.building.library:compile_function"
+BUILD = "thunder_executors.inductor.building.library:compile_functions"
 LIBRARY = "kernels.so"
 
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """A shared object with a function `name` that takes `arguments`, types in C++, and is called `kernel` in `source`.
+    """A shared object with functions, each with its name, the types of its arguments in C++, and its source.
 
-    `executor` is the executor that owns it, and `title` its words in messages.
+    In its source, a function is called `kernel`; it may use what the sources before it define. `executor` is the
+    executor that owns the library, and `title` its words in messages.
     """
 
     executor: str
     title: str
-    name: str
-    arguments: tuple[str, ...]
-    source: str
+    functions: tuple[tuple[str, tuple[str, ...], str], ...]
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the source."""
-        return sha256(self.source.encode()).hexdigest()
+        """The digest of the sources."""
+        return sha256("".join(source for _, _, source in self.functions).encode()).hexdigest()
 
     @property
     def key(self) -> Key:
@@ -52,14 +51,13 @@ class KernelLibrary:
         """
         return Store().get_or_build(self.key, self._write, self.title).read(LIBRARY)
 
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function, which takes tensors where its C++ arguments are pointers."""
-        kernel: Callable[..., Any] = getattr(extension(self.content), self.name)
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a function, which takes tensors where its arguments in C++ are pointers."""
+        kernel: Callable[..., Any] = getattr(extension(self.content), name)
         return kernel
 
     def _write(self, folder: Path) -> None:
         """Compile the shared object into a folder."""
         with BUILDING:
             build: Callable[..., bytes] = plugins.import_object(BUILD)  # type: ignore[assignment]
-            (folder / LIBRARY).write_bytes(build(self.name, self.arguments, self.source))
+            (folder / LIBRARY).write_bytes(build(self.functions))

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
 
@@ -117,10 +117,11 @@ def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> b
         return target.read_bytes()
 
 
-def compile_function(name: str, arguments: Sequence[str], source: str) -> bytes:
-    """Return the shared object of a function that is called `kernel` in its source; raise as `compile_library` does."""
+def compile_functions(functions: Iterable[tuple[str, tuple[str, ...], str]]) -> bytes:
+    """Return the shared object of functions: name, types of the arguments, and source; raise as `compile_library`."""
+    kernels = {name: CppKernel(arguments, source) for name, arguments, source in functions}
     with compilers() as started:
-        return compile_library({name: CppKernel(tuple(arguments), source)}, started)
+        return compile_library(kernels, started)
 
 
 def with_standard(command: Sequence[str], standard: str) -> list[str]:

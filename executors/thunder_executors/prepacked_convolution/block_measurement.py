@@ -1,0 +1,143 @@
+"""The times of a block as a whole and of its convolutions after each other, measured on this machine and cached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder_core.backend.cache import Key
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.foundation.time_format import format_time
+from thunder_core.tracing.extension.processor import processor_name
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_executors.prepacked_convolution.block import Block
+from thunder_executors.prepacked_convolution.kernel import (
+    CONVOLUTIONS,
+    CONVOLVE,
+    CONVOLVE_BLOCK,
+    EXECUTOR_NAME,
+    channels_in_panel,
+)
+from thunder_executors.prepacked_convolution.measurement import (
+    SOURCE,
+    Call,
+    by_kernel,
+    by_onednn,
+    by_pytorch,
+    is_close,
+    seconds_for,
+    seconds_of,
+    tensor_like,
+    title_of,
+    weight_like,
+)
+from thunder_executors.prepacked_convolution.region import NUMBERS, ONEDNN
+from thunder_executors.prepacked_convolution.weights import packed_weights
+
+
+@dataclass(frozen=True)
+class BlockTimes(KernelTimes):
+    """The seconds of a block as a whole, and of its convolutions after each other."""
+
+    title: str = ""
+
+    def __str__(self) -> str:
+        together = f"together {format_time(self.kernel)}{self.disagreement}"
+        return f"{self.title}: {together}, after each other {format_time(self.library)}"
+
+
+def block_times(block: Block, methods: Sequence[str], budget: TuningBudget) -> BlockTimes | None:
+    """Return the times of a block, from the cache or measured; None if the remaining budget is too small.
+
+    `methods` has the method of each convolution alone: its name, or an empty text for PyTorch's.
+    """
+    seconds = sum(seconds_for(chain, 1) for chain in block.chains)
+    return cached_times(
+        BlockTimes,
+        key_of(block, methods),
+        block_title(block),
+        budget,
+        seconds,
+        lambda: partial(measure, block, methods),
+    )
+
+
+def block_title(block: Block) -> str:
+    """Return a block as text: `1 x 24 x 56 x 56 to 144, 144 and 24, kernel 3 x 3, stride 1 x 1, ...`."""
+    sizes = " x ".join(str(hint_of(size)) for size in block.x.shape)
+    channels = [str(chain.weight.shape[0]) for chain in block.chains]
+    kernel, stride = (" x ".join(map(str, pair)) for pair in (block.depthwise.weight.shape[2:], block.depthwise.stride))
+    return f"{sizes} to {', '.join(channels[:-1])} and {channels[-1]}, kernel {kernel}, stride {stride}"
+
+
+def key_of(block: Block, methods: Sequence[str]) -> Key:
+    """Return the key of a measurement: the convolutions, the processor, the threads and the code on both sides."""
+    facts = {
+        "region": "; ".join(map(title_of, block.chains)),
+        "processor": processor_name(),
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+        "source": f"{SOURCE} {CONVOLUTIONS.digest}",
+        "methods": " ".join(name or "PyTorch" for name in methods),
+    }
+    return Key(f"{EXECUTOR_NAME} times of blocks", facts)
+
+
+def measure(block: Block, methods: Sequence[str]) -> BlockTimes:
+    """Time a block by one call, and by a call for each convolution."""
+    kernel, whole = (CONVOLUTIONS.function(name) for name in (CONVOLVE, CONVOLVE_BLOCK))
+    x, result = tensor_like(block.x), tensor_like(block.result)
+    weights = [weight_like(chain) for chain in block.chains]
+    other = tensor_like(block.other) if block.other is not None else None
+    results = [tensor_like(chain.result) for chain in block.chains]
+
+    def separately() -> torch.Tensor:
+        value = x
+        for chain, method, weight, place in zip(block.chains, methods, weights, results, strict=True):
+            addend = other if chain.other is not None else None
+            if method == "":
+                value = by_pytorch(chain, value, addend, weight)
+            elif method == ONEDNN:
+                value = by_onednn(chain, value, addend, weight)
+            else:
+                value = by_kernel(chain, value, addend, weight, place, kernel, method)
+        return value
+
+    calls: dict[str, Call] = {"together": partial(by_block, block, x, other, weights, result, whole), "": separately}
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        agrees = is_close(calls["together"](), separately())
+        seconds = seconds_of(calls, x)
+    return BlockTimes(seconds["together"], seconds[""], agrees, block_title(block))
+
+
+def by_block(
+    block: Block,
+    x: torch.Tensor,
+    other: torch.Tensor | None,
+    weights: Sequence[torch.Tensor],
+    result: torch.Tensor,
+    kernel: Callable[..., Any],
+) -> torch.Tensor:
+    """Return the result of a block by one call; it is overwritten by the next call."""
+    by_chain = dict(zip(map(id, block.chains), weights, strict=True))
+    operands: list[torch.Tensor] = []
+    stages = ((block.expand, "direct"), (block.depthwise, "depthwise"), (block.project, "direct"))
+    for chain, method in stages:
+        packed = x
+        if chain is not None:
+            packed = packed_weights((by_chain[id(chain)], None), 0.0, method, channels_in_panel()).weight
+        operands += [packed, x]
+    middle = block.depthwise
+    sizes = (
+        *(*x.shape, *x.stride(), middle.groups, *result.shape[1:]),
+        *(*middle.weight.shape[2:], *middle.stride, *middle.dilation, middle.padding[0], middle.padding[2]),
+        *(0 if chain is None else NUMBERS[chain.activation] for chain, _ in stages),
+        *(int(chain is not None) for chain in (block.expand, block.project)),
+    )
+    kernel(x, *operands, x if other is None else other, result, *sizes, 0, 0, 0, int(other is not None))
+    return result
