@@ -53,7 +53,7 @@ def dynamo_seconds(layers: int) -> float:
 WHO = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
 
 
-def measured(who: str, layers: int, runs: int) -> list[float]:
+def measure_first_calls(who: str, layers: int, runs: int) -> list[float]:
     """Return measurements, each made in a separate process."""
     command = [sys.executable, "-m", "benchmarks.acquire", "--one", who, "--layers", str(layers)]
     outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
@@ -74,7 +74,7 @@ def main() -> None:
     rows = []
     print(f"{'layers':>6} {'thunder s':>10} {'dynamo s':>10} {'ratio':>7}   (CPU seconds, median of {options.runs})")
     for layers in options.layers:
-        ours, theirs = (statistics.median(measured(who, layers, options.runs)) for who in WHO)
+        ours, theirs = (statistics.median(measure_first_calls(who, layers, options.runs)) for who in WHO)
         rows.append({"layers": layers, "thunder": ours, "dynamo": theirs, "ratio": ours / theirs})
         print(f"{layers:>6} {ours:>10.3f} {theirs:>10.3f} {ours / theirs:>7.3f}")
     if options.out:

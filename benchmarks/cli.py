@@ -85,7 +85,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
 
 
-def measured(rounds: int, artifact: Path, plain: Path) -> dict[str, dict[str, float]]:
+def measure_commands(rounds: int, artifact: Path, plain: Path) -> dict[str, dict[str, float]]:
     """Return the medians of each command and program."""
     thunder = (sys.executable, "-m", "thunder_cli.main")
     commands = {FLOOR: (sys.executable, "-c", "import torch")}
@@ -122,7 +122,7 @@ def main() -> None:
         (model / "config.json").write_text(json.dumps(PLAIN))
         make(*MADE, "--out", str(artifact))
         make(str(model), *MADE, *WEIGHED, "--out", str(plain))
-        results = measured(options.rounds, artifact, plain)
+        results = measure_commands(options.rounds, artifact, plain)
     for name, row in results.items():
         print(f"{name:40} {row['cpu']:6.2f} s of CPU  {row.get('first word', float('nan')):6.2f} s to the first word")
     if options.out is not None:

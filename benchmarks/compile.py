@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import asked, cpu_seconds, model_and_input, peak_bytes
+from benchmarks.processes import cpu_seconds, model_and_input, peak_bytes, run_module
 
 MODULE = "benchmarks.compile"
 RUNS = 3
@@ -79,16 +79,16 @@ def warm(who: str, layers: int, folder: str) -> dict[str, float]:
     return {"seconds": cpu_seconds() - start}
 
 
-def measured(layers: int, runs: int) -> dict[str, Any]:
+def measure_layers(layers: int, runs: int) -> dict[str, Any]:
     """Measure both compilers, cold and warm, on a Llama with this number of layers."""
     results: dict[str, dict[str, list[float]]] = {who: {"cold": [], "warm": [], "bytes": []} for who in COMPILERS}
     for _ in range(runs):
         for who in COMPILERS:
             with tempfile.TemporaryDirectory() as folder:
                 places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-                first = asked(MODULE, "cold", who, str(layers), f"{folder}/artifact", **places)
+                first = run_module(MODULE, "cold", who, str(layers), f"{folder}/artifact", **places)
                 places |= {"THUNDER_CACHE_DIR": f"{folder}/empty", "CXX": "/bin/false" if who == "thunder" else "g++"}
-                again = asked(MODULE, "warm", who, str(layers), f"{folder}/artifact", **places)
+                again = run_module(MODULE, "warm", who, str(layers), f"{folder}/artifact", **places)
             results[who]["cold"].append(first["seconds"])
             results[who]["bytes"].append(first["bytes"])
             results[who]["warm"].append(again["seconds"])
@@ -112,7 +112,7 @@ def main() -> None:
     rows = []
     print(f"{'layers':>6}  {'':<10}{'thunder':>10} {'torch.compile':>14} {'ratio':>7}   (median of {options.runs})")
     for layers in options.layers:
-        row = measured(layers, options.runs)
+        row = measure_layers(layers, options.runs)
         rows.append(row)
         for key, unit in (("cold", 1), ("warm", 1), ("bytes", 2**20)):
             ours, theirs = row["thunder"][key] / unit, row["torch.compile"][key] / unit

@@ -36,7 +36,7 @@ TUNING = 10.0  # seconds for measurements of kernels in each program
 Call = Callable[[], Any]
 
 
-def exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
+def export(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
     """Return the model as ONNX."""
     program = torch.onnx.export(model, inputs, dynamo=True, verbose=False)
     assert program is not None
@@ -93,7 +93,7 @@ def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads
     }
     calls: dict[str, Call] = {name: partial(module, *inputs) for name, module in modules.items()}
     there = {name: make for name, (package, make) in PEERS.items() if importlib.util.find_spec(package)}
-    content = exported(model, inputs) if there else b""
+    content = export(model, inputs) if there else b""
     return calls | {name: make(content, inputs, threads) for name, make in there.items()}
 
 
@@ -109,7 +109,7 @@ def in_turn(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> 
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 
-def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
+def measure_model(name: str, threads: int, rounds: int) -> dict[str, Any]:
     """Return a row: the milliseconds of each contender, and their quotients by eager's."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
@@ -133,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for threads, name in itertools.product(options.threads, options.models):
-        rows.append(row := measured(name, threads, options.rounds))
+        rows.append(row := measure_model(name, threads, options.rounds))
         print(f"{name}, {threads} threads, {row['clock']} time over eager's", end="  ")
         print("  ".join(f"{who} {value:.3f}" for who, value in row["over eager"].items()), flush=True)
     if options.out:

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.processes import cpu_seconds, model_and_input, run_module
 from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.dynamic"
 STEP = 16  # tokens, from one length to the next
 EXECUTORS = ("inductor", "torch")
-PREPARATIONS = 20  # of the prologue in one measurement
+PREPARATIONS = 20  # runs of the prologue in one measurement
 
 
 def _thunder(model: Any) -> Any:
@@ -126,7 +126,7 @@ def _prologue(program: Any, model: Any, tokens: Any) -> Callable[[], None]:
     return prepare
 
 
-def measured(layers: int, lengths: int, rows: int, runs: int) -> dict[str, Any]:
+def measure_lengths(layers: int, lengths: int, rows: int, runs: int) -> dict[str, Any]:
     """Measure the compilation by each compiler: medians of processes, and the ratio to the better competitor."""
     seconds: dict[str, list[float]] = {who: [] for who in COMPILERS}
     counts: dict[str, int] = {}
@@ -134,7 +134,7 @@ def measured(layers: int, lengths: int, rows: int, runs: int) -> dict[str, Any]:
         for who, found in seconds.items():
             with tempfile.TemporaryDirectory() as folder:
                 places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-                one = asked(MODULE, "compilation", who, str(layers), str(lengths), str(rows), **places)
+                one = run_module(MODULE, "compilation", who, str(layers), str(lengths), str(rows), **places)
             found.append(one["seconds"])
             counts[who] = one["programs"]
     medians = {who: statistics.median(found) for who, found in seconds.items()}
@@ -165,12 +165,12 @@ def main() -> None:
         one = compilation(who, *map(int, numbers)) if what == "compilation" else steady(*map(int, numbers))
         print(json.dumps(one))
         return
-    row = measured(options.layers, options.lengths, options.rows, options.runs)
+    row = measure_lengths(options.layers, options.lengths, options.rows, options.runs)
     for who, value in row["seconds"].items():
         print(f"{who:<28}{value:>8.1f} s  {row['programs'][who]} programs")
     print(f"thunder / the better one    {row['ratio']:>8.2f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        row["steady"] = asked(
+        row["steady"] = run_module(
             MODULE, "steady", "thunder", str(options.layers), str(options.rounds), THUNDER_CACHE_DIR=folder
         )
     print("  ".join(f"{name} {value:.3g}" for name, value in row["steady"].items()))

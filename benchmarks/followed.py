@@ -42,7 +42,7 @@ def optimize() -> None:
         raise SystemExit(result.output)
 
 
-def followed(call: Callable[[], None], share: float) -> list[str]:
+def costly_files(call: Callable[[], None], share: float) -> list[str]:
     """Return the project's files with a function that takes at least a share of the time of a call."""
     profile = cProfile.Profile()
     profile.runcall(call)
@@ -60,7 +60,7 @@ def main() -> None:
     share = parser.parse_args().share
     thunder_core.jit(lambda x: x.exp() - 1)(torch.ones(2))  # imports what a first call needs
     for name, call in (("a first call of thunder_core.jit", first_call), ("thunder optimize", optimize)):
-        files = followed(call, share)
+        files = costly_files(call, share)
         print(f"{name}: {len(files)} files", *files, sep="\n  ")
 
 

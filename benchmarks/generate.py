@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import generate_artifact
-from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.processes import cpu_seconds, model_and_input, run_module
 from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.generate"
@@ -177,7 +177,7 @@ def _token(called: Any, model: Any, prompt: Any) -> Callable[[], Any]:
     return call
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
+def measure_contenders(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all contenders: the first call, the median of the last two rounds, and the ratio to eager."""
     lengths = [str(length) for length in options.prompts]
     rows: dict[str, dict[str, Any]] = {}
@@ -185,16 +185,40 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
             arguments = (who, str(options.layers), str(options.tokens), str(options.rounds), *lengths)
-            rows[who] = asked(MODULE, *arguments, **places)
+            rows[who] = run_module(MODULE, *arguments, **places)
     texts = {who: row.pop("tokens") for who, row in rows.items()}
     for who, row in rows.items():
         row["equal"] = texts[who] == texts["eager"]
         row["first"] = row["seconds"][0]
         row["later"] = statistics.median(row["seconds"][-2 * len(lengths) :])
         row["later / eager"] = row["later"] / rows["eager"]["later"]
-    limit = asked(MODULE, PRODUCTS, "--layers", str(options.layers), "--tokens", str(options.tokens))[PRODUCTS] / 1e3
+    limit = (
+        run_module(MODULE, PRODUCTS, "--layers", str(options.layers), "--tokens", str(options.tokens))[PRODUCTS] / 1e3
+    )
     rows[PRODUCTS] = {"later": limit, "later / eager": limit / rows["eager"]["later"]}
     return {"layers": options.layers, "tokens": options.tokens, "prompts": options.prompts, "contenders": rows}
+
+
+def line_of(who: str, figures: dict[str, Any]) -> str:
+    """Return the line of a contender in the table."""
+    if who == PRODUCTS:
+        return f"{'products alone':<28}{figures['later']:.3f} s  / eager {figures['later / eager']:.2f}"
+    return (
+        f"{who:<28}first {figures['first']:.2f} s  later {figures['later']:.3f} s  "
+        f"/ eager {figures['later / eager']:.2f}  {figures['programs']} programs  "
+        f"tokens {'equal' if figures['equal'] else 'differ'}"
+    )
+
+
+def measurement_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the one measurement that the process was started for."""
+    who, *numbers = options.one
+    if who == OVERHEAD:
+        return overhead(options.tokens, OVERHEAD_ROUNDS)
+    if who == PRODUCTS:
+        return products(options.layers, options.tokens)
+    layers, tokens, rounds, *lengths = map(int, numbers)
+    return generation(who, layers, tokens, rounds, lengths)
 
 
 def main() -> None:
@@ -208,37 +232,24 @@ def main() -> None:
     parser.add_argument("--one", nargs="+", metavar="WHO LAYERS TOKENS ROUNDS LENGTH")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.one == [OVERHEAD]:
-        print(json.dumps(overhead(options.tokens, OVERHEAD_ROUNDS)))
-        return
-    if options.one == [PRODUCTS]:
-        print(json.dumps(products(options.layers, options.tokens)))
-        return
     if options.one:
-        who, *numbers = options.one
-        layers, tokens, rounds, *lengths = map(int, numbers)
-        print(json.dumps(generation(who, layers, tokens, rounds, lengths)))
+        print(json.dumps(measurement_of(options)))
         return
     before = os.getloadavg()[0]
-    row = measured(options)
+    row = measure_contenders(options)
     for who, figures in row["contenders"].items():
-        if who == PRODUCTS:
-            print(f"{'products alone':<28}{figures['later']:.3f} s  / eager {figures['later / eager']:.2f}", flush=True)
-            continue
-        summary = (
-            f"first {figures['first']:.2f} s  later {figures['later']:.3f} s  / eager {figures['later / eager']:.2f}  "
-            f"{figures['programs']} programs  tokens {'equal' if figures['equal'] else 'differ'}"
-        )
-        print(f"{who:<28}{summary}", flush=True)
+        print(line_of(who, figures), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        row["overhead"] = asked(MODULE, OVERHEAD, THUNDER_CACHE_DIR=folder)
+        row["overhead"] = run_module(MODULE, OVERHEAD, THUNDER_CACHE_DIR=folder)
     row["load before"], row["load after"] = before, os.getloadavg()[0]
     print(
         "a token outside of kernels, ms:", "  ".join(f"{name} {value:.3g}" for name, value in row["overhead"].items())
     )
-    start = generate_artifact.measured(options.layers, max(options.prompts), options.tokens, generate_artifact.ROUNDS)
+    start = generate_artifact.measure_start(
+        options.layers, max(options.prompts), options.tokens, generate_artifact.ROUNDS
+    )
     row["artifact"] = start
-    print(generate_artifact.told(start))
+    print(generate_artifact.summary(start))
     print(f"load of the machine: {row['load before']:.1f} before, {row['load after']:.1f} after")
     if options.out:
         options.out.write_text(json.dumps([row], indent=2) + "\n")

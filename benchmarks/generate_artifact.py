@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.processes import cpu_seconds, model_and_input, run_module
 
 MODULE = "benchmarks.generate_artifact"
 ROUNDS = 5
@@ -92,15 +92,15 @@ def start(who: str, folder: Path, prompt: int, tokens: int) -> dict[str, Any]:
     return {**seconds, "tokens": text.tolist()}
 
 
-def measured(layers: int, prompt: int, tokens: int, rounds: int) -> dict[str, Any]:
+def measure_start(layers: int, prompt: int, tokens: int, rounds: int) -> dict[str, Any]:
     """Measure both contenders in turn: the medians of their seconds, and how much later the artifact is ready."""
     runs: dict[str, list[dict[str, Any]]] = {who: [] for who in CONTENDERS}
     sizes = (str(layers), str(prompt), str(tokens))
     with tempfile.TemporaryDirectory() as folder:
-        made = asked(MODULE, MAKE, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/cache")
+        made = run_module(MODULE, MAKE, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/cache")
         for _ in range(rounds):
             for who, outputs in runs.items():
-                outputs.append(asked(MODULE, who, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/other"))
+                outputs.append(run_module(MODULE, who, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/other"))
     texts = [run.pop("tokens") for outputs in runs.values() for run in outputs]
     rows = {
         who: {name: statistics.median(run[name] for run in outputs) for name in outputs[0]}
@@ -119,7 +119,7 @@ def measured(layers: int, prompt: int, tokens: int, rounds: int) -> dict[str, An
     }
 
 
-def told(row: dict[str, Any]) -> str:
+def summary(row: dict[str, Any]) -> str:
     """Return the measurement as text."""
     lines = [
         f"{who:<10}imported {figures['imported']:.2f}  loaded {figures['loaded']:.2f}  "
@@ -145,7 +145,7 @@ def main() -> None:
         made = make(Path(folder), layers, prompt, tokens) if who == MAKE else start(who, Path(folder), prompt, tokens)
         print(json.dumps(made))
         return
-    print(told(measured(options.layers, options.prompt, options.tokens, options.rounds)))
+    print(summary(measure_start(options.layers, options.prompt, options.tokens, options.rounds)))
 
 
 if __name__ == "__main__":

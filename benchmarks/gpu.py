@@ -27,19 +27,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-RECIPE = "hf-llama3-hopper"
-VOCABULARY = 128_256
-CACHE = 1024  # the capacity of a decoding cache in tokens
-PROMPT = 512  # tokens in the cache before decoding is timed
-TOKENS = 64  # that a call of `generate` adds
-ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
-READY_SECONDS = 330.0  # after which the ready contenders are timed
+from benchmarks.gpu_contenders import maker_of
 
-COMPILE: dict[str, dict[str, Any]] = {
-    "compile": {},
-    "compile reduce-overhead": {"mode": "reduce-overhead"},
-    "compile max-autotune": {"mode": "max-autotune"},
-}
+ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
+READY_SECONDS = 330.0  # the time after which the contenders that are ready are timed
+
 WITHOUT = tuple(f"thunder without {name}" for name in ("sdpa", "triton", "inductor", "cudagraphs"))
 JOBS: dict[str, dict[str, tuple[str, ...]]] = {
     "decode": {"decode": ("eager", "compile", "compile reduce-overhead", "thunder", *WITHOUT)},
@@ -57,148 +49,14 @@ JOBS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def model_of(layers: int) -> Any:
-    """Return the model, made on the GPU."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=layers,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=64,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=16_384,
-        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-        tie_word_embeddings=False,
-    )
-    with torch.device("cuda"):
-        model = LlamaForCausalLM(config)
-    torch.set_default_dtype(torch.float32)
-    return model
-
-
-def contender_of(way: str, model: Any) -> Any:
-    """Return the model as a contender runs it."""
-    import torch
-
-    import thunder_core as thunder
-
-    if way == "eager":
-        return model
-    if way in COMPILE:
-        return torch.compile(model, dynamic=False, **COMPILE[way])
-    without = way.partition(" without ")[2]
-    return thunder.compile(model, recipe=RECIPE, without=(without,) if without else ())
-
-
-def prefill(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """Return a call for the logits of the last token."""
-    import torch
-
-    model = model_of(layers).eval()
-    compiled = contender_of(way, model)
-    batch, length = map(int, shape.split(" x "))
-    ids = torch.randint(0, VOCABULARY, (batch, length), device="cuda")
-
-    def call() -> Any:
-        with torch.no_grad():
-            return compiled(input_ids=ids, logits_to_keep=1).logits
-
-    call.compiled = compiled  # type: ignore[attr-defined]
-    return call
-
-
-def decode(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """Return a call for a token after a prompt, in a static cache, and the choice of the next token."""
-    import torch
-    from transformers import StaticCache
-
-    model = model_of(layers).eval()
-    compiled = contender_of(way, model)
-    ids = torch.randint(0, VOCABULARY, (1, PROMPT), device="cuda")
-    cache = StaticCache(config=model.config, max_cache_len=CACHE)
-    with torch.no_grad():
-        first = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits.argmax(-1)
-    state = {"ids": first, "position": torch.full((1, 1), PROMPT, device="cuda")}
-    places = torch.arange(CACHE, device="cuda")
-    lengths = [layer.cumulative_length for layer in cache.layers]
-
-    def call() -> Any:
-        with torch.no_grad():
-            if way == "compile reduce-overhead" or way == "compile max-autotune":
-                torch.compiler.cudagraph_mark_step_begin()
-            mask = (places <= state["position"])[:, None, None]
-            output = compiled(
-                input_ids=state["ids"],
-                position_ids=state["position"],
-                attention_mask=mask,
-                past_key_values=cache,
-                logits_to_keep=1,
-            )
-            state["ids"] = output.logits.argmax(-1)
-            torch._foreach_sub_(lengths, 1)  # the next token is written to the same place, so that all calls are equal
-            return output.logits
-
-    call.compiled = compiled  # type: ignore[attr-defined]
-    return call
-
-
-def train(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """Return a call for the forward and backward of the loss."""
-    import torch
-
-    model = model_of(layers).train()
-    compiled = contender_of(way, model)
-    batch, length = map(int, shape.split(" x "))
-    ids = torch.randint(0, VOCABULARY, (batch, length), device="cuda")
-
-    def call() -> Any:
-        model.zero_grad(set_to_none=True)
-        loss = compiled(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        return loss
-
-    call.compiled = compiled  # type: ignore[attr-defined]
-    return call
-
-
-def generate(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """Return a greedy call of transformers' `generate`; `compile static` uses its static cache and compilation."""
-    import torch
-
-    model = model_of(layers).eval()
-    model.generation_config.eos_token_id = None
-    compiled = model if way == "compile static" else contender_of(way, model)
-    ids = torch.randint(3, VOCABULARY, (1, PROMPT), device="cuda")
-    options: dict[str, Any] = {"cache_implementation": "static"} if way == "compile static" else {}
-
-    def call() -> Any:
-        return compiled.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False, pad_token_id=0, **options
-        )
-
-    call.compiled = compiled  # type: ignore[attr-defined]
-    return call
-
-
-def call_for(job: str, shape: str) -> Callable[[str, str, int], Callable[[], Any]]:
-    """Return the function that makes the call of a job."""
-    jobs = {"prefill": prefill, "train": train, "autotune": prefill, "generate": generate}
-    return decode if shape == "decode" else jobs[job]
-
-
 def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: Path, count: int) -> dict[str, Any]:
     """Compile, wait for the other contenders, and measure."""
     import torch
 
     warnings.simplefilter("ignore")
     began = time.monotonic()
-    call = call_for(job, shape)(way, shape, layers)
+    contender = maker_of(job, shape)(way, shape, layers)
+    call = contender.call
     built = time.monotonic()
     first = call().detach().float()
     torch.cuda.synchronize()
@@ -206,12 +64,10 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
     for _ in range(3):
         call()
     torch.cuda.synchronize()
-    Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()
-    while len(list(place.glob("*.ready"))) < count and time.monotonic() < began + READY_SECONDS:
-        time.sleep(0.2)
+    wait_for_others(place, count, began + READY_SECONDS)
     with lock(place / "lock"):
         torch.cuda.reset_peak_memory_stats()
-        times = timed(call, seconds)
+        times = idle_times(call, seconds)
         row = {
             "job": job,
             "shape": shape,
@@ -220,17 +76,29 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
             "first_call_s": compiled - built,
             "median_ms": 1e3 * statistics.median(times),
             "low_ms": 1e3 * min(times),
-            "queued_ms": 1e3 * queued(call, seconds / 4),
+            "queued_ms": 1e3 * queued_time(call, seconds / 4),
             "rounds": len(times),
             "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
             "reserved_gb": torch.cuda.memory_reserved() / 1e9,
             "mean": first.mean().item(),
             "norm": first.norm().item(),
         }
-        return row | facts_of(call.compiled, way) | profile_of(call)  # type: ignore[attr-defined]
+        return row | facts_of(contender.compiled, way) | profile_of(call)
 
 
-def timed(call: Callable[[], Any], seconds: float) -> list[float]:
+def wait_for_others(place: Path, count: int, end: float) -> None:
+    """Mark this process as ready, and wait until `count` processes are, but not after a time."""
+    mark_ready(place)
+    while len(list(place.glob("*.ready"))) < count and time.monotonic() < end:
+        time.sleep(0.2)
+
+
+def mark_ready(place: Path) -> None:
+    """Mark a process as ready by a file in the folder of the shape."""
+    Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()
+
+
+def idle_times(call: Callable[[], Any], seconds: float) -> list[float]:
     """Return the seconds of calls, each from an idle GPU to an idle GPU, for this duration."""
     import torch
 
@@ -245,7 +113,7 @@ def timed(call: Callable[[], Any], seconds: float) -> list[float]:
     return times
 
 
-def queued(call: Callable[[], Any], seconds: float) -> float:
+def queued_time(call: Callable[[], Any], seconds: float) -> float:
     """Return the seconds of a call among calls that do not wait for the GPU: the slower of Python and the GPU."""
     import torch
 
@@ -315,9 +183,9 @@ def limits() -> dict[str, float]:
 
     source = torch.randn(1 << 30, device="cuda", dtype=torch.bfloat16)
     target = torch.empty_like(source)
-    copies = timed(lambda: target.copy_(source), 0.3)
+    copies = idle_times(lambda: target.copy_(source), 0.3)
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    products = timed(lambda: a @ b, 0.5)
+    products = idle_times(lambda: a @ b, 0.5)
     return {
         "copy_gb_per_s": 2 * source.nbytes / statistics.median(copies) / 1e9,
         "product_tflop_per_s": 2 * 8192**3 / statistics.median(products) / 1e12,
@@ -340,9 +208,7 @@ def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Nam
                 running[-1].wait()
         for process in running:
             process.wait()
-            Path(
-                tempfile.mkstemp(dir=place, suffix=".ready")[1]
-            ).touch()  # so that the others do not wait for a failed process
+            mark_ready(place)  # so that the others do not wait for a failed process
         return [row_of(job, shape, way, place / f"{number}.out") for number, way in enumerate(ways)]
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import asked, cpu_seconds
+from benchmarks.processes import cpu_seconds, run_module
 from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.higher_order"
@@ -110,7 +110,7 @@ def compiled(program: Callable[..., Any], who: str) -> Callable[..., Any]:
     return torch.compile(program) if who == "torch.compile" else program
 
 
-def prepared(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def program_and_arguments(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a program and its arguments, which are the same in every process."""
     import torch
 
@@ -124,7 +124,7 @@ def compilation(name: str, who: str) -> dict[str, Any]:
     """Return the CPU seconds of the first call minus the second call, or the error."""
     import torch
 
-    program, args = prepared(name)
+    program, args = program_and_arguments(name)
     run = compiled(program, who)
     seconds = []
     try:
@@ -142,7 +142,7 @@ def steady(name: str, rounds: int) -> dict[str, Any]:
     """Return the CPU milliseconds of a call by each contender; all results must be equal."""
     import torch
 
-    program, args = prepared(name)
+    program, args = program_and_arguments(name)
     figures: dict[str, Any] = {"milliseconds": {}, "refused": {}}
     calls: dict[str, Callable[[], Any]] = {}
     results: dict[str, Any] = {}
@@ -166,16 +166,16 @@ def refusal(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
 
 
-def measured(name: str, rounds: int) -> dict[str, Any]:
+def measure_operator(name: str, rounds: int) -> dict[str, Any]:
     """Return a row of the table: compilation and steady state of a program."""
     row: dict[str, Any] = {"program": name, "seconds": {}, "refused": {}}
     with tempfile.TemporaryDirectory() as folder:
         for who in CONTENDERS:
             places = {"THUNDER_CACHE_DIR": f"{folder}/{who}", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/{who}-inductor"}
-            answer = asked(MODULE, "compilation", name, who, **places)
+            answer = run_module(MODULE, "compilation", name, who, **places)
             row["refused" if "refused" in answer else "seconds"][who] = answer.get("refused", answer.get("seconds"))
         places = {"THUNDER_CACHE_DIR": f"{folder}/steady", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/steady-inductor"}
-        answer = asked(MODULE, "steady", name, str(rounds), **places)
+        answer = run_module(MODULE, "steady", name, str(rounds), **places)
     times = row["milliseconds"] = answer["milliseconds"]
     row["refused"] |= answer["refused"]
     if "thunder" in times:
@@ -183,7 +183,7 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     return row
 
 
-def told(row: dict[str, Any]) -> str:
+def summary(row: dict[str, Any]) -> str:
     """Return a row as text: a line for each contender."""
     lines = [row["program"]]
     for who in CONTENDERS:
@@ -211,8 +211,8 @@ def main() -> None:
         return
     rows = []
     for name in options.programs:
-        rows.append(measured(name, options.rounds))
-        print(told(rows[-1]), flush=True)
+        rows.append(measure_operator(name, options.rounds))
+        print(summary(rows[-1]), flush=True)
     if options.out:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
 

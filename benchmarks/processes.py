@@ -57,7 +57,7 @@ def resident_peak() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
-def asked(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
+def run_module(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
     """Return the data that `python -m module --one ...` prints on its last line, in a fresh process."""
     command = [sys.executable, "-m", module, "--one", *arguments]
     known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.generate import greedy
-from benchmarks.processes import asked, forget_peak, model_and_input, resident_peak
+from benchmarks.processes import forget_peak, model_and_input, resident_peak, run_module
 from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.quantization"
@@ -139,7 +139,7 @@ def artifacts() -> dict[str, Any]:
             )
             sizes = {"weights": sum(f.stat().st_size for f in (out / "weights").rglob("*") if f.is_file())}
             sizes["folder"] = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-            rows[name] = {**sizes, **asked(MODULE, LOADED, "--folder", str(out)), **quality}
+            rows[name] = {**sizes, **run_module(MODULE, LOADED, "--folder", str(out)), **quality}
             print(f"{name:<20}", "  ".join(f"{key} {value:,.4g}" for key, value in rows[name].items()))
     return rows
 

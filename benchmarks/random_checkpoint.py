@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SHARD = 1 << 30  # bytes
-DEVIATION = 0.02  # in the initialization of transformers' models
+DEVIATION = 0.02  # the standard deviation with which transformers initializes models
 INDEX = "model.safetensors.index.json"
 
 

@@ -85,7 +85,7 @@ def eager(watch: Watch, folder: Path) -> object:
     return model
 
 
-def optimized(watch: Watch, folder: Path, name: str, recipe: str | tuple[str, ...], **settings: Any) -> object:
+def optimize_model(watch: Watch, folder: Path, name: str, recipe: str | tuple[str, ...], **settings: Any) -> object:
     """Optimize the checkpoint by a recipe; the artifact stays in the folder."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline import Request, optimize
@@ -95,7 +95,7 @@ def optimized(watch: Watch, folder: Path, name: str, recipe: str | tuple[str, ..
     return optimize(Request(recipe, source, out=folder / name, force=True, **settings), watch)
 
 
-def loaded(watch: Watch, folder: Path) -> object:
+def load_artifact(watch: Watch, folder: Path) -> object:
     """Load the artifact of inference, and call it."""
     import torch
 
@@ -125,7 +125,7 @@ def ran(watch: Watch, folder: Path) -> object:
     return generator
 
 
-def debugged(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "default") -> object:
+def debug_artifact(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "default") -> object:
     """Examine the program of inference like `thunder debug`, and record the number of wrong lines."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline.debug import debug_model
@@ -140,24 +140,24 @@ def debugged(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "defaul
 
 RUNS: Mapping[str, Callable[[Watch, Path], object]] = {
     "eager": eager,
-    "inference": lambda watch, folder: optimized(watch, folder, "inference", "default"),
-    "random": lambda watch, folder: optimized(watch, folder, "random", "default", random_weights=True),
-    "generate": lambda watch, folder: optimized(
+    "inference": lambda watch, folder: optimize_model(watch, folder, "inference", "default"),
+    "random": lambda watch, folder: optimize_model(watch, folder, "random", "default", random_weights=True),
+    "generate": lambda watch, folder: optimize_model(
         watch, folder, "generate", "hf-llama", task="generate", include_weights=True, **LENGTHS
     ),
-    "int8-weight-only": lambda watch, folder: optimized(
+    "int8-weight-only": lambda watch, folder: optimize_model(
         watch, folder, "int8", ("hf-llama", "int8-weight-only"), options=LOOSE
     ),
-    "int4-weight-only": lambda watch, folder: optimized(
+    "int4-weight-only": lambda watch, folder: optimize_model(
         watch, folder, "int4", ("hf-llama", "int4-weight-only"), options=LOOSE
     ),
-    "train": lambda watch, folder: optimized(
+    "train": lambda watch, folder: optimize_model(
         watch, folder, "train", ("hf-llama", "max-memory-saving"), train=True, benchmark=False
     ),
-    "load": loaded,
+    "load": load_artifact,
     "run": ran,
-    "debug": debugged,
-    "debug-int8-dynamic": lambda watch, folder: debugged(watch, folder, ("default", "int8-dynamic")),
+    "debug": debug_artifact,
+    "debug-int8-dynamic": lambda watch, folder: debug_artifact(watch, folder, ("default", "int8-dynamic")),
 }
 
 
@@ -178,7 +178,7 @@ def one(run: str, folder: Path) -> dict[str, Any]:
     return {"stages": watch.stages, "imported": imported, "end": end, "seconds": seconds}
 
 
-def asked(run: str, folder: Path, limit: float) -> dict[str, Any]:
+def run_in_process(run: str, folder: Path, limit: float) -> dict[str, Any]:
     """Return the figures of one run in a separate process, which is killed if it exceeds the memory limit."""
     command = [sys.executable, "-m", MODULE, "--one", run, "--folder", str(folder)]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -207,7 +207,7 @@ def status_bytes(field_name: str, pid: int | str = "self") -> int:
     return 0
 
 
-def printed(run: str, figures: Mapping[str, Any], weights: int) -> None:
+def print_figures(run: str, figures: Mapping[str, Any], weights: int) -> None:
     """Print the figures of a run, with memory as a multiple of the weights."""
     if "failed" in figures:
         print(f"  {run:18} FAILED at {figures['peak'] / GIB:.2f} GiB: {figures['failed']}", flush=True)
@@ -242,12 +242,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for size in options.sizes.split(","):
             folder = (options.folder or Path(temporary)) / size
-            figures[size] = measured(size, folder, options.runs.split(","), options.limit)
+            figures[size] = measure_size(size, folder, options.runs.split(","), options.limit)
     if options.out is not None:
         options.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measured(size: str, folder: Path, runs: list[str], limit: float) -> dict[str, Any]:
+def measure_size(size: str, folder: Path, runs: list[str], limit: float) -> dict[str, Any]:
     """Return the figures of all runs of a size; its checkpoint is written if it does not exist."""
     if not (folder / "model" / "config.json").exists():
         write_checkpoint(folder / "model", SIZES[size])
@@ -257,8 +257,8 @@ def measured(size: str, folder: Path, runs: list[str], limit: float) -> dict[str
     for run in runs:
         if run == "train" and float(size) > float(LARGEST_TRAINED):
             continue
-        rows[run] = asked(run, folder, limit)
-        printed(run, rows[run], weights)
+        rows[run] = run_in_process(run, folder, limit)
+        print_figures(run, rows[run], weights)
     return rows
 
 

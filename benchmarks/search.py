@@ -24,6 +24,7 @@ from thunder_core.workflow.models.request.request import ModelRequest, SampleMod
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest
+from thunder_core.workflow.report.search import SearchCandidate
 
 RESNET = SampleModel(
     "ResNetForImageClassification",
@@ -41,6 +42,12 @@ def request_for(name: str) -> Request:
     if name.endswith("-generate"):
         return Request(model=ModelRequest(sample=sample, task="generate"), **GENERATION)  # type: ignore[arg-type]
     return Request(model=ModelRequest(sample=sample))
+
+
+def candidate_facts(row: SearchCandidate) -> dict[str, Any]:
+    """Return the state of a candidate, and its speed in the exhaustive trial with its confidence interval."""
+    speed = row.speed and [round(part, 3) for part in (row.speed.value, row.speed.low, row.speed.high)]
+    return {"state": row.state, "exhaustive": speed, "reason": row.reason}
 
 
 def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]:
@@ -77,15 +84,7 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
         "budget": seconds,
         "exhaustive seconds": round(time.monotonic() - began),
         "end": found.end,
-        "candidates": {
-            row.name: {
-                "state": row.state,
-                "exhaustive": row.speed
-                and [round(part, 3) for part in (row.speed.value, row.speed.low, row.speed.high)],
-                "reason": row.reason,
-            }
-            for row in rows.values()
-        },
+        "candidates": {row.name: candidate_facts(row) for row in rows.values()},
     }
 
 

@@ -57,10 +57,11 @@ def main() -> None:
             predictions.setdefault(name, {})[ranks] = predict(events, network, arguments.speedup)
     dist.destroy_process_group()
     for name, by_ranks in predictions.items():
-        for ranks, one in by_ranks.items():
+        for ranks, prediction in by_ranks.items():
             print(
-                f"{name:16} {ranks:4} ranks  step {1000 * one.step:8.1f} ms  computation {1000 * one.computation:8.1f} "
-                f"ms  communication {1000 * one.communication:8.1f} ms  hidden {one.hidden:4.0%}"
+                f"{name:16} {ranks:4} ranks  step {1000 * prediction.step:8.1f} ms  "
+                f"computation {1000 * prediction.computation:8.1f} ms  "
+                f"communication {1000 * prediction.communication:8.1f} ms  hidden {prediction.hidden:4.0%}"
             )
     if arguments.out:
         options = {name: value for name, value in vars(arguments).items() if name not in ("out", "ranks")}

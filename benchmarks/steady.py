@@ -35,7 +35,7 @@ def in_turn(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 
-def measured(dtype: str, rounds: int, layers: int) -> dict[str, Any]:
+def measure_dtype(dtype: str, rounds: int, layers: int) -> dict[str, Any]:
     """Measure eager, Thunder and torch.compile on the same model."""
     import torch
 
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = [measured(dtype, options.rounds, options.layers) for dtype in options.dtypes]
+    rows = [measure_dtype(dtype, options.rounds, options.layers) for dtype in options.dtypes]
     for row in rows:
         print("  ".join(f"{name} {value if isinstance(value, str) else f'{value:.3g}'}" for name, value in row.items()))
     if options.out:

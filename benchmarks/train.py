@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.processes import cpu_seconds, model_and_input, run_module
 from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.train"
@@ -141,7 +141,7 @@ def asked_of(what: str, who: str, dtype: str, layers: int) -> float:
     """Return the measurement of one process that has its own caches."""
     with tempfile.TemporaryDirectory() as folder:
         places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        (value,) = asked(MODULE, what, who, dtype, str(layers), **places).values()
+        (value,) = run_module(MODULE, what, who, dtype, str(layers), **places).values()
     return float(value)
 
 

@@ -41,8 +41,8 @@ Recipes, plug-ins, transforms, executors and lookasides can be added to a recipe
 >>> import thunder_core as thunder
 >>> from thunder_recipes.default import Default
 >>> from thunder_recipes.max_memory_saving import MaxMemorySaving
->>> one, other = Default() + MaxMemorySaving(), MaxMemorySaving() + Default()
->>> one.name, one.name == other.name
+>>> combined, reordered = Default() + MaxMemorySaving(), MaxMemorySaving() + Default()
+>>> combined.name, combined.name == reordered.name
 ('default + max-memory-saving', True)
 >>> model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
 >>> compiled = thunder.compile(model, ["default", "max-memory-saving"], budget=0.5)
@@ -57,7 +57,7 @@ in Python:
 
 ```python
 >>> from thunder_core.recipe.composition import reasons
->>> for kind, name, why in reasons((one.with_(executors=["triton"])).composition):
+>>> for kind, name, why in reasons((combined.with_(executors=["triton"])).composition):
 ...     print(kind, name, *why, sep=" | ")
 executor | sdpa
 executor | triton | sdpa comes before triton
@@ -72,7 +72,7 @@ Parts that exclude each other, request different settings or must each come befo
 names both parts:
 
 ```python
->>> (one.with_(memory_budget=0.9)).composition.settings
+>>> (combined.with_(memory_budget=0.9)).composition.settings
 Traceback (most recent call last):
 thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
   fix: leave out max-memory-saving or memory_budget=0.9

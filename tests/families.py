@@ -46,6 +46,18 @@ def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
         yield from tensors(vars(value), path)
 
 
+def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The gradients of a model's parameters for the loss of a call of the model, eager or compiled."""
+    model.zero_grad()
+    called(**inputs).loss.backward()
+    return gradients_of(model)
+
+
+def gradients_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the gradients of a model's parameters."""
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
 def first_claimed(compiled: Any) -> tuple[BoundSymbol, ...]:
     """The lines of the first trace of the latest call in which executors have claimed lines."""
     traces = (trace.bound_symbols for trace in thunder.last_traces(compiled))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.families import FAMILIES, WITH_CACHE, assert_same, first_claimed, inputs_for, sample
+from tests.families import FAMILIES, WITH_CACHE, assert_same, first_claimed, gradients, inputs_for, sample
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.foundation.transformers_versions import cache_argument, returned_cache
 from thunder_core.tracing.library.objects import EXPECTATIONS
@@ -108,9 +108,4 @@ def test_gradients_equal_eager(name: str) -> None:
     loaded = sample(name)
     compiled = thunder.jit(loaded.model)
     inputs = inputs_for(loaded, labels=True)
-    gradients = []
-    for model in (compiled, loaded.model):
-        loaded.model.zero_grad()
-        model(**inputs).loss.backward()
-        gradients.append({key: p.grad.clone() for key, p in loaded.model.named_parameters() if p.grad is not None})
-    assert_same(*gradients)
+    assert_same(*(gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.families import FAMILIES, inputs_for, sample
+from tests.families import FAMILIES, gradients_of, inputs_for, sample
 from thunder_core.compilation.compiler import last_program
 
 STEPS = 5
@@ -26,7 +26,7 @@ def trained(model: torch.nn.Module, run: Any, inputs: dict[str, Any]) -> tuple[l
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return losses, gradients_of(model)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

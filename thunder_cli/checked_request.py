@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline import Request
 
 
-def checked_request(settings: Settings, told: Console) -> Request:
+def checked_request(settings: Settings, console: Console) -> Request:
     """Return the request of settings; raise errors that names, sizes and paths show before PyTorch is imported."""
     request = settings.request()
     check_request(request)
-    print_hub_notice(told, request.model)
+    print_hub_notice(console, request.model)
     show_trusted_recipe(stderr(), request)
     return request

@@ -24,7 +24,7 @@ def silu_by_definition(input: torch.Tensor, inplace: bool = False) -> torch.Tens
     return input * torch.sigmoid(input)
 
 
-WRITTEN_OUT = Operator(functional.silu, silu_by_definition)
+SILU_BY_DEFINITION = Operator(functional.silu, silu_by_definition)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def run_trial(executor: Executor, device: str) -> Trial:
     block = block_on(device, generator)
     try:
         with torch.no_grad():
-            others = (WRITTEN_OUT,) if is_checker(executor) else ()
+            others = (SILU_BY_DEFINITION,) if is_checker(executor) else ()
             compiled = jit(block, executors=(*others, executor.without_measuring(), "torch"))
             result, expected = compiled(query, key, value), block(query, key, value)
     except Exception as error:  # users of the executor would get the same error

@@ -16,7 +16,6 @@ from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
 
-INTERNAL = 70
 CONTINUED = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 
 
@@ -70,13 +69,13 @@ def printed_as_json(error: ThunderError) -> bool:
 
 def findings_of(error: ThunderError) -> dict[str, object]:
     """Return the measurements before the error as plain data, if there are any."""
-    found: dict[str, object] = {}
+    findings: dict[str, object] = {}
     for name in ("report", "rows"):
         value = getattr(error, name, None)
         if value:
             parts = [plain(part) for part in (value if isinstance(value, tuple) else (value,))]
-            found[name] = parts if isinstance(value, tuple) else parts[0]
-    return found
+            findings[name] = parts if isinstance(value, tuple) else parts[0]
+    return findings
 
 
 def full_disk_of(error: BaseException) -> OutOfDisk | None:

@@ -122,8 +122,8 @@ def accelerator() -> Iterator[Check]:
         for index in range(torch.cuda.device_count()):
             major, minor = torch.cuda.get_device_capability(index)
             memory = size(torch.cuda.get_device_properties(index).total_memory)
-            found = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory}"
-            yield Check(f"cuda:{index}", "ok", found)
+            description = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory}"
+            yield Check(f"cuda:{index}", "ok", description)
         return
     built = torch.version.cuda or torch.version.hip
     fix = "check the driver and CUDA_VISIBLE_DEVICES" if built else "for a GPU, install a CUDA build of PyTorch"
@@ -135,8 +135,8 @@ def compiler() -> Iterator[Check]:
     """Check that a C++ compiler works, which Inductor needs for CPU kernels, by compiling three lines."""
     problem = problem_of_cxx(cxx_name())
     without_it: State = "optional" if torch.cuda.is_available() else "degraded"
-    found = problem or f"{shutil.which(cxx_name())}"
-    yield verdict("c++ compiler", not problem, found, CxxCompiler().fix, without_it)
+    result = problem or f"{shutil.which(cxx_name())}"
+    yield verdict("c++ compiler", not problem, result, CxxCompiler().fix, without_it)
 
 
 @examination
@@ -155,8 +155,8 @@ def process_group(backend: str, size: int) -> Check:
     """Check one backend with a number of processes."""
     problem = problem_of_group(backend, size)
     count = count_noun(size, "process", "processes")
-    found = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
-    return verdict(backend, not problem, found, FIXES[backend], "degraded")
+    result = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
+    return verdict(backend, not problem, result, FIXES[backend], "degraded")
 
 
 @examination
@@ -200,10 +200,10 @@ def hub() -> Iterator[Check]:
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
     standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    found = f"{folder}, {count_noun(models, 'model')}, {network}"
+    state = f"{folder}, {count_noun(models, 'model')}, {network}"
     if not standing.is_dir():
-        found = f"{folder}, but {standing} is not a folder"
-    yield verdict("hub cache", standing.is_dir(), found, "set HF_HOME to a folder", "degraded")
+        state = f"{folder}, but {standing} is not a folder"
+    yield verdict("hub cache", standing.is_dir(), state, "set HF_HOME to a folder", "degraded")
 
 
 @examination
@@ -213,9 +213,9 @@ def folders() -> Iterator[Check]:
         standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         problem = unwritable(standing)
         free = shutil.disk_usage(standing).free
-        found = f"{folder}, {problem or f'{size(free)} free'}"
+        state = f"{folder}, {problem or f'{size(free)} free'}"
         yield verdict(
-            name, problem is None and free > SPARE_DISK, found, "free disk space or use another folder", "degraded"
+            name, problem is None and free > SPARE_DISK, state, "free disk space or use another folder", "degraded"
         )
 
 

@@ -125,8 +125,8 @@ def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
 def meant_option(option: str, error: ArgumentError) -> str:
     """Return the question whether a similar option was meant; empty if there is none."""
     context = getattr(error, "ctx", None)
-    known = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
-    return did_you_mean(option.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")], dashes="--")
+    names = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
+    return did_you_mean(option.lstrip("-"), [name.lstrip("-") for name in names if name.startswith("--")], dashes="--")
 
 
 if __name__ == "__main__":

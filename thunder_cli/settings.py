@@ -23,7 +23,7 @@ Value = str | bool | int | float
 NEEDS_ONE = {"recipe"}  # settings for which an empty list has no meaning
 MOST_LETTERS = 1 << 20
 MOST_BYTES = 4 * MOST_LETTERS  # a character has up to four bytes
-MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all previous parts
+MOST_DOTS = 200  # the limit of a line: each part of a dotted key costs as much as all previous parts
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,17 @@ def require_kind(stated: Option, value: object) -> None:
     if stated.repeats and isinstance(value, list | tuple):
         if not value and stated.name in NEEDS_ONE:
             raise Unsuitable(value, "a name, or a list with at least one name")
-        for one in value:
-            require_kind(replace(stated, repeats=False), one)
+        for item in value:
+            require_kind(replace(stated, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise Unsuitable(value, taken)
     if isinstance(value, float) and not math.isfinite(value):
         raise Unsuitable(value, "a finite number")
     if isinstance(value, dict):
-        for one in value.values():
-            if not isinstance(one, Value):
-                raise Unsuitable(one, "a valid string, boolean or number")
+        for item in value.values():
+            if not isinstance(item, Value):
+                raise Unsuitable(item, "a valid string, boolean or number")
     for bound, words, holds in _bounds(stated):
         if not holds(value):
             raise Unsuitable(value, f"{words} {bound}")

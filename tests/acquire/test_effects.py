@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from tests.described import described
 from thunder_core.foundation.errors import CannotReplay, DataDependent
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -119,20 +120,6 @@ PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
     new_defaultdict,
     in_place,
 ]
-
-
-def described(value: Any) -> Any:
-    """Return a value with tensors as lists and objects as their attributes, for comparison."""
-    if isinstance(value, Tensor):
-        assert type(value) is Tensor, "a trace's tensor has leaked"
-        return value.tolist()
-    if isinstance(value, Box):
-        return {key: described(item) for key, item in vars(value).items()}
-    if isinstance(value, dict):
-        return {key: described(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | collections.deque):
-        return [described(item) for item in value]
-    return value
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

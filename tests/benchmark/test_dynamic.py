@@ -28,5 +28,5 @@ def test_the_steady_state_compares_a_static_and_a_symbolic_program() -> None:
 def test_the_ratio_is_to_the_better_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"thunder": 4.0, "torch.compile": 20.0, "torch.compile(dynamic=True)": 16.0}
     answers = {who: {"seconds": value, "programs": 1} for who, value in seconds.items()}
-    monkeypatch.setattr(dynamic, "asked", lambda module, what, who, *rest, **places: answers[who])
-    assert dynamic.measured(1, 2, 2, runs=3)["ratio"] == 0.25
+    monkeypatch.setattr(dynamic, "run_module", lambda module, what, who, *rest, **places: answers[who])
+    assert dynamic.measure_lengths(1, 2, 2, runs=3)["ratio"] == 0.25

@@ -42,7 +42,7 @@ def test_compiler_that_refuses_a_program_is_named_with_the_error(monkeypatch: py
     assert "thunder" not in found["milliseconds"]
     assert higher_order.compilation("vmap(grad)", "thunder") == {"refused": "NotImplementedError: not this one"}
     row = {"program": "vmap(grad)", "seconds": {"eager": 1.0, "torch.compile": 2.0}, **found}
-    assert "thunder        refused: NotImplementedError" in higher_order.told(row)
+    assert "thunder        refused: NotImplementedError" in higher_order.summary(row)
 
 
 def test_ratios_are_to_compilers_that_accept_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +51,6 @@ def test_ratios_are_to_compilers_that_accept_the_program(monkeypatch: pytest.Mon
             return {"milliseconds": {"eager": 4.0, "thunder": 1.0}, "refused": {"torch.compile": "no"}}
         return {"seconds": 2.0} if rest[1] != "torch.compile" else {"refused": "no"}
 
-    monkeypatch.setattr(higher_order, "asked", answer)
-    row = higher_order.measured("scan", 3)
+    monkeypatch.setattr(higher_order, "run_module", answer)
+    row = higher_order.measure_operator("scan", 3)
     assert row["ratios"] == {"thunder / eager": 0.25} and row["refused"] == {"torch.compile": "no"}

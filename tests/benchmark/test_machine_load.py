@@ -76,4 +76,4 @@ def test_an_unstable_result_names_the_load(monkeypatch):
     assert report.load.startswith("busy: other processes use ")
     second = report.candidates[1]
     assert report.verdict(second) == "unstable"
-    assert report.told(second) == f"unstable: repeat on a quiet machine ({report.load})"
+    assert report.verdict_in_words(second) == f"unstable: repeat on a quiet machine ({report.load})"

@@ -70,7 +70,7 @@ def test_the_verdict_is_in_the_data_and_in_words(ratio: float, verdict: str) -> 
     report = steady(ratio)
     assert report.verdicts == {"thunder": verdict}
     assert f'"verdicts":{{"thunder":"{verdict}"}}' in report.model_dump_json()
-    assert verdict.split(maxsplit=1)[0] in report.told(report.candidates[1])
+    assert verdict.split(maxsplit=1)[0] in report.verdict_in_words(report.candidates[1])
     assert "too few" in in_words("not distinguishable", "eager", 5)
 
 

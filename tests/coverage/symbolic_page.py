@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,13 @@ shows the number of these samples and the number of all samples; the last column
 def render(found: Mapping[str, Verdicts]) -> str:
     """Return the whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
-    lines = [
-        HEAD,
-        *shares(present, DIRECTIONS, ROWS),
-        "",
-        "## What does not pass",
-        "",
-        *(differing(present) or ["Nothing."]),
-    ]
-    return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
+    return page(HEAD, shares(present, DIRECTIONS, ROWS), differing(present), _table(present))
+
+
+def page(head: str, summary: Iterable[str], differing_operators: Sequence[str], table: Iterable[str]) -> str:
+    """Return a page of a summary, the operators that differ from eager, and a table of all operators."""
+    lines = [head, *summary, "", "## What does not pass", "", *(differing_operators or ["Nothing."])]
+    return "\n".join([*lines, "", "## Operators", "", *table]) + "\n"
 
 
 def is_equal(verdict: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.coverage.symbolic_page import Verdicts, differing, is_equal, shares
+from tests.coverage.symbolic_page import Verdicts, differing, is_equal, page, shares
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage_vmap.md"
 LEVELS = ("one level", "two levels")
@@ -27,15 +27,7 @@ marks operators that read the value of a tensor for some samples.
 def render(found: Mapping[str, Verdicts]) -> str:
     """Return the whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
-    lines = [
-        HEAD,
-        *shares(present, LEVELS, {"equal": is_equal}),
-        "",
-        "## What does not pass",
-        "",
-        *(differing(present) or ["Nothing."]),
-    ]
-    return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
+    return page(HEAD, shares(present, LEVELS, {"equal": is_equal}), differing(present), _table(present))
 
 
 def _table(found: Mapping[str, Verdicts]) -> Iterator[str]:

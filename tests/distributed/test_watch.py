@@ -17,7 +17,7 @@ from thunder_core.workflow.pipeline.request.launch import Launch
 
 def watches(size: int = 2) -> tuple[Any, list[Watch]]:
     store = dist.HashStore()
-    return store, [Watch(Launch(rank, size, rank), store) for rank in range(size)]
+    return store, [Watch(Launch(rank, size, rank), store, lambda: False) for rank in range(size)]
 
 
 def test_rank_that_responds_is_well() -> None:

@@ -322,6 +322,20 @@ def test_other_padding_stays_before_the_convolution(pad):
     assert len(claims(compiled)) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Using padding")
+@pytest.mark.parametrize("size", [1, 2, 3, 4, (5, 2)])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_padding_by_name_is_that_of_pytorch(size, padding, dilation):
+    torch.manual_seed(0)
+    model = nn.Conv2d(6, 16, size, padding=padding, dilation=dilation).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 6, 13, 14).to(memory_format=torch.channels_last)
+    compiled = thunder.jit(model, executors=(PrepackedConvolution(measures=False), "torch"))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert len(claims(compiled)) == 1
+
+
 def test_padding_that_others_read_stays():
     class Shared(nn.Module):
         def __init__(self):

@@ -20,7 +20,6 @@ from transformers.pipelines import SUPPORTED_TASKS, TASK_ALIASES
 from thunder_core.foundation.errors import BadOption, DeviceNotAvailable, UnknownName
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
-from thunder_core.workflow.models.request.family import model_family
 from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS, spelled_task
 from thunder_core.workflow.models.request.task import (
     auto_class,
@@ -155,10 +154,6 @@ def test_every_task_has_an_auto_class_and_a_family():
     for task in TASKS:
         assert hasattr(auto_class(task), "from_config")
         assert any(task in tasks_of(family) for family in classes_of(task))
-
-
-def test_the_family_is_the_config_s():
-    assert model_family(LlamaConfig()) == "llama"
 
 
 @pytest.mark.parametrize(

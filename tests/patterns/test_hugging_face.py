@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.families import assert_same, first_claimed, inputs_for, sample
+from tests.families import assert_same, first_claimed, gradients, inputs_for, sample
 from thunder_core.backend.claiming.executor import OperatorExecutor
 from thunder_core.backend.patterns import hugging_face
 from thunder_core.backend.patterns.pattern import Pattern
@@ -72,12 +72,7 @@ def test_found_in_training_with_the_same_gradients(name: str) -> None:
     loaded = sample(name)
     inputs = inputs_for(loaded, labels=True)
     compiled = thunder.jit(loaded.model, executors=[everything(), "torch"])
-    gradients = []
-    for model in (compiled, loaded.model):
-        loaded.model.zero_grad()
-        model(**inputs).loss.backward()
-        gradients.append({key: p.grad.clone() for key, p in loaded.model.named_parameters() if p.grad is not None})
-    assert_same(*gradients)
+    assert_same(*(gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)))
     assert claims(compiled) == (T5_IN_FLOAT32 if name == "t5" else FOUND[name])
 
 

@@ -7,8 +7,10 @@ import torch
 
 import thunder_core as thunder
 from thunder_core.backend.quantization import products
+from thunder_core.backend.quantization.input_rows import scaled_rows
 from thunder_core.backend.quantization.integers import LARGEST
-from thunder_core.backend.quantization.layers import FP8Linear, LayerSettings, scaled_rows
+from thunder_core.backend.quantization.layers import LayerSettings
+from thunder_core.backend.quantization.linear import FP8Linear
 from thunder_core.backend.quantization.products import fp8_product, int8_product, integer_product, multiplies_fp8
 from thunder_core.compilation.compiler import trace_for
 

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import thunder_core as thunder
+from tests.recipes.test_recipes import TINY
 from thunder_core.compilation.memory import examine_memory
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import RecipeConflict
@@ -22,15 +23,7 @@ from thunder_recipes.hf_moe import HFMoe
 # If a CUDA build of PyTorch finds a CUDA compiler and no GPU, this module warns.
 NO_CUDA = "torch.utils.cpp_extension"
 EXPERTS = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
+    **TINY,
     "eos_token_id": 1,
     "num_experts": 4,
     "num_local_experts": 4,

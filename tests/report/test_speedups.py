@@ -48,7 +48,7 @@ def test_a_speed_is_coloured_by_its_verdict(ratio: float, noise: float, mood: st
     report = steady(ratio, noise=noise)
     assert mood_of(report, report.candidates[1]) == mood
     page = render_benchmark(BenchmarkSuite(thunder="0.1.0", reports=(report,)))
-    assert f'<span class="mark {mood}">{report.told(report.candidates[1])}</span>' in page
+    assert f'<span class="mark {mood}">{report.verdict_in_words(report.candidates[1])}</span>' in page
 
 
 def test_every_verdict_has_a_colour_that_is_drawn() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from tests.described import described
 from thunder_core.foundation.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning, WrongResult
 
 CALLS = 0
@@ -164,22 +165,6 @@ PROGRAMS = [
     exits,
     interrupts,
 ]
-
-
-def described(value: Any) -> Any:
-    """A value as plain data: tensors as lists, and objects and errors by all their attributes."""
-    if isinstance(value, Tensor):
-        assert type(value) is Tensor, "a trace's tensor has leaked"
-        return value.tolist()
-    if isinstance(value, BaseException):
-        members = list(value.exceptions) if isinstance(value, BaseExceptionGroup) else []
-        parts = [value.args, vars(value), value.__cause__, value.__context__, value.__suppress_context__, members]
-        return type(value), described(parts)
-    if isinstance(value, Box):
-        return described(vars(value))
-    if isinstance(value, dict):
-        return {key: described(item) for key, item in value.items()}
-    return [described(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixture[str]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.foundation.storage import folder as storage_folder
 from thunder_core.foundation.storage.folder import fresh_folder, remove, replaced_folder
-from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.full_disk import report_full_disk
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -223,10 +223,10 @@ def test_a_full_disk_is_reported_with_advice_and_other_errors_pass() -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with (
         pytest.raises(OutOfDisk, match="the disk is full: nothing was kept") as caught,
-        full_disk_told("nothing was kept", advice="; or prune"),
+        report_full_disk("nothing was kept", advice="; or prune"),
     ):
         raise full
     assert caught.value.fix.endswith("; or prune")
     assert caught.value.__cause__ is full
-    with pytest.raises(PermissionError), full_disk_told("nothing was kept"):
+    with pytest.raises(PermissionError), report_full_disk("nothing was kept"):
         raise PermissionError

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.families import assert_same, inputs_for, sample
+from tests.families import assert_same, gradients, inputs_for, sample
 from tests.patterns.test_pattern import SPELLINGS, norm
 from thunder_core.backend.claiming.executor import OperatorExecutor
 from thunder_core.backend.patterns import hugging_face
@@ -125,12 +125,6 @@ def test_layers_of_a_model_are_replaced_and_serve_all_lengths(training: bool) ->
     assert expected.items() <= claimed(compiled).items()
     assert thunder.cache_misses(compiled) == 1
     assert needed(compiled) == []
-
-
-def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    model.zero_grad()
-    called(**inputs).loss.backward()
-    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 # ---- decisions of a match -----------------------------------------------------------------------------------------

@@ -52,4 +52,4 @@ def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
 def _note_speed(checks: CiReport, report: BenchmarkReport) -> None:
     """Add a measurement with its verdict in the name; a slow candidate fails only with a gate."""
     for candidate in report.candidates[1:]:
-        checks.note(f"{size_prefix(report)}{candidate.name} was measured: {report.told(candidate)}")
+        checks.note(f"{size_prefix(report)}{candidate.name} was measured: {report.verdict_in_words(candidate)}")

@@ -138,7 +138,7 @@ def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchReq
 
 
 def measure_subject(
-    settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, told: Console
+    settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, console: Console
 ) -> tuple[BenchmarkSuite, str]:
     """Measure the subject: an artifact if the folder is one, a model otherwise, or two artifacts together.
 
@@ -149,16 +149,16 @@ def measure_subject(
     folder = Path(settings.get("model") or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
     if other is not None:
-        suite = measure_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
+        suite = measure_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, console)
         return suite, suite.reports[0].candidates[1].name
     if settings.get("model") and is_artifact(folder):
-        return measure_artifact(folder, settings, bench_request, consent, told), OURS
+        return measure_artifact(folder, settings, bench_request, consent, console), OURS
     trust.refuse()
-    return measure_model(settings, bench_request, told), OURS
+    return measure_model(settings, bench_request, console), OURS
 
 
 def measure_artifacts(
-    first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
+    first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact compared with the first; only the device may be changed."""
     from thunder_cli.import_notice import importing_tested
@@ -166,10 +166,10 @@ def measure_artifacts(
 
     require_two_artifacts(first, second)
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
-    with importing_tested(told):
+    with importing_tested(console):
         from thunder_core.workflow.pipeline.bench import bench_artifacts
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
-    with watching(told) as progress:
+    with watching(console) as progress:
         if bench_request.generates:
             folders = (first, second)
             return bench_artifacts_generation(
@@ -179,17 +179,17 @@ def measure_artifacts(
 
 
 def measure_artifact(
-    folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
+    folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
     """Measure an artifact; only the device may be changed."""
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
     device = device_of_artifact(folder, settings)
-    with importing_tested(told):
+    with importing_tested(console):
         from thunder_core.workflow.pipeline.bench import bench_artifact
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
-    with watching(told) as progress:
+    with watching(console) as progress:
         if bench_request.generates:
             return bench_artifacts_generation(
                 (folder,), bench_request, device=device, consent=consent, progress=progress
@@ -210,17 +210,17 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
     return None if device is None else spelled_device(device)
 
 
-def measure_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:
+def measure_model(settings: Settings, bench_request: BenchRequest, console: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
-    request = checked_request(settings, told)
-    with importing_tested(told):
+    request = checked_request(settings, console)
+    with importing_tested(console):
         from thunder_core.workflow.pipeline.bench import bench_model
         from thunder_core.workflow.pipeline.generation_bench import bench_generation
-    with watching(told) as progress:
+    with watching(console) as progress:
         measured = bench_generation if bench_request.generates else bench_model
         return measured(request, bench_request, progress)
 

@@ -33,8 +33,8 @@ def complete_model(incomplete: str) -> list[str]:
     """Return the models of entries whose names begin with a text, for the shell's completion."""
     from thunder_core.backend.cache import Store
 
-    found = {record.model for record in Store().entries() if record.model.startswith(incomplete)}
-    return sorted(map(printable, found - {""}))
+    names = {record.model for record in Store().entries() if record.model.startswith(incomplete)}
+    return sorted(map(printable, names - {""}))
 
 
 @cache.callback()

@@ -56,7 +56,7 @@ def debug(
             raise typer.Exit(1)
 
 
-def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, told: Console) -> Diagnosis:
+def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, console: Console) -> Diagnosis:
     """Check the named artifact, or else the model."""
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
@@ -67,24 +67,24 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
     if settings.get("model") and is_artifact(folder):
         require_artifacts_own(settings, folder)
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-        with importing_tested(told):
+        with importing_tested(console):
             from thunder_core.workflow.pipeline.debug import debug_artifact
-        with watching(told) as progress:
+        with watching(console) as progress:
             return debug_artifact(folder, request, consent=consent, progress=progress)
     trust.refuse()
-    return diagnose_model(settings, request, told)
+    return diagnose_model(settings, request, console)
 
 
-def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Console) -> Diagnosis:
+def diagnose_model(settings: Settings, debug_request: DebugRequest, console: Console) -> Diagnosis:
     """Check a model under a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
-    request = checked_request(settings, told)
-    with importing_tested(told):
+    request = checked_request(settings, console)
+    with importing_tested(console):
         from thunder_core.workflow.pipeline.debug import debug_model
-    with watching(told) as progress:
+    with watching(console) as progress:
         return debug_model(request, debug_request, progress)
 
 

@@ -44,7 +44,7 @@ def doctor(
     with quiet_libraries(debug=debug):
         with importing(stderr()):
             from thunder_cli.health import examine
-        checks = list(examine()) if json else told(examine(), stdout())
+        checks = list(examine()) if json else print_as_completed(examine(), stdout())
     failing = [check for check in checks if check.state in ("degraded", "missing")]
     if json:
         print_checks(checks, healthy=not failing)
@@ -57,17 +57,17 @@ def doctor(
         )
 
 
-def told(checks: Iterable[Check], console: Console) -> list[Check]:
+def print_as_completed(checks: Iterable[Check], console: Console) -> list[Check]:
     """Print each check as soon as it is complete, and return all; on a terminal, show a spinner while checks run."""
-    found: list[Check] = []
+    completed: list[Check] = []
     coming = iter(checks)
     while True:
         with stderr().status("checking"):
             check = next(coming, None)
         if check is None:
             console.print()
-            return found
-        found.append(check)
+            return completed
+        completed.append(check)
         console.print(row(check))
 
 

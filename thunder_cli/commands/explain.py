@@ -18,8 +18,8 @@ Error = type[ThunderError]
 
 def complete_code(incomplete: str) -> list[tuple[str, str]]:
     """Return the codes that begin with a text, each with the first line of its meaning."""
-    known = ((error.code, meaning(error).partition("\n")[0]) for error in all_errors())
-    return [(code, text) for code, text in known if code.startswith(incomplete.upper())]
+    codes = ((error.code, meaning(error).partition("\n")[0]) for error in all_errors())
+    return [(code, text) for code, text in codes if code.startswith(incomplete.upper())]
 
 
 def explain(
@@ -43,14 +43,14 @@ def explain(
 
 def find_error(code: str) -> Error:
     """Return the error with a code, in any case, or with a class name; raise `UnknownName` with the nearest codes."""
-    known = {error.code: error for error in all_errors()}
-    by_name = {error.__name__.lower(): error for error in known.values()}
+    errors = {error.code: error for error in all_errors()}
+    by_name = {error.__name__.lower(): error for error in errors.values()}
     wanted = code.strip().upper()
-    if (found := known.get(wanted) or by_name.get(wanted.lower())) is not None:
+    if (found := errors.get(wanted) or by_name.get(wanted.lower())) is not None:
         return found
     raise UnknownName(
         f"there is no error code {code!r}",
-        fix=f"{did_you_mean(wanted, known)}`thunder explain` lists all codes",
+        fix=f"{did_you_mean(wanted, errors)}`thunder explain` lists all codes",
     )
 
 

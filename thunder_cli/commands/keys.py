@@ -27,15 +27,15 @@ def list_keys(*, json: Json = False, debug: Debug = False) -> None:
     """List the trusted keys. Artifacts signed with them load without a warning."""
     from thunder_core.workflow.artifact.trust.public_keys import trusted_file, trusted_list
 
-    found = trusted_list()
+    trusted = trusted_list()
     if json:
-        rows = [{"key": one.line, "fingerprint": one.fingerprint, "comment": one.comment} for one in found]
+        rows = [{"key": one.line, "fingerprint": one.fingerprint, "comment": one.comment} for one in trusted]
         print_json("keys/1", {"file": str(trusted_file()), "keys": rows})
         return
-    for one in found:
-        stdout().print(Text.assemble((one.fingerprint, "bold"), f"  {one.comment}"), soft_wrap=True)
-    told = f"{len(found)} trusted in " if found else "no key is trusted in "
-    stdout().print(Text.assemble((told, "dim"), str(trusted_file())), soft_wrap=True)
+    for key in trusted:
+        stdout().print(Text.assemble((key.fingerprint, "bold"), f"  {key.comment}"), soft_wrap=True)
+    summary = f"{len(trusted)} trusted in " if trusted else "no key is trusted in "
+    stdout().print(Text.assemble((summary, "dim"), str(trusted_file())), soft_wrap=True)
 
 
 @keys.command()
@@ -54,13 +54,13 @@ def new(
     from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_place
 
     place = absolute(file)
-    made = new_key_pair(place, place.name if comment is None else " ".join(comment.split()))
+    pair = new_key_pair(place, place.name if comment is None else " ".join(comment.split()))
     if json:
         files = {"private": str(place), "public": str(public_place(place))}
-        print_json("keys-new/1", {**files, "key": made.line, "fingerprint": made.fingerprint})
+        print_json("keys-new/1", {**files, "key": pair.line, "fingerprint": pair.fingerprint})
         return
     text = Text.assemble(("private", "bold"), f"  {place}\n", ("public", "bold"), f"   {public_place(place)}\n")
-    stdout().print(text.append("key", "bold").append(f"      {made}"), soft_wrap=True)
+    stdout().print(text.append("key", "bold").append(f"      {pair}"), soft_wrap=True)
 
 
 @keys.command()
@@ -94,13 +94,13 @@ def forget(
     from thunder_core.workflow.artifact.trust.keys import read_public_keys
     from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
-    known = trusted_list()
-    gone = [one for one in known if key in (one.fingerprint, one.comment, one.text)]
+    trusted = trusted_list()
+    gone = [one for one in trusted if key in (one.fingerprint, one.comment, one.text)]
     if not gone and Path(key).expanduser().is_file():
         given = read_public_keys(Path(key).expanduser())
-        gone = [one for one in known if one in given]
+        gone = [one for one in trusted if one in given]
     if not gone:
-        near = did_you_mean(key, [one.comment or one.fingerprint for one in known])
+        near = did_you_mean(key, [one.comment or one.fingerprint for one in trusted])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")
-    write_trusted(one for one in known if one not in gone)
+    write_trusted(one for one in trusted if one not in gone)
     list_keys(json=json)

@@ -16,8 +16,10 @@ from thunder_cli.settings import Settings, read_settings
 from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from thunder_cli.ci.ci_report import CiReport
-    from thunder_core.workflow.pipeline import Outcome, Request
+    from thunder_core.workflow.pipeline import Outcome, Plan, Request
     from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 
@@ -71,41 +73,48 @@ def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, jso
     """Plan and carry out a request, and note its report among the checks of continuous integration."""
     from thunder_cli.hub_notice import print_hub_notice
     from thunder_cli.import_notice import importing, importing_tested
-    from thunder_cli.progress import watching
     from thunder_cli.trusted_recipe import show_trusted_recipe
     from thunder_cli.views.plan import PlanPrinter
 
     if (launch := launch_of_process()) is not None and launch.follows:
         follow_first_rank(request, dry_run=dry_run)
         return
-    told = stderr(quiet=quiet)
-    print_hub_notice(told, request.model)
+    console = stderr(quiet=quiet)
+    print_hub_notice(console, request.model)
     show_trusted_recipe(stderr(), request)
-    printer = PlanPrinter((stderr(quiet=True) if json else stdout()) if dry_run else told)
+    printer = PlanPrinter((stderr(quiet=True) if json else stdout()) if dry_run else console)
     if not dry_run:  # stdout of a dry run has the complete plan, or nothing after an error
         printer.begin(request)
-    with importing_tested(told):
+    with importing_tested(console):
         from thunder_core.workflow.pipeline import outline, with_memory
 
         outlined = outline(request, dry_run=dry_run)
     printer.show(outlined.rows())
-    with importing(told):
+    with importing(console):
         planned = with_memory(outlined)
     printer.end(planned.rows())
     if dry_run:
         if json:
             print_json("plan/1", planned.as_data())
         return
-    if planned.lacking_memory is not None:  # before more is imported
-        raise planned.lacking_memory
-    with importing(told):
-        from thunder_core.workflow.pipeline import carry_out
-    with watching(told) as progress:
-        outcome = carry_out(planned, progress)
+    outcome = carry_out_plan(planned, console)
     from thunder_cli.ci.ci_findings import note_report
 
     note_report(checks, outcome.report)
     show_outcome(outcome, json=json, quiet=quiet)
+
+
+def carry_out_plan(planned: Plan, console: Console) -> Outcome:
+    """Carry out a plan, and print its progress."""
+    from thunder_cli.import_notice import importing
+    from thunder_cli.progress import watching
+
+    if planned.lacking_memory is not None:  # before more is imported
+        raise planned.lacking_memory
+    with importing(console):
+        from thunder_core.workflow.pipeline import carry_out
+    with watching(console) as progress:
+        return carry_out(planned, progress)
 
 
 def follow_first_rank(request: Request, *, dry_run: bool) -> None:

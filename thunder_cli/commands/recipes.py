@@ -41,9 +41,9 @@ def list_recipes(*, json: Json = False, debug: Debug = False) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("recipe", no_wrap=True)
     table.add_column("what it does")
-    for one in listed:
-        reason = Text(f"  {one.reason}", "yellow") if one.reason else Text()
-        table.add_row(Text(one.name, "bold"), Text.assemble(one.summary, reason))
+    for row in listed:
+        reason = Text(f"  {row.reason}", "yellow") if row.reason else Text()
+        table.add_row(Text(row.name, "bold"), Text.assemble(row.summary, reason))
     stdout().print(table)
 
 
@@ -156,8 +156,8 @@ def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
     if explained["without"]:
         rows += [Text(), Text(f"without: {', '.join(explained['without'])}")]
     for matter in ("options", "settings"):
-        told = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
-        rows += [Text(), Text(f"{matter}: {told}")] if told else []
+        values = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
+        rows += [Text(), Text(f"{matter}: {values}")] if values else []
     if explained["lookasides"]:
         rows += [Text(), Text(f"lookasides: {', '.join(explained['lookasides'])}")]
     return rows
@@ -245,9 +245,9 @@ def compared_with_default(shown: dict[str, Any]) -> str:
 def skipped_executors(shown: dict[str, Any]) -> dict[str, list[str]]:
     """Return the executors that this machine lacks, by reason."""
     names: dict[str, list[str]] = {}
-    for one in shown["executors"]:
-        if one["reason"]:
-            names.setdefault(one["reason"], []).append(one["name"])
+    for executor in shown["executors"]:
+        if executor["reason"]:
+            names.setdefault(executor["reason"], []).append(executor["name"])
     return names
 
 
@@ -275,8 +275,8 @@ def describe(shown: dict[str, Any]) -> list[Text | Table]:
     if shown["name"] != DEFAULT:
         grid.add_row("compared with default", Text(compared_with_default(shown)))
     for option in shown["options"]:
-        told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
-        grid.add_row("option", Text(told.rstrip()))
+        text = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
+        grid.add_row("option", Text(text.rstrip()))
     for title, rows, style in (
         ("skipped here", skipped_executors(shown), "dim"),
         ("missing here", missing(shown), "yellow"),

@@ -47,8 +47,8 @@ def run(
         check_run_request(request)
         read_manifest(artifact.expanduser())
         given = request.prompt_ids or request.prompt or prompt_of_stdin()
-        told = stderr(quiet=quiet)
-        with importing_tested(told):
+        console = stderr(quiet=quiet)
+        with importing_tested(console):
             from thunder_core.workflow.models.inputs.tokens import prompt_tokens
             from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
@@ -63,11 +63,11 @@ def run(
         tokens = told_tokens.tokens
         reading = generator.reading()
         if json:
-            found = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
-            found["memory"] = None if reading is None else reading._asdict()
-            print_json("run/1", {**found, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
+            data = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
+            data["memory"] = None if reading is None else reading._asdict()
+            print_json("run/1", {**data, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
         else:
-            told.print(in_words(tokens, reading), style="dim", soft_wrap=True)
+            console.print(in_words(tokens, reading), style="dim", soft_wrap=True)
 
 
 def prompt_of_stdin() -> str:

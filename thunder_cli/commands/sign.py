@@ -46,5 +46,5 @@ def sign(
         seal = opened.manifest.digest
         print_json("sign/1", {"artifact": str(opened.folder), "seal": seal, "key": signer.line})
         return
-    told = Text.assemble(("signed", "bold green"), f"  {opened.folder}\n", ("by", "bold"), f"      {signer}")
-    stdout().print(told, soft_wrap=True)
+    text = Text.assemble(("signed", "bold green"), f"  {opened.folder}\n", ("by", "bold"), f"      {signer}")
+    stdout().print(text, soft_wrap=True)

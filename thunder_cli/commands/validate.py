@@ -44,10 +44,10 @@ def validate(
 
         check_validate_request(request)
         read_manifest(artifact.expanduser())
-        told = stderr(quiet=quiet)
-        with importing_tested(told):
+        console = stderr(quiet=quiet)
+        with importing_tested(console):
             from thunder_core.workflow.pipeline.validate import validate_artifact
-        with watching(told) as progress:
+        with watching(console) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
             done = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
         from thunder_cli.ci.ci_findings import note_validation
@@ -61,11 +61,11 @@ def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
     from thunder_cli.views.outcome import WIDE, caveats_view, evaluation_view, findings_view, revalidation_view
 
     if json:
-        found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
-        found["signature_dropped"] = done.signature_dropped
-        found["caveats"] = list(done.caveats)
-        found["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
-        print_json("validate/1", {**found, "validation": plain(done.validation)})
+        data = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
+        data["signature_dropped"] = done.signature_dropped
+        data["caveats"] = list(done.caveats)
+        data["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
+        print_json("validate/1", {**data, "validation": plain(done.validation)})
         return
     console = stdout()
     if not quiet:

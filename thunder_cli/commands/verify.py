@@ -70,12 +70,12 @@ def verify(
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
     """Return the results as plain data."""
     own = {one.raw: one for one in trusted}
-    known = [own.get(one.raw, one) for one in signers]
-    told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
+    keys = [own.get(one.raw, one) for one in signers]
+    signatures = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in keys]
     files = opened.manifest.files
     size = sum(facts.size for facts in files.values())
     sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
-    return {**sound, "signatures": told, "trusted": any(one in trusted for one in signers)}
+    return {**sound, "signatures": signatures, "trusted": any(one in trusted for one in signers)}
 
 
 def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
@@ -90,8 +90,8 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
     own = {one.raw: one for one in trusted}
-    for one in signers:
-        known = ("trusted", "green") if one in trusted else ("not a trusted key", "yellow")
-        told = str(own[one.raw]) if one in trusted else one.claimed
-        text.append("\nsignature", "bold").append(f"  {told}, ").append(*known)
+    for key in signers:
+        state = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
+        name = str(own[key.raw]) if key in trusted else key.claimed
+        text.append("\nsignature", "bold").append(f"  {name}, ").append(*state)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

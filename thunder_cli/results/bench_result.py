@@ -12,7 +12,7 @@ from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.foundation.errors import BadOption, OutputNotWritable, SlowerThanBaseline, ThunderError
 from thunder_core.foundation.storage.file import replaced_file, write_whole
-from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.benchmark import (
     BenchmarkSuite,
@@ -25,7 +25,7 @@ from thunder_core.workflow.benchmark import (
 from thunder_core.workflow.report import render_benchmark_markdown, render_csv
 
 TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
-SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all other suffixes are JSON
+SUFFIXES = {".csv": "csv", ".md": "markdown"}  # the formats by the suffix of --out; all other suffixes are JSON
 
 
 def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput, subject: str) -> None:
@@ -34,7 +34,7 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
     If a requirement is missed, or a file cannot be written, `--json` prints only the error, which contains the
     measurement.
     """
-    rows, slower = compared(suite, earlier, output)
+    rows, slower = compare_with_earlier(suite, earlier, output)
     errors = [
         *errors_of(lambda: write_outputs(suite, output)),
         *slower,
@@ -46,7 +46,7 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
         raise join_errors(errors, suite, rows)
 
 
-def compared(
+def compare_with_earlier(
     suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput
 ) -> tuple[Sequence[Comparison], Sequence[ThunderError]]:
     """Compare the measurement with the baseline, if there is one; return the rows, and the error if it is slower."""
@@ -91,7 +91,7 @@ def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
         if file is None:
             continue
         try:
-            with full_disk_told(f"{file} was not written"):
+            with report_full_disk(f"{file} was not written"):
                 write(suite, file)
         except OSError as error:
             what = f"{file} cannot be written: {reason_of(error)}"

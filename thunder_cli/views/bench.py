@@ -31,16 +31,16 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
     calls = [report.call for report in suite.measured]
     for report in sorted(suite.measured, key=lambda one: calls.index(one.call)):
         for candidate in report.candidates[1:]:
-            told = f"{candidate_in_words(candidate.name, report.configuration)}  {report.told(candidate)}"
+            words = f"{candidate_in_words(candidate.name, report.configuration)}  {report.verdict_in_words(candidate)}"
             where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
-            sizes.setdefault((told, report.verdict(candidate)), []).append(where)
-    return [(told, verdict, places) for (told, verdict), places in sizes.items()]
+            sizes.setdefault((words, report.verdict(candidate)), []).append(where)
+    return [(words, verdict, places) for (words, verdict), places in sizes.items()]
 
 
 def verdict_line(line: tuple[str, Verdict, list[str]]) -> Text:
     """Return the line of one verdict with its sizes."""
-    told, verdict, places = line
-    return Text.assemble(("Speed", HEAD), "  ", (told, VERDICTS[verdict]), f"  {', '.join(places)}")
+    words, verdict, places = line
+    return Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict]), f"  {', '.join(places)}")
 
 
 def _title(suite: BenchmarkSuite) -> str:
@@ -122,6 +122,6 @@ def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> Renderab
             Text(row.verdict, VERDICTS[row.verdict]),
         )
     lines = dict.fromkeys((f"{second}  {in_words(row.verdict, first, row.rounds)}", row.verdict) for row in rows)
-    told = [Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict])) for words, verdict in lines]
+    verdicts = [Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict])) for words, verdict in lines]
     detail = "speed-ups over the contender that both results share"
-    return Group(*told, Text(), with_title(f"{second} against {first}", detail, table))
+    return Group(*verdicts, Text(), with_title(f"{second} against {first}", detail, table))

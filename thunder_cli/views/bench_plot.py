@@ -23,13 +23,13 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
-    draw = drawn_tokens if suite.generations else drawn
+    draw = draw_tokens if suite.generations else draw_times
     # Names of folders and models may contain dollar signs, which are not formulas. Text stays text in SVG.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}):
         draw(suite).savefig(file, dpi=160)
 
 
-def drawn_tokens(suite: BenchmarkSuite) -> Figure:
+def draw_tokens(suite: BenchmarkSuite) -> Figure:
     """Plot the time of each token after the first as lines, with one plot for each batch size."""
     reports = suite.generations
     figure = Figure(figsize=(5.2 * len(reports) + 0.8, 3.8), layout="constrained")
@@ -54,7 +54,7 @@ def _title(report: BenchmarkReport) -> str:
     return f"{names['model']}, {names['recipe']}, {size_of(report)}\n{report.machine}"
 
 
-def drawn(suite: BenchmarkSuite) -> Figure:
+def draw_times(suite: BenchmarkSuite) -> Figure:
     """Plot the suite as a figure."""
     names = [candidate.name for candidate in suite.reports[0].candidates]
     figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")

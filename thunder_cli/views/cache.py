@@ -42,9 +42,9 @@ def models_view(records: Sequence[Record]) -> RenderableType:
     table = plain_table("model", "entries", "size", "used", text_columns=1)
     table.columns[0].no_wrap = False
     now = datetime.now(UTC)
-    for one in by_models(records):
-        name = Text(one.model, HEAD) if one.model else Text("-", DIM)
-        table.add_row(name, str(one.entries), size(one.size), Text(ago(now - one.used), DIM))
+    for row in by_models(records):
+        name = Text(row.model, HEAD) if row.model else Text("-", DIM)
+        table.add_row(name, str(row.entries), size(row.size), Text(ago(now - row.used), DIM))
     return table
 
 

@@ -30,8 +30,8 @@ def verdict(diagnosis: Diagnosis) -> Text:
     result = (count_noun(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} with {diagnosis.recipe}"
     text = Text.assemble((name, HEAD), "  ", result, "\n", (diagnosis.inside.summary, DIM))
-    for one in diagnosis.inside.not_compared:
-        text.append(f"\nnot compared: {one.what} ({one.count}), because {one.reason}", DIM)
+    for omission in diagnosis.inside.not_compared:
+        text.append(f"\nnot compared: {omission.what} ({omission.count}), because {omission.reason}", DIM)
     return text
 
 
@@ -70,10 +70,10 @@ def non_finite_view(line: NonFiniteLine) -> Text:
     return text
 
 
-def reproduction_view(one: ReproductionFacts) -> Text:
+def reproduction_view(facts: ReproductionFacts) -> Text:
     """Return the script that reproduces a fault, and its number of operations."""
-    alone = "" if one.reproduces else "; correct when compiled alone, so the error depends on the rest of the region"
+    alone = "" if facts.reproduces else "; correct when compiled alone, so the error depends on the rest of the region"
     return Text.assemble(
-        (f"reproduction of {one.fault + 1}", HEAD),
-        f"  python {one.folder / 'reproduce.py'}  ({count_noun(one.operations, 'operation')}{alone})",
+        (f"reproduction of {facts.fault + 1}", HEAD),
+        f"  python {facts.folder / 'reproduce.py'}  ({count_noun(facts.operations, 'operation')}{alone})",
     )

@@ -91,10 +91,12 @@ def generation_view(generation: GenerationReport) -> RenderableType:
     tokens = count_noun(generation.new_tokens, "new token")
     detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
     table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
-    for one in generation.prompts:
-        judged = Text("ok", GOOD) if one.passed else Text("out of tolerance", BAD)
-        equal = f"{one.equal} of {one.tokens}"
-        table.add_row(one.size, equal, magnitude(one.mean_divergence), magnitude(one.largest_divergence), judged)
+    for prompts in generation.prompts:
+        judged = Text("ok", GOOD) if prompts.passed else Text("out of tolerance", BAD)
+        equal = f"{prompts.equal} of {prompts.tokens}"
+        table.add_row(
+            prompts.size, equal, magnitude(prompts.mean_divergence), magnitude(prompts.largest_divergence), judged
+        )
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
     return with_title("Validation", detail, Group(table, tolerance_view(generation), *notes))
 
@@ -181,7 +183,7 @@ def _speed(report: Report) -> Iterator[RenderableType]:
     yield Text.assemble(
         ("Speed", HEAD),
         "  ",
-        (benchmark.told(candidate), VERDICTS[verdict]),
+        (benchmark.verdict_in_words(candidate), VERDICTS[verdict]),
         (loss, VERDICTS[verdict]),
         f"  {speedup(candidate.speedup)}",
     )
@@ -294,9 +296,11 @@ def refused_view(report: Report, *, absent: bool = False) -> Iterator[Renderable
         return
     table = plain_table("executor", "operations", "reason")
     table.columns[2].justify, table.columns[2].no_wrap = "left", False
-    for one in rows:
+    for refusal in rows:
         table.add_row(
-            one.executor, "not available" if one.operations is None else str(one.operations), Text(one.reason, DIM)
+            refusal.executor,
+            "not available" if refusal.operations is None else str(refusal.operations),
+            Text(refusal.reason, DIM),
         )
     yield with_title("Refused", "", table)
 
@@ -307,8 +311,8 @@ def choices_view(report: Report) -> Iterator[RenderableType]:
         return
     table = plain_table("executor", "operations", "measured")
     table.columns[2].justify, table.columns[2].no_wrap = "left", False
-    for one in report.choices:
-        table.add_row(one.executor, str(one.operations), Text(one.choice, DIM))
+    for chosen in report.choices:
+        table.add_row(chosen.executor, str(chosen.operations), Text(chosen.choice, DIM))
     yield with_title("Chosen", "", table)
 
 

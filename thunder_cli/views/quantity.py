@@ -57,8 +57,8 @@ def rounds_of(benchmark: BenchmarkReport) -> str:
 
 def minutes(value: float) -> str:
     """A time to wait: `45 s`, `9m 40s` or `1h 5m`."""
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
+    rounded = round(value)
+    if rounded < 60:
+        return f"{rounded} s"
+    hours, rest = divmod(rounded, 3600)
     return f"{hours}h {rest // 60}m" if hours else f"{rest // 60}m {rest % 60}s"

@@ -104,12 +104,12 @@ class View:
 
     def tell_where_else(self) -> None:
         """Print on stderr that nothing matches, and the last earlier stage with a match."""
-        told = f"no line of {self.stage.title} matches"
+        message = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
             if any(matches(stage.read(), self.look.grep or "", self.look.level)):
-                told += f"; lines of stage {stage.short} match: --stage {stage.facts.number}"
+                message += f"; lines of stage {stage.short} match: --stage {stage.facts.number}"
                 break
-        stderr().print(told, style="dim")
+        stderr().print(message, style="dim")
 
     def print(self) -> None:
         """Print the requested output, with colours on a terminal."""
@@ -134,17 +134,17 @@ class View:
         """Return comments on the displayed module, and on the regions that contain its lines."""
         if self.look.module is None:
             return []
-        whole = self.stage.read()
-        belongs = belonging_to(self.look.module, modules(whole))
-        held = [one for one in all_held(whole) if belongs(one.statement.module)]
-        told = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
+        listing = self.stage.read()
+        belongs = belonging_to(self.look.module, modules(listing))
+        held = [one for one in all_held(listing) if belongs(one.statement.module)]
+        comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
         for inside in dict.fromkeys(one.inside for one in held):
             lines = [one.statement for one in held if one.inside == inside]
             stage = self.earlier.stage_of(lines[0])
             calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
-            told.append(f"# {count_noun(len(lines), 'line')} in {inside}{own}")
-        return told
+            comments.append(f"# {count_noun(len(lines), 'line')} in {inside}{own}")
+        return comments
 
     def print_diff(self, console: Console) -> None:
         """Print a diff."""
@@ -211,23 +211,23 @@ class View:
         """Return the traces and their stages as plain data."""
         keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs", "given")
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
-        told: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
-        told["train"] = self.subject.train
-        told["constraints"] = [asdict(one) for one in self.subject.constraints]
-        told["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
+        data: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
+        data["train"] = self.subject.train
+        data["constraints"] = [asdict(one) for one in self.subject.constraints]
+        data["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
         if self.subject.weights is not None:
-            told["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}
-            told["validation"] = self.subject.validation
-        return told
+            data["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}
+            data["validation"] = self.subject.validation
+        return data
 
     def data(self) -> dict[str, object]:
         """Return the result as plain data."""
         if self.look.diff is not None:
             return {"trace": self.look.trace, "stages": list(self.look.diff), "diff": self.diff}
-        told = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
+        place = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
         if self.look.grep is not None:
-            return {**told, "matches": [asdict(match) for match in self.matches]}
-        return {**told, **asdict(self.listing)}
+            return {**place, "matches": [asdict(match) for match in self.matches]}
+        return {**place, **asdict(self.listing)}
 
 
 PRINTERS: dict[str, Callable[[View, Console], None]] = {
@@ -253,9 +253,9 @@ def statement_around(match: StatementMatch) -> str:
 
 def plain_match(match: StatementMatch) -> str:
     """Return a match on one line: its number, module, statement, metadata, source line, and the statement around it."""
-    told = f"  # {match.told}" if match.told else ""
+    comment = f"  # {match.told}" if match.told else ""
     where = f"\t{statement_around(match)}" if match.inside else ""
-    return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}{where}"
+    return f"{match.number}\t{match.module}\t{match.text}{comment}\t{match.place}{where}"
 
 
 def print_coloured(console: Console, text: str, language: str) -> None:

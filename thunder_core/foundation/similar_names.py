@@ -19,9 +19,9 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return [by_lower[near] for near in dict.fromkeys((*alike, *longer))][:3]
 
 
-def is_beginning(one: str, other: str) -> bool:
+def is_beginning(left: str, right: str) -> bool:
     """Whether one of two names is the beginning of the other."""
-    return one.startswith(other) or other.startswith(one)
+    return left.startswith(right) or right.startswith(left)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, dashes: str = "") -> str:

@@ -17,7 +17,7 @@ from thunder_core.foundation.errors import TorchNotTested
 
 Release = tuple[int, int]
 
-ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # in the environment; the command line sets it for --allow-untested-torch
+ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # an environment variable, which --allow-untested-torch sets
 
 
 @dataclass(frozen=True)

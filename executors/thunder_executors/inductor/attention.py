@@ -51,11 +51,7 @@ def attention_backward(
         return tensor.to(torch.float32)
 
     scores = (wide(group(query)) @ wide(key).transpose(-1, -2)).view(batch, heads, length, -1) * factor
-    if is_causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    if attn_mask is not None:
-        scores = scores + attn_mask
+    scores = _masked(scores, attn_mask, is_causal=is_causal)
     total = wide(logsumexp).reshape(batch, heads, length, 1)
     weights = torch.where(total.isneginf(), 0.0, torch.exp(scores - total))
     shares = (wide(grad_out) * wide(out)).sum(-1, keepdim=True)
@@ -67,3 +63,10 @@ def attention_backward(
         slopes.transpose(-1, -2) @ group(query),
         weights.transpose(-1, -2) @ group(grad_out),
     )
+
+
+def _masked(scores: Tensor, attn_mask: Tensor | None, *, is_causal: bool) -> Tensor:
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return scores if attn_mask is None else scores + attn_mask

@@ -28,6 +28,7 @@ from thunder_core.backend.fusion.region import Region
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
 from thunder_core.tracing.capture.torch_facts.convolutions import convolutions_for_all_sizes
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
+from thunder_executors.inductor.atomic_tiles import indexed_once
 from thunder_executors.inductor.building.vector_extension import trusted_processor
 from thunder_executors.inductor.flex_attention import attention_graph, is_attention, with_threads_of_call
 from thunder_executors.inductor.graph import graph_of
@@ -127,6 +128,7 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
     with (
         temporary_cache_without_warnings(),
         expanded_strides(),
+        indexed_once(),
         without_triton_key(),
         config.patch(settings),
         trusted_processor(),

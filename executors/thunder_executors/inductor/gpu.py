@@ -78,12 +78,12 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
     """Return, for each region, its machine code or the refusal."""
     results = []
     for number, region in enumerate(regions, start=1):
-        results.append(built(region, architecture()))
+        results.append(build_region(region, architecture()))
         advance(number, len(regions))
     return results
 
 
-def built(region: Region, target: str) -> MachineCode | Refusal:
+def build_region(region: Region, target: str) -> MachineCode | Refusal:
     """Return the code that Inductor and Triton make of a region; any exception is a reason to refuse the region."""
     try:
         region = in_own_environment(region)
@@ -103,12 +103,12 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     texts = [text for _, text in kernels.values() if text]
     grids = "".join(f"\n\n{text}\n" for text in texts) + ("\n" if texts else "")
     names = "".join(kernel_line(name, has_grid=bool(text)) for name, (_, text) in kernels.items())
-    whole = (
+    module_text = (
         f"{head}\n{HEAD}\n{grids}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\n"
         f"region = on_gpu(region, {index}{written})\n"
     )
     library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
-    return MachineCode(whole, library, (), generated.conditions)
+    return MachineCode(module_text, library, (), generated.conditions)
 
 
 def kernel_line(name: str, *, has_grid: bool) -> str:
@@ -163,11 +163,11 @@ def _is_cached(value: object) -> bool:
     return hasattr(value, "cache_clear")
 
 
-def pretending(target: str) -> Iterator[Any]:
-    """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
+def properties_of(target: str) -> SimpleNamespace:
+    """Return the properties of an absent GPU, as `torch.cuda.get_device_properties` has them."""
     major, minor = divmod(capability_of(target), 10)
     hardware = HARDWARE.get(target, UNKNOWN)
-    device = SimpleNamespace(
+    return SimpleNamespace(
         name=target,
         major=major,
         minor=minor,
@@ -181,6 +181,12 @@ def pretending(target: str) -> Iterator[Any]:
         L2_cache_size=hardware.cache << 20,
         gcnArchName="",
     )
+
+
+def pretending(target: str) -> Iterator[Any]:
+    """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
+    major, minor = divmod(capability_of(target), 10)
+    device = properties_of(target)
     answers: dict[str, Callable[..., Any]] = {
         "get_device_properties": lambda device_=None: device,
         "current_device": lambda: 0,

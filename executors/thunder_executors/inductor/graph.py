@@ -96,7 +96,7 @@ def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 
 
 # Decompositions may give tensors another layout than PyTorch, so that a view of the original layout is impossible.
-INSTEAD: dict[object, Callable[..., Any]] = {
+REPLACEMENTS: dict[object, Callable[..., Any]] = {
     torch.ops.aten.view.default: reshape,
     torch.ops.aten.reshape.default: reshape,
     torch.ops.aten._unsafe_view.default: reshape,
@@ -120,15 +120,6 @@ def _write_at_the_end(graph: GraphModule, region: Region) -> None:
             ].meta["val"]
     ends.args = (tuple(kept),)
     graph.recompile()
-
-
-def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Run the region on tensors with PyTorch's own operations, including the writes to inputs."""
-    results, written = compute_region(region, given)
-    values = dict(zip((proxy.name for proxy in region.inputs), given, strict=False))
-    for name, value in written.items():
-        values[name].copy_(value)
-    return results
 
 
 Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
@@ -168,9 +159,9 @@ def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[s
     if formula is not None and dtype is not None:
         return compute(formula, dtype, args, kwargs)
     if not target._schema.is_mutable:
-        return INSTEAD.get(target, target)(*args, **kwargs)
+        return REPLACEMENTS.get(target, target)(*args, **kwargs)
     plain: Any = without_write(target)
-    return INSTEAD.get(plain, plain)(*args, **{name: value for name, value in kwargs.items() if name != OUT})
+    return REPLACEMENTS.get(plain, plain)(*args, **{name: value for name, value in kwargs.items() if name != OUT})
 
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:

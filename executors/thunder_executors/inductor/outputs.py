@@ -25,8 +25,8 @@ def check_outputs(region: Region, generated: GeneratedCode) -> None:
 
 def shared_in_region(region: Region) -> list[int]:
     """Return, for each input and output, the first that it shares memory with, as in PyTorch."""
-    known = alias_sets(region.operations)
-    return _numbers_in([known.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
+    aliasing = alias_sets(region.operations)
+    return _numbers_in([aliasing.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:

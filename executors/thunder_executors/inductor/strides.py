@@ -30,13 +30,13 @@ def with_strides(
 
     `inputs` are the wrapper's names of its inputs, and `sizes` the symbols of the region by such names.
     """
-    known: dict[str, Strides | None] = {}
+    strides_by_name: dict[str, Strides | None] = {}
     named = dict(sizes)
     tensors = {name: name for name in inputs}  # the first name of each tensor
     for statement in body:
         if isinstance(statement, ast.Assign):
             target = ast.unparse(statement.targets[0])
-            known[target] = strides_of(statement.value, known, named)
+            strides_by_name[target] = strides_of(statement.value, strides_by_name, named)
             tensors[target] = tensors.get(ast.unparse(statement.value), target)
             if isinstance(statement.value, ast.BinOp):
                 named[target] = size_of(ast.unparse(statement.value), named)
@@ -45,7 +45,7 @@ def with_strides(
             names = [tensors.get(ast.unparse(value), "") for value in values]  # the names of expressions are empty
             returned = set(inputs)
             for place, (value, name, proxy) in enumerate(zip(values, names, outputs, strict=True)):
-                if name in returned or not has_strides(strides_of(value, known, named), proxy):
+                if name in returned or not has_strides(strides_of(value, strides_by_name, named), proxy):
                     values[place] = as_view(value, proxy)
                 returned |= {name} - {""}
         yield statement

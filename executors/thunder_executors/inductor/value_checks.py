@@ -255,11 +255,11 @@ def eager_check(region: Region) -> EagerCheck:
     Other tensors are replaced by tensors of the same metadata with arbitrary values.
     """
     lines, inputs = list[str](), dict[str, None]()
-    known = {proxy.name for proxy in (*region.inputs, *region.numbers)}
+    given = {proxy.name for proxy in (*region.inputs, *region.numbers)}
     scope = Scope()
     for place, operation in _needed_operations(region.operations):
         lines.append(f"{statement(_with_sizes(operation), scope)}  {operation_comment(place)}")
-        inputs.update((proxy.name, None) for proxy in operation.inputs if proxy.name in known)
+        inputs.update((proxy.name, None) for proxy in operation.inputs if proxy.name in given)
     if any(rule_of(operation) not in (None, probabilities) for operation in region.operations):
         lines.append(f"raise AssertionError({CONTRADICTION!r})")
     names = (*inputs, *(proxy.name for proxy in region.symbols))

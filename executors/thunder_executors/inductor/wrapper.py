@@ -55,8 +55,8 @@ def print_module(wrapper: str, kernels: Collection[str], region: Region) -> str:
     body = _Body(frozenset(kernels))
     acting = statements(wrapper)
     inputs = [name for statement in acting for name in unpacked_names(statement)]
-    whole = with_strides(acting, inputs, region.outputs, named_sizes(region.symbols))
-    lines = [line for statement in whole for line in body.lines(statement)]
+    with_layouts = with_strides(acting, inputs, region.outputs, named_sizes(region.symbols))
+    lines = [line for statement in with_layouts for line in body.lines(statement)]
     begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
     first = [*_first(region, body.inputs)]
     check = eager_check(region) if has_flag(region) else None

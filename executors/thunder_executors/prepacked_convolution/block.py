@@ -13,7 +13,7 @@ from thunder_executors.prepacked_convolution.chain import Chain, readers_in
 
 @dataclass(frozen=True)
 class Block:
-    """A depthwise convolution, the pointwise convolution that expands its channels, and the one that projects them."""
+    """A depthwise convolution, after a pointwise convolution that expands and before another that projects channels."""
 
     expand: Chain | None
     depthwise: Chain

@@ -104,7 +104,7 @@ def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
 
 
 def pair(value: Any) -> Ints | None:
-    """Return an integer, or two, as a pair; None for anything else, such as `padding="same"` or symbolic numbers."""
+    """Return an integer, or two, as a pair; None for anything else, such as symbolic numbers."""
     values = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
     return values if len(values) == 2 and all(type(number) is int for number in values) else None
 
@@ -119,15 +119,25 @@ def convolution_at(trace: Trace, place: int) -> Chain | None:
         return None
     x, weight, bias = given["input"], given["weight"], given["bias"]
     stride, dilation = pair(given["stride"]), pair(given["dilation"])
-    padding = pair(0 if given["padding"] == "valid" else given["padding"])
-    if stride is None or padding is None or dilation is None:
+    if stride is None or dilation is None:
         return None
     if not all(map(is_supported, (x, weight, *([] if bias is None else [bias]), bsym.output))):
         return None
     if len(x.shape) != 4 or type(given["groups"]) is not int or any(type(size) is not int for size in weight.shape):
         return None
-    around = (padding[0], padding[0], padding[1], padding[1])
-    return Chain((place,), x, weight, bias, stride, around, dilation, given["groups"], bsym.output)
+    padding = padding_of(given["padding"], weight, dilation)
+    if padding is None:
+        return None
+    return Chain((place,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
+
+
+def padding_of(value: Any, weight: TensorProxy, dilation: Ints) -> Ints | None:
+    """Return the rows above and below, and the columns left and right, that a convolution adds; None for symbols."""
+    if value == "same":
+        reach = [gap * (size - 1) for gap, size in zip(dilation, weight.shape[2:], strict=True)]
+        return tuple(size for total in reach for size in (total // 2, total - total // 2))
+    padding = pair(0 if value == "valid" else value)
+    return None if padding is None else (padding[0], padding[0], padding[1], padding[1])
 
 
 def is_supported(proxy: Any) -> bool:

@@ -20,6 +20,7 @@ from thunder_executors.triton import (
     cached_rotary,
     cross_entropy,
     gated,
+    linear_cross_entropy,
     normalized_linear,
     quantize,
     quantized_linear,
@@ -36,7 +37,17 @@ from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.tensors import takes
 from thunder_executors.triton.weights import claim_products
 
-KERNELS = (rms_norm, rotary, cached_rotary, gated, cross_entropy, quantize, quantized_linear, normalized_linear)
+KERNELS = (
+    rms_norm,
+    rotary,
+    cached_rotary,
+    gated,
+    cross_entropy,
+    linear_cross_entropy,
+    quantize,
+    quantized_linear,
+    normalized_linear,
+)
 
 
 @dataclass(eq=False)
@@ -78,8 +89,8 @@ class Triton(OperatorExecutor):
 
 EXECUTOR = Triton()
 
-for each in CLAIMS:
-    EXECUTOR.replaces(each.pattern, supports=each.supports)(each.function)
+for claim in CLAIMS:
+    EXECUTOR.replaces(claim.pattern, supports=claim.supports)(claim.function)
 
 
 def argument(bsym: BoundSymbol, position: int, name: str, default: Any = None) -> Any:

@@ -54,7 +54,7 @@ def join_cache_writes(trace: Trace, executor: str) -> Trace:
     recorded = followed_by_autograd(trace)
     replaced: dict[int, list[BoundSymbol]] = {}
     for update in updates_in(trace.bound_symbols, readers):
-        bsym = joined(trace.bound_symbols, update, executor)
+        bsym = joined_call(trace.bound_symbols, update, executor)
         is_recorded = any(proxy.name in recorded for proxy in (*bsym.inputs, *bsym.outputs))
         if not is_recorded and is_joinable(trace.bound_symbols, update, readers, aliasing):
             replaced |= {update.turn: [], update.keys: [], update.values: [], update.place: [bsym]}
@@ -119,7 +119,7 @@ def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Map
             )
 
 
-def joined(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str) -> BoundSymbol:
+def joined_call(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str) -> BoundSymbol:
     """Return one bound symbol for a rotary embedding and the writes of its keys and of values."""
     turned, keys, values = bsyms[update.turn], bsyms[update.keys], bsyms[update.values]
     query, key, cos, sin = turned.args

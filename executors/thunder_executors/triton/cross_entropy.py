@@ -1,14 +1,11 @@
-"""Softmax cross-entropy of logits, and of the product of hidden states and a vocabulary without materialized logits.
+"""Softmax cross-entropy of logits.
 
 `loss = logsumexp(logits) - logits[label]`, `dlogits = (exp(logits - logsumexp) - onehot(label)) * dloss`. The sum of
-exponentials is computed online, block by block, as in Milakov and Gimelshein, 2018 (arXiv:1805.02867). For a large
-vocabulary, the logits are computed and consumed for a range of words at a time, and recomputed for the gradients, as in
-Wijmans et al., 2024 (arXiv:2411.09009); with logsumexp saved, each word's gradient is complete in one step.
+exponentials is computed online, block by block, as in Milakov and Gimelshein, 2018 (arXiv:1805.02867).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,8 +27,6 @@ from thunder_executors.triton.rows import (
 )
 
 LONGEST_FORWARD, LONGEST_GRADIENT = 4096, 2048
-CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
-CHUNK_WORDS = 1024  # a range of words is a multiple of this, so that the matrix product is fast
 
 
 @triton.jit
@@ -119,18 +114,6 @@ def reference(
     return loss if in_float32 else loss.to(logits.dtype), wide.logsumexp(-1)
 
 
-def linear_reference(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of a language model's head as in Hugging Face, in float32, and the logsumexp of each row."""
-    logits = functional.linear(hidden, weight)
-    return reference(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, ignore_index, reduction)
-
-
 def gradient_reference(
     dloss: torch.Tensor,
     logits: torch.Tensor,
@@ -143,26 +126,12 @@ def gradient_reference(
     softmax = torch.exp(logits.to(logsumexp.dtype) - logsumexp[:, None])
     kept = labels != ignore_index
     onehot = functional.one_hot(torch.where(kept, labels, 0), logits.shape[1])
-    scale = _scales(dloss, labels, ignore_index, reduction)
+    scale = gradient_scales(dloss, labels, ignore_index, reduction)
     return torch.where(kept[:, None], (softmax - onehot) * scale.expand(len(labels))[:, None], 0).to(logits.dtype)
 
 
-def linear_gradient_reference(
-    dloss: torch.Tensor,
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    logsumexp: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of the hidden states and of the weight, from the gradients of the logits."""
-    logits = functional.linear(hidden, weight)
-    dlogits = gradient_reference(dloss, logits, labels, logsumexp, ignore_index, reduction)
-    return dlogits @ weight, dlogits.T @ hidden
-
-
-def _check(labels: torch.Tensor, rows: int, reduction: str) -> None:
+def check_labels(labels: torch.Tensor, rows: int, reduction: str) -> None:
+    """Raise KernelRefuses unless there is one label for each row and the reduction is known."""
     if labels.dtype != torch.int64 or labels.shape != (rows,) or reduction not in REDUCTIONS:
         raise KernelRefuses(
             f"cross-entropy of {rows} rows got labels of {describe(labels)} and the reduction {reduction!r}",
@@ -177,15 +146,16 @@ REDUCTIONS = {
 }
 
 
-def _scales(dloss: torch.Tensor, labels: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
+def gradient_scales(dloss: torch.Tensor, labels: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
     """Return the factors of the rows' gradients: one number for each row, or one for all rows."""
     wide = dloss.to(torch.promote_types(dloss.dtype, torch.float32))
     return wide / (labels != ignore_index).sum() if reduction == "mean" else wide
 
 
-def _accumulate(
+def accumulate(
     logits: torch.Tensor, labels: torch.Tensor, state: tuple[torch.Tensor, ...], first: int, ignored: int
 ) -> None:
+    """Add the logits of the words from `first` on to the state of each row."""
     rows, columns = logits.shape
     block = block_of(columns, LONGEST_FORWARD)
     logsumexp, picked, losses = state
@@ -206,7 +176,7 @@ def _accumulate(
     )
 
 
-def _differentiate(
+def store_gradient(
     logits: torch.Tensor,
     labels: torch.Tensor,
     logsumexp: torch.Tensor,
@@ -215,6 +185,7 @@ def _differentiate(
     first: int,
     ignored: int,
 ) -> None:
+    """Store the gradient of the logits of the words from `first` on in `dlogits`, which may be `logits`."""
     rows, columns = logits.shape
     launch_over_columns(
         cross_entropy_gradient_kernel,
@@ -232,10 +203,16 @@ def _differentiate(
     )
 
 
-def _state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def empty_state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return empty tensors for each row's logsumexp, label's logit and loss."""
     lanes = [torch.empty(rows, dtype=torch.float32, device=device) for _ in range(3)]
     return lanes[0], lanes[1], lanes[2]
+
+
+def empty_results(rows: torch.Tensor, reduction: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an empty tensor for the loss of some rows, and one for the logsumexp of each row."""
+    logsumexp = torch.empty(rows.shape[0], dtype=torch.float32, device=rows.device)
+    return torch.empty(logsumexp.shape if reduction == "none" else (), dtype=dtype, device=rows.device), logsumexp
 
 
 def _metadata(
@@ -246,11 +223,8 @@ def _metadata(
     in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_floats(logits=logits)
-    _check(labels, logits.shape[0], reduction)
-    logsumexp = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
-    shape = logsumexp.shape if reduction == "none" else ()
-    dtype = torch.float32 if in_float32 else logits.dtype
-    return torch.empty(shape, dtype=dtype, device=logits.device), logsumexp
+    check_labels(labels, logits.shape[0], reduction)
+    return empty_results(logits, reduction, torch.float32 if in_float32 else logits.dtype)
 
 
 @operator(reference, metadata=_metadata)
@@ -266,10 +240,10 @@ def cross_entropy(
     The loss is computed in float32, and rounded to the dtype of the logits unless `in_float32` is set.
     """
     check_floats(logits=logits)
-    _check(labels, logits.shape[0], reduction)
+    check_labels(labels, logits.shape[0], reduction)
     values, targets = as_rows(logits), labels.contiguous()
-    state = _state(values.shape[0], logits.device)
-    _accumulate(values, targets, state, 0, ignore_index)
+    state = empty_state(values.shape[0], logits.device)
+    accumulate(values, targets, state, 0, ignore_index)
     loss = REDUCTIONS[reduction](state[2], targets != ignore_index)
     return loss if in_float32 else loss.to(logits.dtype), state[0]
 
@@ -286,98 +260,13 @@ def cross_entropy_gradient(
     """Return the gradient of the logits, contiguous."""
     dlogits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
     if not is_dropping():
-        scales = _scales(dloss, labels, ignore_index, reduction)
-        _differentiate(as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, ignore_index)
+        scales = gradient_scales(dloss, labels, ignore_index, reduction)
+        store_gradient(as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, ignore_index)
     return dlogits
 
 
-def _ranges(rows: int, words: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of words whose logits may exist at once."""
-    length = max(CHUNK_WORDS, CHUNK_ELEMENTS // max(rows, 1) // CHUNK_WORDS * CHUNK_WORDS)
-    for first in range(0, words, length):
-        yield first, min(first + length, words)
-
-
-def _loss_metadata(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check_linear(hidden, weight, labels, reduction)
-    logsumexp = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
-    shape = logsumexp.shape if reduction == "none" else ()
-    return torch.empty(shape, dtype=torch.float32, device=hidden.device), logsumexp
-
-
-def _check_linear(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, reduction: str) -> None:
-    check_floats(hidden=hidden, weight=weight)
-    _check(labels, hidden.shape[0], reduction)
-    fit = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
-    if not fit or hidden.dtype != weight.dtype:
-        raise KernelRefuses(
-            f"hidden states of {describe(hidden)} do not fit a weight of {describe(weight)}",
-            fix="pass hidden states (rows, width) and a weight (words, width) of the same dtype",
-        )
-
-
-@operator(linear_reference, metadata=_loss_metadata)
-def linear_cross_entropy(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of `hidden @ weight.T` (rows, width; words, width) in float32, and each row's logsumexp."""
-    _check_linear(hidden, weight, labels, reduction)
-    rows, targets = hidden.shape[0], labels.contiguous()
-    state = _state(rows, hidden.device)
-    for first, last in _ranges(rows, weight.shape[0]):
-        _accumulate(torch.mm(hidden, weight.narrow(0, first, last - first).T), targets, state, first, ignore_index)
-    return REDUCTIONS[reduction](state[2], targets != ignore_index), state[0]
-
-
-def _gradient_metadata(
-    dloss: torch.Tensor,
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    logsumexp: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    shapes = (hidden.shape, weight.shape)
-    dhidden, dweight = (torch.empty(shape, dtype=hidden.dtype, device=hidden.device) for shape in shapes)
-    return dhidden, dweight
-
-
-@operator(linear_gradient_reference, metadata=_gradient_metadata)
-def linear_cross_entropy_gradient(
-    dloss: torch.Tensor,
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    logsumexp: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of the hidden states (summed in float32 over the ranges of words) and of the weight."""
-    scales = _scales(dloss, labels, ignore_index, reduction)
-    targets = labels.contiguous()
-    dhidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-    dweight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
-    for first, last in _ranges(hidden.shape[0], weight.shape[0]):
-        words = weight.narrow(0, first, last - first)
-        logits = torch.mm(hidden, words.T)
-        _differentiate(logits, targets, logsumexp, scales, logits, first, ignore_index)
-        torch.mm(logits.T, hidden, out=dweight.narrow(0, first, last - first))
-        dhidden += torch.mm(logits, words)
-    return dhidden.to(hidden.dtype), dweight
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Save the tensors among the inputs, the logsumexp and the options for the backward."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     ctx.ignore_index, ctx.reduction, *_ = inputs[len(tensors) :]
     ctx.mark_non_differentiable(output[1])
@@ -392,12 +281,4 @@ def _backward(ctx: Any, dloss: torch.Tensor | None, _: torch.Tensor | None) -> t
     return dlogits, None, None, None, None
 
 
-def _linear_backward(ctx: Any, dloss: torch.Tensor | None, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    if dloss is None:
-        return None, None, None, None, None
-    gradients = linear_cross_entropy_gradient(dloss, *ctx.saved_tensors, ctx.ignore_index, ctx.reduction)
-    return *gradients, None, None, None
-
-
-cross_entropy.differentiate(_save, _backward)
-linear_cross_entropy.differentiate(_save, _linear_backward)
+cross_entropy.differentiate(save_for_backward, _backward)

@@ -14,8 +14,9 @@ from thunder_core.backend.patterns import hugging_face
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_executors.triton.cross_entropy import cross_entropy, linear_cross_entropy
+from thunder_executors.triton.cross_entropy import cross_entropy
 from thunder_executors.triton.gated import gated
+from thunder_executors.triton.linear_cross_entropy import linear_cross_entropy
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.rotary import rotary
 from thunder_executors.triton.tensors import is_here, takes

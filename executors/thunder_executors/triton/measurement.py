@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.triton.cubin import VERSION
 
 TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
-MEASURING_SECONDS = 0.2  # of both times, in the budget
+MEASURING_SECONDS = 0.2  # the budget for measuring both times
 WARMUP, REPEAT = 5, 20  # milliseconds
 ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
 

@@ -155,19 +155,19 @@ def join_norm_products(trace: Trace, executor: str) -> Trace:
 def replacement(found: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:
     """Return what replaces each bound symbol: one bound symbol in place of the norm, and nothing for the others."""
     replaced: dict[BoundSymbol, list[BoundSymbol]] = {bsym: [] for bsym in found.bsyms}
-    return replaced | {found.norm: [joined(found, executor)]}
+    return replaced | {found.norm: [joined_call(found, executor)]}
 
 
-def joined(each: NormProducts, executor: str) -> BoundSymbol:
+def joined_call(match: NormProducts, executor: str) -> BoundSymbol:
     """Return one bound symbol for a norm and what reads it."""
-    function = each.function
+    function = match.function
     return replace(
-        each.norm,
+        match.norm,
         symbol=Symbol(f"{function.__module__}.{function.__qualname__}", function),
-        args=(*each.inputs, each.eps, *each.matrices),
+        args=(*match.inputs, match.eps, *match.matrices),
         kwargs={},
-        output=each.output,
-        subsymbols=each.bsyms,
+        output=match.output,
+        subsymbols=match.bsyms,
         executor=executor,
     )
 
@@ -226,11 +226,11 @@ def swiglu_of(
     return bsym if fits_both and len(shapes) == 1 else None
 
 
-def fits(each: NormProducts) -> bool:
+def fits(match: NormProducts) -> bool:
     """Whether the kernel supports the tensors: few rows of constant sizes, in one dtype."""
-    x = each.inputs[0]
+    x = match.inputs[0]
     sizes_are_constant = all(isinstance(size, int) for size in x.shape)
-    are_floats = all(map(takes, each.proxies)) and len({proxy.dtype for proxy in each.proxies}) == 1
+    are_floats = all(map(takes, match.proxies)) and len({proxy.dtype for proxy in match.proxies}) == 1
     return are_floats and sizes_are_constant and 1 <= rows_in(x) <= MOST_ROWS
 
 

@@ -40,7 +40,7 @@ from thunder_executors.triton.rows import (
     rows_of,
 )
 
-PROGRAMS = 264  # that keep a Hopper GPU busy: two on each of 132 multiprocessors
+PROGRAMS = 264  # programs that keep a Hopper GPU busy: two on each of 132 multiprocessors
 WIDTHS = (16, 8, 4)  # columns of a program, of all its weights
 TILE = 4096  # numbers of the weights at once: 32 for each thread
 LONGEST = 2048  # numbers of the row at once, for the mean of squares

@@ -35,8 +35,8 @@ from thunder_executors.triton.rows import (
 
 FEW = 16  # rows of the smallest tile: the fewest that Tensor Cores multiply
 TILES = (FEW, 64)
-PROGRAMS = 264  # that keep a Hopper GPU busy: two on each of 132 multiprocessors
-LEAST_STEPS = 2  # of a program, so that it reads the next codes while it multiplies
+PROGRAMS = 264  # programs that keep a Hopper GPU busy: two on each of 132 multiprocessors
+LEAST_STEPS = 2  # minimum steps of a program, so that it reads the next codes while it multiplies
 WARPS = 4
 SUM_BLOCK = 256  # numbers of a program that adds partial sums
 NARROWEST, WIDEST = 16, 128  # depths of a step

@@ -28,7 +28,7 @@ from thunder_executors.triton.rows import (
     warps_of,
 )
 
-MOST_HEADS = 8  # in one program, which reads cos and sin once
+MOST_HEADS = 8  # maximum heads in one program, which reads cos and sin once
 
 
 @triton.jit

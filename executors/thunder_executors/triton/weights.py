@@ -152,7 +152,7 @@ def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict
         product = None if is_recorded else product_of(bsym, multiplications)
         if product is not None:
             left_out = [] if product.multiplication is None else [product.multiplication]
-            yield product, {**{line: [] for line in left_out}, bsym: [claimed(bsym, product, executor)]}
+            yield product, {**{line: [] for line in left_out}, bsym: [kernel_call(bsym, product, executor)]}
 
 
 def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
@@ -163,10 +163,10 @@ def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
     readers = Counter(proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs)
     readers.update(proxy.name for proxy in trace.outputs)
     written = names_written_to(trace)
-    found = {bsym.output.name: bsym for bsym in trace.bound_symbols if is_multiplication(bsym)}
+    multiplications = {bsym.output.name: bsym for bsym in trace.bound_symbols if is_multiplication(bsym)}
     return {
         name: bsym
-        for name, bsym in found.items()
+        for name, bsym in multiplications.items()
         if readers[name] == 1 and not any(proxy.name in written for proxy in (*bsym.inputs, bsym.output))
     }
 
@@ -201,7 +201,7 @@ def product_of(bsym: BoundSymbol, multiplications: Mapping[str, BoundSymbol]) ->
     return Product(kind, rows, codes, scales, factors, multiplication)
 
 
-def claimed(bsym: BoundSymbol, product: Product, executor: str) -> BoundSymbol:
+def kernel_call(bsym: BoundSymbol, product: Product, executor: str) -> BoundSymbol:
     """Return a bound symbol as a call of the kernel, whose tile fits the number of rows."""
     function = product.kind.function
     symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)

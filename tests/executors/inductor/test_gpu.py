@@ -31,12 +31,12 @@ import triton.language
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
 
+from tests.executors.inductor.regions import evaluate_region
 from thunder_core.backend.fusion.conditions import size_of
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors.inductor import gpu, launch, wrapper
 from thunder_executors.inductor.cubins import grid_text, load_kernel, names_in
-from thunder_executors.inductor.graph import evaluate_region
 from thunder_executors.inductor.sizes import computed_size
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
@@ -116,7 +116,7 @@ def interpreted(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "on_gpu", lambda function, index, written=(): function)
 
     def function(region):
-        code = gpu.built(region, "sm_90")
+        code = gpu.build_region(region, "sm_90")
         assert isinstance(code, MachineCode), code
         return replace(code, text=code.text.replace("_empty_strided_cuda", "_empty_strided_cpu")).function("region_0")
 

@@ -10,12 +10,12 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 
 import thunder_core as thunder
+from tests.executors.inductor.regions import evaluate_region
 from thunder_core.backend.fusion.partition import partition_into_regions
 from thunder_core.foundation.tested_versions import release_of
 from thunder_executors import inductor
 from thunder_executors.inductor import EXECUTOR, OF_PLACES, WRONG
 from thunder_executors.inductor.build import build
-from thunder_executors.inductor.graph import evaluate_region
 
 not_mended = pytest.mark.skipif(
     (release_of(torch.__version__) or (0, 0)) >= (2, 14),

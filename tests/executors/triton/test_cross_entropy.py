@@ -8,13 +8,9 @@ from torch.nn import functional
 
 from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
-from thunder_executors.triton import cross_entropy as kernels
-from thunder_executors.triton.cross_entropy import (
-    cross_entropy,
-    cross_entropy_gradient,
-    linear_cross_entropy,
-    linear_cross_entropy_gradient,
-)
+from thunder_executors.triton import linear_cross_entropy as linear
+from thunder_executors.triton.cross_entropy import REDUCTIONS, cross_entropy, cross_entropy_gradient
+from thunder_executors.triton.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_gradient
 
 
 def labels_of(rows: int, words: int, ignored: int = -100) -> torch.Tensor:
@@ -24,7 +20,7 @@ def labels_of(rows: int, words: int, ignored: int = -100) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", [(5, 7), (3, 4099), (1, 1)], ids=str)
 def test_cross_entropy_of_logits_equals_the_reference(
     shape: tuple[int, int], reduction: str, dtype: torch.dtype
@@ -35,12 +31,12 @@ def test_cross_entropy_of_logits_equals_the_reference(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_cross_entropy_without_logits_equals_the_reference(
     reduction: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "CHUNK_WORDS", 8)
-    monkeypatch.setattr(kernels, "CHUNK_ELEMENTS", 40)
+    monkeypatch.setattr(linear, "CHUNK_WORDS", 8)
+    monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 40)
     hidden, weight, labels = draw(5, 6, dtype=dtype), draw(19, 6, dtype=dtype, seed=1), labels_of(5, 19)
     assert len(linear_cross_entropy.launches(hidden, weight, labels)) == 3
     assert_forward(linear_cross_entropy, hidden, weight, labels, -100, reduction, dtype=dtype)
@@ -96,7 +92,7 @@ def test_rows_that_lie_apart_in_memory() -> None:
     assert_forward(cross_entropy, storage, torch.arange(10)[::2])
 
 
-@pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_no_rows(reduction: str) -> None:
     hidden, weight, labels = draw(0, 4).requires_grad_(), draw(9, 4), torch.zeros(0, dtype=torch.int64)
     ours, _ = linear_cross_entropy(hidden, weight, labels, -100, reduction)

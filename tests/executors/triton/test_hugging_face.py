@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
-from tests.families import assert_same, first_claimed, inputs_for, sample
+from tests.families import assert_same, first_claimed, gradients, inputs_for, sample
 from thunder_core.backend.patterns import hugging_face
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -47,12 +47,6 @@ def lines(compiled: Any) -> list[BoundSymbol]:
 
 def claimed(compiled: Any) -> dict[str, int]:
     return dict(Counter(bsym.symbol.short_name for bsym in lines(compiled)))
-
-
-def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    model.zero_grad()
-    called(**inputs).loss.backward()
-    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 @pytest.mark.parametrize(("name", "dtype"), CLAIMED)

@@ -10,7 +10,8 @@ import torch
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
 from thunder_core.backend.claiming.tuning import tuning
-from thunder_core.backend.quantization.layers import Int4WeightOnlyLinear, Int8WeightOnlyLinear, LayerSettings
+from thunder_core.backend.quantization.layers import LayerSettings
+from thunder_core.backend.quantization.linear import Int4WeightOnlyLinear, Int8WeightOnlyLinear
 from thunder_executors.triton import measurement
 from thunder_executors.triton.launch import INTERPRETED
 

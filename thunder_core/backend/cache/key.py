@@ -9,7 +9,7 @@ from functools import cached_property
 
 from blake3 import blake3
 
-SCHEMA_VERSION = 2  # of the key's canonical form and of the manifest
+SCHEMA_VERSION = 2  # the version of the key's canonical form and of the manifest
 MOST = 1 << 20  # bytes of a key; every listing of the entries reads all keys
 REGION = "region"  # the field by which `why` finds the entries of the same piece of program
 

@@ -12,7 +12,7 @@ import platformdirs
 
 from thunder_core.foundation.errors import CacheNotUsable
 from thunder_core.foundation.storage.absolute import absolute
-from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.ownership import fault_of
 
 VARIABLE = "THUNDER_CACHE_DIR"
@@ -77,4 +77,4 @@ def require_own(folder: Path, descriptor: int) -> None:
 
 def full_disk_named(folder: Path) -> AbstractContextManager[None]:
     """Return a context that raises `OutOfDisk` if the file system is full."""
-    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")
+    return report_full_disk(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")

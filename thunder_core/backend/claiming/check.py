@@ -228,10 +228,7 @@ def perturb(value: Any) -> Any:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Return the end of a sentence that names the source line of a third-party executor's function.
-
-    Empty for Thunder's.
-    """
+    """Return the end of a sentence that names the source line of an executor's function; empty for Thunder's own."""
     line = None if is_ours(function) else line_of(function)
     return "" if line is None else f"; its function is {line}"
 

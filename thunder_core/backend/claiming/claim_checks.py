@@ -144,14 +144,16 @@ def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -
 def uninitialized_results(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> frozenset[str]:
     """Return the results that are uninitialized memory, which have no values to compare."""
     written = {name for operation in reference for name in operation.mutates}
-    made = {
+    defined = {
         proxy.name
         for operation in reference
         if operation.symbol.short_name.startswith(("empty", "new_empty")) or is_empty(operation)
         for proxy in operation.defines
     }
-    made |= {name for bsym in reference for operation in bsym.at_level("aten") for name in generator_states(operation)}
-    return frozenset(made.intersection(proxy.name for proxy in bsym.outputs) - written)
+    defined |= {
+        name for bsym in reference for operation in bsym.at_level("aten") for name in generator_states(operation)
+    }
+    return frozenset(defined.intersection(proxy.name for proxy in bsym.outputs) - written)
 
 
 def generator_states(operation: BoundSymbol) -> Iterator[str]:

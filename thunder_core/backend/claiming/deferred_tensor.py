@@ -36,11 +36,11 @@ class DeferredTensor(torch.Tensor):
     def __new__(cls, source: torch.Tensor, compute: Compute) -> DeferredTensor:
         """Take the metadata from the function's result for a tensor without data."""
         like = compute(torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta"))
-        made: DeferredTensor = torch.Tensor._make_wrapper_subclass(
+        deferred: DeferredTensor = torch.Tensor._make_wrapper_subclass(
             cls, like.shape, strides=like.stride(), dtype=like.dtype, device=source.device
         )
-        made.source, made.compute = source.detach(), compute
-        return made
+        deferred.source, deferred.compute = source.detach(), compute
+        return deferred
 
     def values(self) -> torch.Tensor:
         """Return the values in new memory."""

@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.overlap import span
 
 ATEN = torch.ops.aten
-MAX_NUMBERS = 64  # in a constant that is printed with its bound symbol
+MAX_NUMBERS = 64  # maximum numbers in a constant that is printed with its bound symbol
 NOT_RECORDED = frozenset({torch.ops.prim.device.default})
 WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
@@ -142,14 +142,7 @@ class Functionalizer:
         """
         if operator in NOT_RECORDED:
             return operator(*args, **kwargs)
-        if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
-            raise NotFunctionalizable(f"{operator} has no out-of-place form")
-        if operator._schema.name in WRONG_DERIVATIVES:
-            raise NotFunctionalizable(f"PyTorch's derivative of {operator} differs from that of its in-place form")
-        if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
-            raise NotFunctionalizable("PyTorch's functionalization loses elements that no window of `unfold` covers")
-        if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._followed:
-            raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
+        self._require_functional(operator, args)
         if operator is ATEN.copy.default:
             return self._copy(*args)
         if operator is ATEN.zero.default and args[0].is_complex():  # PyTorch differentiates only `zero_`
@@ -159,6 +152,24 @@ class Functionalizer:
         output = operator(*args, **kwargs)
         if not all(map(self._is_known, tensors_in((args, kwargs)))):
             raise NotFunctionalizable(f"{operator} reads a tensor that has no name")
+        self._append(operator, args, kwargs, output)
+        return output
+
+    def _require_functional(self, operator: torch._ops.OpOverload, args: Sequence[Any]) -> None:
+        """Raise `NotFunctionalizable` for an operation that still writes, or that PyTorch differentiates wrongly."""
+        if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
+            raise NotFunctionalizable(f"{operator} has no out-of-place form")
+        if operator._schema.name in WRONG_DERIVATIVES:
+            raise NotFunctionalizable(f"PyTorch's derivative of {operator} differs from that of its in-place form")
+        if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
+            raise NotFunctionalizable("PyTorch's functionalization loses elements that no window of `unfold` covers")
+        if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._followed:
+            raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
+
+    def _append(
+        self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+    ) -> None:
+        """Append the bound symbol of an operation; its results need a gradient if its inputs do."""
 
         def proxy(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
@@ -172,7 +183,6 @@ class Functionalizer:
                 proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex
             )
         self._bsyms.append(replace(bsym, ordered=is_random(operator, args, kwargs)))
-        return output
 
     def _copy(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Record `copy` as `_to_copy`, `expand` and `clone`, which autograd can differentiate.
@@ -205,9 +215,9 @@ class Functionalizer:
         options = {"dtype": tensor.dtype, "device": tensor.device}
         if not tensor.ndim:
             return self.record(ATEN.scalar_tensor.default, (numbers,), options)  # type: ignore[no-any-return]
-        made: torch.Tensor = ATEN.empty.memory_format(tensor.shape, **options)
-        self._bsyms.append(BoundSymbol(symbol_of(torch.tensor), (numbers,), options, self._proxy(made)))
-        return made
+        constant: torch.Tensor = ATEN.empty.memory_format(tensor.shape, **options)
+        self._bsyms.append(BoundSymbol(symbol_of(torch.tensor), (numbers,), options, self._proxy(constant)))
+        return constant
 
 
 def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:

@@ -65,16 +65,16 @@ def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     bsyms = trace.bound_symbols
     makers = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
     kept = {proxy.name for proxy in tensors_of(attention)}
-    known = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-    if name not in makers or not kept <= known | makers.keys() or name in followed_by_autograd(trace):
+    defined_before = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
+    if name not in makers or not kept <= defined_before | makers.keys() or name in followed_by_autograd(trace):
         return set()
     result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
     if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:
         return set()
     places = _slice(bsyms, {proxy.name for proxy in trace.outputs} | kept, attention, makers[name])
     inside = [bsyms[place] for place in places]
-    made = {proxy.name for bsym in inside for proxy in bsym.defines}
-    others = [proxy for bsym in inside for proxy in bsym.inputs if proxy.name not in made | kept]
+    defined = {proxy.name for bsym in inside for proxy in bsym.defines}
+    others = [proxy for bsym in inside for proxy in bsym.inputs if proxy.name not in defined | kept]
     softmax = any("softmax" in bsym.symbol.short_name for bsym in inside)
     if not softmax or any(is_scores(proxy, attention) for proxy in others):
         return set()

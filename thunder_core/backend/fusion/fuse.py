@@ -125,14 +125,14 @@ def _admit(
 def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
     """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
     symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
-    taken: dict[int, list[BoundSymbol]] = {}
+    replacements: dict[int, list[BoundSymbol]] = {}
     for places, occurrence in plan.occurrences:
         symbol = symbols.get(occurrence.region.digest)
         if symbol is not None:
-            taken |= {place: [] for place in places}
-            taken[places.start] = [region_bound_symbol(occurrence, symbol, executor)]
+            replacements |= {place: [] for place in places}
+            replacements[places.start] = [region_bound_symbol(occurrence, symbol, executor)]
     for place, bsym in enumerate(plan.bsyms):
-        yield from taken.get(place, [bsym])
+        yield from replacements.get(place, [bsym])
 
 
 def _refusals(

@@ -39,12 +39,12 @@ class PreparedWeights(Generic[Form]):
         if any(tensor is not None and tensor.is_inference() for tensor in tensors):
             return make()
         state = tuple(None if tensor is None else (tensor._version, tensor.data_ptr()) for tensor in tensors)
-        found = self.kept.get(weight, {}).get(settings)
-        if found is None or found[0] != state:
+        entry = self.kept.get(weight, {}).get(settings)
+        if entry is None or entry[0] != state:
             with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
-                found = state, make()
-                self.kept.setdefault(weight, {})[settings] = found
-        return found[1]
+                entry = state, make()
+                self.kept.setdefault(weight, {})[settings] = entry
+        return entry[1]
 
 
 def names_to_prepare(trace: Trace) -> set[str]:

@@ -265,8 +265,8 @@ class RegionCandidate:
         fixed = self.memory.static | self.memory.held
         moving = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
         heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}
-        made = [proxy for proxy in self.outputs if isinstance(proxy, TensorProxy)]
-        own = {self.memory.aliasing.representative(proxy.name): proxy.bytes for proxy in made}
+        tensors = [proxy for proxy in self.outputs if isinstance(proxy, TensorProxy)]
+        own = {self.memory.aliasing.representative(proxy.name): proxy.bytes for proxy in tensors}
         return moving + sum(size for head, size in own.items() if head not in heads)
 
     @property

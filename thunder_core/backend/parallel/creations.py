@@ -27,11 +27,13 @@ def number_of(group: Any) -> int:
     Raises the errors of the store, and `KeyError` or `ValueError` for a group without a store.
     """
     if group not in _numbers:
-        _numbers[group] = counted(dist.distributed_c10d._get_process_group_store(group), group.rank(), group.size())
+        _numbers[group] = count_creation(
+            dist.distributed_c10d._get_process_group_store(group), group.rank(), group.size()
+        )
     return _numbers[group]
 
 
-def counted(store: Any, rank: int, size: int) -> int:
+def count_creation(store: Any, rank: int, size: int) -> int:
     """Count the creation of a group by a rank in the store of the group, and return the count.
 
     Groups of different sizes are counted separately, because a rank may be in only some of them.

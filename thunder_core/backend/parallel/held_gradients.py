@@ -18,7 +18,7 @@ from thunder_core.backend.parallel.buckets import layer_of_path
 
 UNSHARDED = "_unsharded_leaves"  # the attribute that maps names of parameters to their unsharded leaves
 UNSYNCHRONIZED = "_unsynchronized"  # the attribute with the names of parameters whose gradients are held
-OWNER = "_thunder_owner"  # of a leaf: a weak reference to the DTensor parameter that gets its gradients
+OWNER = "_thunder_owner"  # an attribute of a leaf: a weak reference to the DTensor parameter that gets its gradients
 HELD = "_held_gradient"  # the attribute of the tensor that programs read
 SYNCHRONIZATION = "_gradient_synchronization"  # the attribute of a unit: the synchronization and the unit's path
 

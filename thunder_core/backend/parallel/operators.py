@@ -221,8 +221,8 @@ def gather_parameter(
     """
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]))
-    whole = FUNCTIONAL.all_gather_into_tensor(shard.contiguous(), group_of(group_name).size(), group_name)
-    result: torch.Tensor = FUNCTIONAL.wait_tensor(whole)
+    gathered = FUNCTIONAL.all_gather_into_tensor(shard.contiguous(), group_of(group_name).size(), group_name)
+    result: torch.Tensor = FUNCTIONAL.wait_tensor(gathered)
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
 
 

@@ -72,8 +72,8 @@ def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[t
             OPERATORS.synchronize(group_name)
         return kind.forward(self, *args, **kwargs)
 
-    made: type[torch.nn.Module] = subclass_like(kind, {"forward": forward, "no_sync": no_sync})
-    return made
+    subclass: type[torch.nn.Module] = subclass_like(kind, {"forward": forward, "no_sync": no_sync})
+    return subclass
 
 
 def broadcast_buffers_of(module: Any, group_name: str) -> None:

@@ -47,9 +47,9 @@ def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replaceme
         return trace
     index = TraceIndex(trace)
     lost: list[RefusedOperations] = []
-    for each in replacements:
-        each.pattern.refused.clear()
-        lost += _apply_everywhere(each, index, executor)
+    for replacement in replacements:
+        replacement.pattern.refused.clear()
+        lost += _apply_everywhere(replacement, index, executor)
     kept = [bsym for bsym in index.at if bsym is not None]
     return trace.having(kept, made_by=trace.made_by, refused=(*trace.refused, *lost))
 

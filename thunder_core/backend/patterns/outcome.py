@@ -14,7 +14,7 @@ import torch
 from thunder_core.backend.patterns.placeholder import Parameter
 from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.foundation.errors import DataDependent
-from thunder_core.tracing.analysis.copies import tells_copies_from_views
+from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
@@ -75,10 +75,10 @@ class FunctionRun:
     bound_symbols: tuple[BoundSymbol, ...]
 
     @property
-    def tells_copies_from_views(self) -> bool:
+    def distinguishes_copies_from_views(self) -> bool:
         """Whether the results depend on copies that would be views for some sizes."""
         trace = Trace("outcome", (), self.bound_symbols, self.outcome.results)
-        return self.outcome.environment is not None and tells_copies_from_views(trace)
+        return self.outcome.environment is not None and distinguishes_copies_from_views(trace)
 
 
 def trace_on(
@@ -98,24 +98,21 @@ def trace_on(
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
     fork = None if environment is None else environment.fork()
     recorder = Recorder(OfParameters(), environment=fork)
-    fakes: dict[str, torch.Tensor] = {}
-    for number, proxy in enumerate(proxies_in(arguments)):
-        fakes[proxy.name] = _adopt(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
+    fakes = {
+        proxy.name: _adopt(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
+        for number, proxy in enumerate(proxies_in(arguments))
+    }
     floats = {
         leaf: recorder.numbers.unknown(name, float, refuse_value) for leaf, name in names_of_floats(arguments).items()
     }
     args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
-    named = (
-        {} if parameters is None else {parameter.name: value for parameter, value in zip(parameters, args, strict=True)}
-    )
+    named = {} if parameters is None else dict(zip((parameter.name for parameter in parameters), args, strict=True))
     with torch.set_grad_enabled(grad), recorder.recording():
         try:
             output = function(**named) if named else function(*args)
         except DataDependent as error:
             raise TypeError(error.what) from error
-    tensors = list(output) if isinstance(output, tuple | list) else [output]
-    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
+    tensors = _tensors_of(output)
     # Recorded below autograd, proxies do not know whether autograd tracks a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
     outcome = FunctionOutcome(
@@ -127,6 +124,14 @@ def trace_on(
         conditions=() if fork is None or environment is None else fork.decided_since(environment),
     )
     return FunctionRun(outcome, tuple(recorder.bound_symbols))
+
+
+def _tensors_of(output: Any) -> list[torch.Tensor]:
+    """Return the tensors that a function returned; raise `TypeError` if it returned something else."""
+    tensors = list(output) if isinstance(output, tuple | list) else [output]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
+    return tensors
 
 
 def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:

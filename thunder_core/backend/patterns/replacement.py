@@ -59,7 +59,7 @@ class Replacement:
         function = self.meta or self.symbol.target
         try:
             run = trace_on(function, None, arguments, grad, expected.environment)
-            if run.tells_copies_from_views:
+            if run.distinguishes_copies_from_views:
                 with every_size_asked():
                     run = trace_on(function, None, arguments, grad, expected.environment)
         except Exception as error:  # the reason is reported, and the program runs as it was written

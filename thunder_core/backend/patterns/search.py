@@ -29,7 +29,7 @@ from thunder_core.backend.patterns.trace_index import TraceIndex
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves
 
-MAX_CANDIDATES = 8  # of a sketch at an anchor; each costs a proof, and further candidates are dropped
+MAX_CANDIDATES = 8  # maximum candidates of a sketch at an anchor; each costs a proof
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ ADDS_A_DIMENSION = frozenset({"aten.unsqueeze.default", "aten.stack.default"})
 DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1"})
 BOUNDS = frozenset({"start", "end"})
 NORMALIZED = DIMENSIONS | BOUNDS | {"size"}
-END = sys.maxsize  # of a slice to the end
+END = sys.maxsize  # the bound with which PyTorch records a slice to the end
 WHOLE = (0, END, 1)  # start, end and step of a slice from end to end
 
 

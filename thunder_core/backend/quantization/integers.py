@@ -23,11 +23,11 @@ SMALLEST = 1e-12  # scale, which a row of zeros has
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 BLOCK = 64  # rows whose codes are stored together; a byte has the codes of row i and row i + 32
 ELEMENTS = 1 << 20  # quantized at once
-LEVELS = 15  # of 4 bits, above the lowest
+LEVELS = 15  # the levels of 4 bits above the lowest level
 MIDDLE = 8  # the code of the zero point
 ROTATED = 32  # the largest number of columns that are rotated together
 
-SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down to two fifths
+SHRINKS = tuple(1 - step / 20 for step in range(13))  # factors of a group's range, down to two fifths
 
 
 def quantized_rows(

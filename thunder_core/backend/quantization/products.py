@@ -236,3 +236,6 @@ def _differentiate(name: str) -> None:
 
 for _name in ("int8_product", "int4_product", "normal_product"):
     _differentiate(_name)
+
+
+OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.backend.quantization import layers
-from thunder_core.backend.quantization.layers import GROUP_SIZES, LayerSettings, QuantizedLayer, QuantizedLinear
+from thunder_core.backend.quantization import embeddings, linear
+from thunder_core.backend.quantization.layers import GROUP_SIZES, LayerSettings, QuantizedLayer
+from thunder_core.backend.quantization.linear import QuantizedLinear
 from thunder_core.foundation.errors import BadQuantization
 
 CONV1D = "transformers.pytorch_utils.Conv1D"  # GPT-2's linear layer, whose weight is (columns, rows)
@@ -34,15 +35,15 @@ class Scheme:
     fallback: type[QuantizedLinear]
 
 
-BY_ROWS = (layers.Int8WeightOnlyLinear, layers.Int8Embedding, layers.Int8WeightOnlyLinear)
-ROTATED = (layers.Int8DynamicLinear, layers.RotatedInt8Embedding, layers.Int8DynamicLinear)
+BY_ROWS = (linear.Int8WeightOnlyLinear, embeddings.Int8Embedding, linear.Int8WeightOnlyLinear)
+ROTATED = (linear.Int8DynamicLinear, embeddings.RotatedInt8Embedding, linear.Int8DynamicLinear)
 SCHEMES: Mapping[str, Scheme] = {
-    "int8-dynamic": Scheme(layers.Int8DynamicLinear, *ROTATED),
-    "int8-weight-only": Scheme(layers.Int8WeightOnlyLinear, *BY_ROWS),
-    "int4-weight-only": Scheme(layers.Int4WeightOnlyLinear, *BY_ROWS),
-    "fp8": Scheme(layers.FP8Linear, *BY_ROWS[:2], layers.FP8Linear),
-    "nf4-lora": Scheme(layers.NormalFloatLoRALinear, *BY_ROWS),
-    "bf16": Scheme(layers.BFloat16Linear, layers.BFloat16Linear, layers.BFloat16Embedding, layers.BFloat16Linear),
+    "int8-dynamic": Scheme(linear.Int8DynamicLinear, *ROTATED),
+    "int8-weight-only": Scheme(linear.Int8WeightOnlyLinear, *BY_ROWS),
+    "int4-weight-only": Scheme(linear.Int4WeightOnlyLinear, *BY_ROWS),
+    "fp8": Scheme(linear.FP8Linear, *BY_ROWS[:2], linear.FP8Linear),
+    "nf4-lora": Scheme(linear.NormalFloatLoRALinear, *BY_ROWS),
+    "bf16": Scheme(linear.BFloat16Linear, linear.BFloat16Linear, embeddings.BFloat16Embedding, linear.BFloat16Linear),
 }
 
 

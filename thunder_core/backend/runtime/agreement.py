@@ -36,7 +36,7 @@ SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two reads of the store
 QUESTION_PAUSE = 0.5  # seconds between two questions
 OPT_OUT = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
-ABSTRACT = "pure virtual"  # in the error message of a store whose class implements no methods
+ABSTRACT = "pure virtual"  # a part of the error message of a store whose class implements no methods
 NOTHING = "no more collectives"
 FIX = (
     "let all ranks call the same collectives in the same order, with tensors of the same sizes and dtypes; "

@@ -36,7 +36,7 @@ class DependentResult:
 
 @dataclass(frozen=True)
 class AutogradSignature:
-    """The results and inputs by which autograd knows a computation that is one operation of autograd's graph.
+    """The results and inputs that autograd sees of a computation that is one operation of its graph.
 
     The first `count` outputs are results; the tensors saved for the backward follow. `results` are the places of the
     results that receive gradients, `layouts` are the layouts of these gradients, and `requires_grad_inputs` are the

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_flatten
 
 from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
+from thunder_core.backend.runtime.eager_calls import EagerFallback, initialization, is_uninitialized
 from thunder_core.backend.runtime.keyword_order import in_order
-from thunder_core.backend.runtime.lazy_parameters import initialization, is_uninitialized
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
@@ -27,7 +27,7 @@ from thunder_core.backend.runtime.refusals import (
     refused_sizes_of_one,
     too_many_values,
 )
-from thunder_core.backend.runtime.retraces import Retraces, is_line_of, subject_name, warn_of
+from thunder_core.backend.runtime.retraces import Retraces, subject_name
 from thunder_core.backend.runtime.selector import Selector
 from thunder_core.backend.runtime.tracers import require_no_tracer
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
@@ -37,7 +37,6 @@ from thunder_core.foundation.errors import (
     CannotReplay,
     DataDependent,
     OperationFailed,
-    ThunderError,
     WrongInputs,
 )
 from thunder_core.foundation.options.compile_options import CompileOptions
@@ -51,8 +50,8 @@ from thunder_core.tracing.library.objects import CaughtError, GuardFailed, Unexp
 # Held while a function is traced: tracing changes the user's objects and restores them, invisibly to other traces.
 COMPILING = RLock()
 os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
-ATTEMPTS = 16  # to trace a call while other threads change its guarded values
-MAX_REASONS = 100  # of which the latest are kept
+ATTEMPTS = 16  # maximum attempts to trace a call while other threads change its guarded values
+MAX_REASONS = 100  # the latest reasons that are kept
 
 
 @dataclass(eq=False)
@@ -62,12 +61,12 @@ class Specializations:
     `options` say when a program may be made. `observed` holds the numbers and sizes of earlier calls; a number or size
     that changes between calls, such as a learning rate or a length, becomes symbolic. `uses_callers_settings` says that
     the subject was compiled without settings, so that a traced program that calls it inlines it with the settings of
-    that program. If `is_eager` is set, calls that no program accepts run in eager PyTorch. `derivative_of` is the
-    compiled function whose derivative this is, or None. `transformed` are the specializations of the subject within
-    transforms of torch.func, by name. `of_forward` are the specializations of a module's `forward`, as the module's
-    methods call it, and `inner` are the specializations of models within it that generate for it. If every program
-    refuses a call, it is tried again with its keyword arguments in the `keyword_order`. `last` is the program of the
-    latest call. `hits` and `misses` count the calls that found a program and the calls that were traced.
+    that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
+    specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
+    module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
+    generate for it. If every program refuses a call, it is tried again with its keyword arguments in the
+    `keyword_order`. `last` is the program of the latest call. `hits` and `misses` count the calls that found a program
+    and the calls that were traced.
     """
 
     subject: Callable[..., Any]
@@ -81,10 +80,10 @@ class Specializations:
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REASONS))
     raising: RaisingCalls = field(init=False)
     retraces: Retraces = field(init=False)
+    fallback: EagerFallback = field(init=False)
     index: ProgramIndex = field(default_factory=ProgramIndex)
     selector: Selector = field(default_factory=Selector)
     uses_callers_settings: bool = False
-    is_eager: bool = False
     derivative_of: Any = None
     transformed: dict[str, Specializations] = field(default_factory=dict)
     of_forward: Specializations | None = None
@@ -99,6 +98,7 @@ class Specializations:
     def __post_init__(self) -> None:
         self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.differs_from_eager)
         self.retraces = Retraces(self.subject)
+        self.fallback = EagerFallback(self.subject, self.compiler, self.observed, self.reasons)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that accepts the arguments, or compile a program.
@@ -119,18 +119,14 @@ class Specializations:
                 except ArtifactError:  # a stored program is damaged, which another program must not hide
                     raise
                 except Exception as error:  # a path may run the user's code, which may raise anything: a refusal
-                    take_back_draws(self.subject)
                     route = route or Route(self.programs, self.index)
-                    program = route.after(program, error)
+                    program = self._after_refusal(program, error, route)
                     continue
                 try:
                     result = program.run(inputs, outside)
                 except UnexpectedValue as error:
-                    if isinstance(error, CaughtError):
-                        self.observed.lines_that_raised |= error.lines
-                    take_back_draws(self.subject)
                     route = route or Route(self.programs, self.index)
-                    program = route.after(program, error)
+                    program = self._after_refusal(program, error, route)
                     continue
                 except ArtifactError:
                     raise
@@ -153,6 +149,13 @@ class Specializations:
             if route is not None:
                 forget_left_draws()
             del route  # the refusals have tracebacks that refer to this frame
+
+    def _after_refusal(self, program: Program, error: Exception, route: Route) -> Program | None:
+        """Return the program to try after one has refused the call, and restore the random generators."""
+        if isinstance(error, CaughtError):
+            self.observed.lines_that_raised |= error.lines
+        take_back_draws(self.subject)
+        return route.after(program, error)
 
     def _learn_route(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record that a program accepted a call after the programs on the `route` refused it.
@@ -226,11 +229,10 @@ class Specializations:
         return self.transformed[name]
 
     def _compile_for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
-        """Compile a program for a call; return a function that computes the call's result, such as running the program.
+        """Find out how to make a call that every program has refused; return the function that makes it.
 
-        The call of a module with lazy parameters, and a call that is known to raise, runs in eager PyTorch. If another
-        thread has compiled a program in the meantime, the call is tried again. Raises `WrongInputs` with `cache="same
-        input"`.
+        If another thread has compiled a program in the meantime, the call is tried again. A call that is known to raise
+        runs in eager PyTorch. Otherwise, a program is compiled. Raises `WrongInputs` with `cache="same input"`.
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
@@ -248,6 +250,20 @@ class Specializations:
         if self._goes_eager(refusals):
             return partial(self.subject, *args, **kwargs)
         self.misses += 1
+        return self._first_call(args, kwargs, route, refusals, reasons)
+
+    def _first_call(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        route: Route,
+        refusals: Sequence[Refusal],
+        reasons: Sequence[str],
+    ) -> Callable[[], Any]:
+        """Compile a program for a call; return the function that makes the call, such as running the program.
+
+        The call of a module with lazy parameters, and a call that raises while it is traced, runs in eager PyTorch.
+        """
         if is_uninitialized(self.subject):
             return initialization(self.subject, self.compiler, args, kwargs)
         try:
@@ -257,7 +273,7 @@ class Specializations:
         except (CannotReplay, DataDependent, OperationFailed) as error:
             if not self.observed.eager_lines:
                 raise
-            self._go_eager(error)
+            self.fallback.turn_on(error)
             return partial(self.subject, *args, **kwargs)
         except ProgramRaised as error:
             self.observed.note_values(error.observed)
@@ -294,33 +310,15 @@ class Specializations:
     def _goes_eager(self, refusals: Sequence[Refusal]) -> bool:
         """Whether a call runs in eager PyTorch, because too many values of tensors determine the program.
 
-        First, new programs call only the function around the line that reads the values in eager PyTorch. Raises
-        `DataDependent` if eager PyTorch would compute something else than the programs.
+        Raises `DataDependent` if eager PyTorch would compute something else than the programs.
         """
         too_many = None if self.options.data_dependent == "retrace" else too_many_values(refusals)
-        if too_many is None:
-            return self.is_eager
-        if self.compiler.differs_from_eager or too_many.where is None:
-            raise too_many
-        if too_many.where in self.observed.eager_lines or is_line_of(self.subject, too_many.where):
-            self._go_eager(too_many)
-        else:
-            self._note_eager_line("the function around this line is called in eager PyTorch", too_many)
-        self.observed.eager_lines |= {too_many.where}
-        for program, error in refusals:
-            if isinstance(error, UnexpectedValue) and program.line_of(error) == too_many.where:
-                self._drop(program)
-        return self.is_eager
-
-    def _go_eager(self, error: ThunderError) -> None:
-        """Run all calls that no program accepts in eager PyTorch."""
-        self.is_eager = True
-        self._note_eager_line("calls that no program takes are made in eager PyTorch", error)
-
-    def _note_eager_line(self, what: str, error: ThunderError) -> None:
-        """Warn once, and record as a reason, what runs in eager PyTorch because of a line."""
-        self.reasons.append(f"{error.where}: {what}, since {error.what}")
-        warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
+        if too_many is not None:
+            self.fallback.leave_to_eager(too_many)
+            for program, error in refusals:
+                if isinstance(error, UnexpectedValue) and program.line_of(error) == too_many.where:
+                    self._drop(program)
+        return self.fallback.is_on
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
         """Compile a program for a call and run its prologue; compile again if another thread changed a guarded value.
@@ -383,7 +381,7 @@ class Specializations:
         self.observed.note(program)
         self.raising.another_compiled()
         self.index.add(program, route.features)
-        self.selector.compiled(program, args, kwargs)
+        self.selector.note_compiled(program, args, kwargs)
         self.selector.learn(program, route.places, self.subject, args, kwargs)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)

@@ -11,7 +11,7 @@ from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 Refusal = tuple[Program, Exception]
 Feature = tuple[str, Hashable]  # the place where a program refused a call, and the key of the value there
-MOST_FEATURES = 4096  # with more, the index is cleared: it holds only hints
+MOST_FEATURES = 4096  # the size at which the index is cleared: it holds only hints
 NO_PROGRAMS: dict[Program, None] = {}  # read only
 
 

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.tracing.library.tensor_guards import PLAIN
 
-MOST_KEYS = 16  # of a dict that is distinguished by its keys
+MOST_KEYS = 16  # maximum keys of a dict that its keys distinguish from other dicts
 VALUES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size)
 # Classes by their identities: a lookup by class would call the metaclass, which may be the user's.
 OF_VALUES = frozenset(map(id, VALUES))

@@ -12,12 +12,11 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.compiled import Specializations
-from thunder_core.backend.runtime.inner_generation import generating_method
+from thunder_core.backend.runtime.inner_generation import Compile, generating_method
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 
 Method = Callable[..., Any]
 NO_METHODS: Mapping[str, Method] = {}
-Rejit = Callable[[torch.nn.Module], torch.nn.Module]
 
 
 def compiled_function(specializations: Specializations) -> Callable[..., Any]:
@@ -46,19 +45,19 @@ def programs_of(function: Any) -> Any:
 def compiled_module(
     call: Specializations,
     forward: Specializations,
-    again: Rejit,
+    compile_other: Compile,
     methods: Mapping[str, Method] = NO_METHODS,
-    compile_inner: Rejit | None = None,
+    compile_inner: Compile | None = None,
     before_call: Sequence[Callable[[], None]] = (),
 ) -> torch.nn.Module:
     """Return a module of a subclass of the subject's class that shares the subject's whole state.
 
     Parameters, buffers, submodules, hooks and all other attributes are the same objects in both modules, so a change of
-    one module changes both. `again` compiles another subject with the same settings: a copy, or a module from a pickle,
-    which contains `again`. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have their own
-    state, which no program is for: they behave like modules of the subject's class. `methods` replace methods of the
-    class on the compiled module. `compile_inner` compiles a model within the subject that generates for it. The
-    functions of `before_call` run before each call.
+    one module changes both. `compile_other` compiles another subject with the same settings: a copy, or a module from a
+    pickle, which contains `compile_other`. Other modules of the class (`type(compiled)(...)`, a replica for another
+    GPU) have their own state, which no program is for: they behave like modules of the subject's class. `methods`
+    replace methods of the class on the compiled module. `compile_inner` compiles a model within the subject that
+    generates for it. The functions of `before_call` run before each call.
     """
     module: Any = call.subject
     kind = type(module)
@@ -67,7 +66,7 @@ def compiled_module(
         **generating_method(call, compile_inner),
         **own_methods(kind, methods, module.__dict__),
         **calling_methods(call, forward, before_call),
-        **copying_methods(module, again),
+        **copying_methods(module, compile_other),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
@@ -125,22 +124,22 @@ def call_before(before: Sequence[Callable[[], None]], method: Method, state: dic
     return run
 
 
-def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:
+def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
     """Return the copying and pickling methods: copies of the subject's state are compiled, others are of its class."""
     kind, state = type(module), module.__dict__
 
     def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
         copied = copy.deepcopy(plain_twin(self, kind), memo)
-        return again(copied) if self.__dict__ is state else copied
+        return compile_other(copied) if self.__dict__ is state else copied
 
     def shallow_copy(self: Any) -> Any:
         copied = copy.copy(plain_twin(self, kind))
-        return again(copied) if self.__dict__ is state else copied
+        return compile_other(copied) if self.__dict__ is state else copied
 
     def reduce(self: Any, protocol: Any) -> Any:
         if self.__dict__ is not state:
             return itself, (plain_twin(self, kind),)
-        return placeholder_of, (kind,), (module, again), None, None, become_compiled
+        return placeholder_of, (kind,), (module, compile_other), None, None, become_compiled
 
     return {"__deepcopy__": deep_copy, "__copy__": shallow_copy, "__reduce_ex__": reduce}
 
@@ -216,8 +215,8 @@ def placeholder_of(kind: type[torch.nn.Module]) -> torch.nn.Module:
     return blank
 
 
-def become_compiled(blank: torch.nn.Module, state: tuple[torch.nn.Module, Rejit]) -> None:
+def become_compiled(blank: torch.nn.Module, state: tuple[torch.nn.Module, Compile]) -> None:
     """Turn the placeholder into the compiled module: `state` is its subject, and the function that compiles it."""
-    subject, again = state
-    object.__setattr__(blank, "__class__", type(again(subject)))
+    subject, compile_other = state
+    object.__setattr__(blank, "__class__", type(compile_other(subject)))
     object.__setattr__(blank, "__dict__", subject.__dict__)

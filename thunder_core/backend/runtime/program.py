@@ -49,7 +49,7 @@ class Derivative(Protocol):
 
     @property
     def signature(self) -> AutogradSignature:
-        """The results and inputs by which autograd knows the computation."""
+        """The results and inputs that autograd sees of the computation."""
 
     @property
     def body(self) -> Trace:

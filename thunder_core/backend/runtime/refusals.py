@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
-MOST_KEYS = 12  # of a dict that are named in a message
+MOST_KEYS = 12  # maximum keys of a dict that a message names
 MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor read at one line
 MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at one line, which rarely repeat
 MAX_VALUES = 32  # programs that differ by values of tensors, at all lines

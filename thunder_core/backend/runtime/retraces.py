@@ -38,7 +38,7 @@ class Retraces:
 
     subject: Callable[..., Any]
     counts: Counter[str] = field(default_factory=Counter)
-    told: dict[str, tuple[str, str]] = field(default_factory=dict)  # the last reason and its advice, by place
+    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # the last reason and its advice, by place
     dropped: bool = False
 
     def note(self, program: Program, error: Exception, reason: str) -> None:
@@ -46,7 +46,7 @@ class Retraces:
         place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
         self.counts[place] += 1
         fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
-        self.told[place] = (reason, fix)
+        self.reasons[place] = (reason, fix)
         if self.counts[place] == OFTEN:
             self._warn(f"was traced again {OFTEN} times for the same reason ({reason}), which takes time", fix)
 
@@ -56,7 +56,7 @@ class Retraces:
             self.dropped = True
             what = f"has more than {limit} programs; the least recently used one was dropped"
             place = max(self.counts, key=self.counts.__getitem__, default="")
-            reason, fix = self.told.get(place, ("", "use inputs that differ less"))
+            reason, fix = self.reasons.get(place, ("", "use inputs that differ less"))
             most = f"; {self.counts[place]} programs were made for the same reason ({reason})" if reason else ""
             self._warn(f"{what}{most}", f"{fix}; or allow more programs: jit(..., max_programs=...)")
 

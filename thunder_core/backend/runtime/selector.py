@@ -61,7 +61,7 @@ class Selector:
             self._programs.clear()
         self._programs[key] = program
 
-    def compiled(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note_compiled(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record the values that a new program was compiled for."""
         roots = {"args": args, "kwargs": kwargs}
         guarded = {guard.place for guard in program.guards if guard.place is not None}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thunder_core.backend.runtime.retraces import warn_of
-from thunder_core.compilation.compiler.own_errors import is_own_error, of_own_error
+from thunder_core.compilation.compiler.own_errors import is_own_error, warning_of_own_error
 from thunder_core.foundation.errors import Bug, DataDependent, SymbolicAttemptWarning
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.passes.autodiff.tape import first_line
@@ -109,7 +109,7 @@ class TracingAttempts:
         if not self.pending or tried.is_constant:
             return False
         if is_own_error(error):
-            warn_of(self._subject, *of_own_error(error), SymbolicAttemptWarning)
+            warn_of(self._subject, *warning_of_own_error(error), SymbolicAttemptWarning)
         return self._go_on(tried, first_line(error) or type(error).__name__)
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:

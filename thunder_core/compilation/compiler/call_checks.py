@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
-from thunder_core.tracing.analysis.copies import tells_copies_from_views
+from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.ir.retrace import DecidesForOtherCalls, LosesKernels, ReadsStrides, Retrace
 from thunder_core.tracing.ir.trace import Trace
@@ -27,7 +27,7 @@ def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbo
     """
     if sizes.asks_strides and not symbolic.decides_ones:
         raise Retrace(ReadsStrides())
-    if symbolic.sizes and symbolic.oblivious and tells_copies_from_views(trace):
+    if symbolic.sizes and symbolic.oblivious and distinguishes_copies_from_views(trace):
         raise Retrace(DecidesForOtherCalls())
 
 

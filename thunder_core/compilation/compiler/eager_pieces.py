@@ -5,20 +5,20 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, guard_containers
-from thunder_core.foundation.errors import CannotReplay, SourceLine, ThunderError
+from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, record_call
+from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.capture.symbolic.numbers import SYMBOLIC_CLASSES, concrete
+from thunder_core.tracing.capture.symbolic.numbers import SYMBOLIC_CLASSES
 from thunder_core.tracing.capture.torch_facts.compiled_call import BESIDE, CompiledCall, NumberOf, Part
-from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -111,18 +111,7 @@ class EagerFunctions:
 
         Raises `CannotReplay` if the function cannot be called in eager PyTorch.
         """
-        try:
-            with without_our_functions():
-                guard_containers(run, (args, kwargs))
-                call = eager_call(run, self.settings, function, *concrete((args, kwargs)))
-                try:
-                    return call.record()
-                finally:
-                    call.release()
-        except ThunderError as error:
-            error.where = error.where or run.place().source
-            run.recorder.failure = error
-            raise
+        return record_call(run, args, kwargs, partial(eager_call, run, self.settings, function))
 
 
 def eager_call(

@@ -173,18 +173,18 @@ def standing_for(constant: object, device: torch.device) -> object:
 def devices_read_as(device: torch.device, arguments: Any) -> Iterator[None]:
     """While the block runs, objects in the arguments, such as caches, store the device instead of the meta device."""
     indexed = device if device.index is not None else torch.device(device.type, 0)
-    found = [
+    attributes = [
         (state, name)
         for state in states_held(arguments, set())
         for name, value in state.items()
         if isinstance(value, torch.device) and value == WITHOUT_DATA
     ]
-    for state, name in found:
+    for state, name in attributes:
         state[name] = indexed
     try:
         yield
     finally:
-        for state, name in found:
+        for state, name in attributes:
             state[name] = WITHOUT_DATA
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -92,18 +93,25 @@ class CallsByLine:
 
     def __call__(self, run: TracedRun, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record the call of a compiled function as one bound symbol, and return its result."""
-        try:
-            with without_our_functions():
-                guard_containers(run, (args, kwargs))
-                call = NestedCall(run, self.settings, compiled, *concrete((args, kwargs)))
-                try:
-                    return call.record()
-                finally:
-                    call.release()
-        except ThunderError as error:
-            error.where = error.where or run.place().source
-            run.recorder.failure = error
-            raise
+        return record_call(run, args, kwargs, partial(NestedCall, run, self.settings, compiled))
+
+
+def record_call(
+    run: TracedRun, args: tuple[Any, ...], kwargs: dict[str, Any], call_with: Callable[..., NestedCall]
+) -> Any:
+    """Record a call as one bound symbol, and return its result; `call_with` makes the call with concrete arguments."""
+    try:
+        with without_our_functions():
+            guard_containers(run, (args, kwargs))
+            call = call_with(*concrete((args, kwargs)))
+            try:
+                return call.record()
+            finally:
+                call.release()
+    except ThunderError as error:
+        error.where = error.where or run.place().source
+        run.recorder.failure = error
+        raise
 
 
 def guard_containers(run: TracedRun, arguments: Any) -> None:

@@ -24,7 +24,7 @@ def is_own_error(error: Exception) -> bool:
     return any(folder in Path(frames[-1]).parts for folder in OWN_FOLDERS)
 
 
-def of_own_error(error: Exception) -> tuple[str, str]:
+def warning_of_own_error(error: Exception) -> tuple[str, str]:
     """Return the warning for an internal error, and its fix."""
     summary = f"{type(error).__name__}: {first_line(error)}"
     return f"is compiled for constant sizes, because Thunder failed with symbolic sizes ({summary})", REPORT

@@ -52,8 +52,8 @@ def acquired_by_dynamo(
     if not isinstance(subject, torch.nn.Module):
         return dynamo_function(call, backend.captured)
     forward = DynamoCall(subject.forward, backend, log, fullgraph=fullgraph, dynamic=dynamic)
-    again = partial(acquired_by_dynamo, compiler=compiler, fullgraph=fullgraph, dynamic=dynamic)
-    return dynamo_module(call, forward, backend.captured, again)
+    compile_other = partial(acquired_by_dynamo, compiler=compiler, fullgraph=fullgraph, dynamic=dynamic)
+    return dynamo_module(call, forward, backend.captured, compile_other)
 
 
 def checked_compiler(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:

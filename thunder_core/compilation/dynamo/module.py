@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.captured import CapturedSubject
-from thunder_core.backend.runtime.module import Rejit, copying_methods
+from thunder_core.backend.runtime.inner_generation import Compile
+from thunder_core.backend.runtime.module import copying_methods
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 from thunder_core.compilation.dynamo.call import DynamoCall
 
@@ -30,17 +31,19 @@ def dynamo_function(call: DynamoCall, captured: CapturedSubject) -> Callable[...
     return compiled
 
 
-def dynamo_module(call: DynamoCall, forward: DynamoCall, captured: CapturedSubject, again: Rejit) -> torch.nn.Module:
+def dynamo_module(
+    call: DynamoCall, forward: DynamoCall, captured: CapturedSubject, compile_other: Compile
+) -> torch.nn.Module:
     """Return a module of a subclass of the subject's class that shares the subject's whole state, as `jit` does.
 
-    `again` compiles a copy, or a module from a pickle, in the same way.
+    `compile_other` compiles a copy, or a module from a pickle, in the same way.
     """
     module: Any = call.subject
     kind = type(module)
     members = {
         "__call__": _method(kind.__call__, call, module.__dict__),
         "forward": _method(kind.forward, forward, module.__dict__),
-        **copying_methods(module, again),
+        **copying_methods(module, compile_other),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,

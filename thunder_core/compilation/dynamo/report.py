@@ -33,9 +33,9 @@ class CaptureLog:
         finally:
             for reason in torch._dynamo.utils.graph_break_reasons[splits:]:
                 self.captured.note(Split(in_a_line(reason.reason), line_of_stack(reason.user_stack)))
-            for each in metrics_behind(last):
-                if not each.has_guarded_code and each.fail_type is not None:
-                    self.captured.note(split_of_uncaptured(each))
+            for capture in metrics_behind(last):
+                if not capture.has_guarded_code and capture.fail_type is not None:
+                    self.captured.note(split_of_uncaptured(capture))
 
 
 def metrics_behind(last: Any) -> list[Any]:

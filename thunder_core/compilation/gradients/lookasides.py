@@ -28,7 +28,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.forward_mode import forward_sweep
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call
-from thunder_core.passes.autodiff.segment import RecordedSegment, aside
+from thunder_core.passes.autodiff.segment import RecordedSegment, without_recorder
 
 Run = Callable[..., Any]
 
@@ -99,7 +99,7 @@ def forward(run: TracedRun, function: Run, primals: Any, tangents: Any, has_aux:
     require_tensors(results, "jvp", where)
     proxy = run.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
-    with refusing("jvp"), aside():
+    with refusing("jvp"), without_recorder():
         require_no_compiled_call(segment.bsyms)
         under_autocast = runs_under_autocast(segment.bsyms)
         if under_autocast:

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_unwritten
 from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
-from thunder_core.passes.autodiff.segment import RecordedSegment, aside
+from thunder_core.passes.autodiff.segment import RecordedSegment, without_recorder
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -43,7 +43,7 @@ class Reverse:
     _results: tuple[TensorProxy, ...] = ()
     _sweep: ReverseSweep | None = None
     _read: set[str] = field(default_factory=set, repr=False)
-    _under: bool = False
+    _under_autocast: bool = False
 
     def __post_init__(self) -> None:
         self.run.outside.expand_whole(self.given)
@@ -64,7 +64,7 @@ class Reverse:
         proxy = self.run.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
         starts = tuple(track(proxy(start)) for start in self._starts)
-        with refusing(self.name), aside():
+        with refusing(self.name), without_recorder():
             self._sweep = self._derive(starts)
 
     def _derive(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
@@ -72,7 +72,7 @@ class Reverse:
         segment = self._segment
         require_no_compiled_call(segment.bsyms)
         if runs_under_autocast(segment.bsyms):
-            self._under = True
+            self._under_autocast = True
             segment.replace_with(decompose_autocast(segment.bsyms))
         try:
             return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
@@ -95,14 +95,14 @@ class Reverse:
             for name, total in cotangents_taken.items()
             if name in sweep.requires_grad_names
         }
-        with refusing(self.name), aside():
+        with refusing(self.name), without_recorder():
             bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
             steps = [*sweep.steps, *map(Step, self._segment.after)]
             require_unwritten(steps, self._read, self._segment.aliases_before(step.bsym for step in steps))
             exposed = list(sweep.exposing_intermediates(self._read))
-            self._segment.replace_with(with_autocast_off(exposed) if self._under else exposed)
-            self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
+            self._segment.replace_with(with_autocast_off(exposed) if self._under_autocast else exposed)
+            self._segment.append(with_autocast_off(bsyms) if self._under_autocast else bsyms)
         proxies = [cotangents_by_name.get(recorder.proxy_of(start).name) for start in self._starts]
         leaves = [
             torch.zeros_like(start) if proxy is None else self._segment.tensor(proxy)

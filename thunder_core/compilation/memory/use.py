@@ -102,9 +102,9 @@ class Meter:
 
     def unpack(self, trace: Trace) -> None:
         """Add the tensors that a trace unpacks from its argument list; tensors with an origin outside stay."""
-        taken = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
-        self.give(proxy for proxy in taken if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
-        for proxy in taken:
+        proxies = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
+        self.give(proxy for proxy in proxies if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
+        for proxy in proxies:
             if not self.storages.knows(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
 

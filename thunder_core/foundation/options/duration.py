@@ -6,7 +6,7 @@ import re
 
 from thunder_core.foundation.errors import BadOption
 
-UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}  # in seconds
+UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}  # units in seconds
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 

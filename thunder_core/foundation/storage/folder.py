@@ -36,7 +36,7 @@ def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
     `folder` is a symbolic link, the folder that it refers to is replaced. Every exception of the block is raised again.
     """
     folder = folder.resolve() if folder.is_symlink() and folder.exists() else folder
-    made = make_parents(folder)
+    parents = make_parents(folder)
     clean_up(folder)
     try:
         with locked_folder(folder) as new:
@@ -45,7 +45,7 @@ def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
             require_free(folder)
             replace_folder(new, folder, require_free)
     except BaseException:
-        for parent in reversed(made):
+        for parent in reversed(parents):
             _remove_if_empty(parent)
         raise
 
@@ -204,13 +204,13 @@ def undo_on_error(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def exchange_names(one: Path, other: Path) -> bool:
+def exchange_names(first: Path, second: Path) -> bool:
     """Exchange two names in one step, so that both exist at every moment; return False if the system cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         return False
     here = ctypes.c_int(AT_FDCWD)
-    status: int = library.renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(RENAME_EXCHANGE))
+    status: int = library.renameat2(here, os.fsencode(first), here, os.fsencode(second), ctypes.c_uint(RENAME_EXCHANGE))
     return status == 0
 
 

@@ -37,7 +37,7 @@ def fullness(error: BaseException) -> Fullness | None:
 
 
 @contextmanager
-def full_disk_told(consequence: str, advice: str = "") -> Iterator[None]:
+def report_full_disk(consequence: str, advice: str = "") -> Iterator[None]:
     """Raise `OutOfDisk` with `consequence` and `advice` if the file system accepts no more data during the block."""
     try:
         yield

@@ -82,8 +82,7 @@ def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sh
     guard_tensors(run, inputs)
     run.classes.guard_special()
     computation, paths = computation_of(run, bsyms, inputs, aliases, tuple(epilogue.computed_inputs.values()))
-    sizes = run.recorder.sizes
-    symbols = paths_of_symbols(sizes)
+    symbols = paths_of_symbols(run.recorder.sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
     prologue = Prologue(run.inputs.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
     prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
@@ -94,7 +93,7 @@ def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sh
         epilogue_trace,
         sharp_edges=edges,
         observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
-        sizes=sizes if symbols else None,
+        sizes=run.recorder.sizes if symbols else None,
         number_counting=prologue.number_counting,
         caught_lines=frozenset(run.recorder.caught_errors.lines),
     )

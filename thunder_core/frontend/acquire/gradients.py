@@ -92,9 +92,9 @@ def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy])
     read = {proxy.name for proxy in outputs}
     decomposed: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
-        made = [proxy.name for part in bsym.subsymbols for proxy in part.outputs]
+        names = [proxy.name for part in bsym.subsymbols for proxy in part.outputs]
         parts = [bsym]
-        if any(name in read and name not in defined for name in made):
+        if any(name in read and name not in defined for name in names):
             parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
             if has_derivative_rule(bsym):  # the bound symbol may have turned autocast off for itself
                 parts = [*with_autocast_off(parts, autocast_devices.get(id(bsym), ()))]

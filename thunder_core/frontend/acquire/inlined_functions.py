@@ -54,11 +54,11 @@ class InlinedFunction:
             made = self._run.recorder.function(
                 connecting_operation(self._kind), (inputs, tensors, Opaque(results), *kept), {}
             )
-        found = list(outputs)
+        connected = list(outputs)
         for place, view in zip(results.places, made, strict=True):
             if results.kind_of[place] == VIEW:
-                found[place] = view
-        return found
+                connected[place] = view
+        return connected
 
     def _results(self, outputs: tuple[Any, ...], context: ForwardContext) -> ForwardResults:
         """Find the tensors among the outputs, and how each is connected."""

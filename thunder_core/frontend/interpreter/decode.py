@@ -56,25 +56,12 @@ def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
         if instruction.name not in _SETUP and instruction.name != "KW_NAMES"
     ][len(cells) :]
     index = _index(all_instructions, step_instructions)
-    steps: list[Step] = []
     context = DecodingContext(code, index, all_instructions[0])
-    for instruction in all_instructions:
-        if instruction.name == "KW_NAMES":
-            context.keyword_names = code.co_consts[instruction.argument]
-        elif (
-            instruction.name not in _SETUP
-            and index[instruction.offset] == len(steps) < len(step_instructions)
-            and step_instructions[len(steps)] is instruction
-        ):
-            context.instruction = instruction
-            steps.append(_step(context, table))
-            if instruction.name == "CALL":
-                context.keyword_names = ()
     names = local_names(code)
     count = code.co_argcount + code.co_kwonlyargcount
     variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     return DecodedCode(
-        steps=steps,
+        steps=_steps(context, all_instructions, step_instructions, table),
         offsets=[instruction.offset for instruction in step_instructions],
         lines=_lines(code, step_instructions),
         catches=_catches(code, step_instructions, index),
@@ -115,6 +102,25 @@ def _index(all_instructions: list[Instruction], step_instructions: list[Instruct
         following = starts.get(instruction.offset, following)
         index[instruction.offset] = following
     return index
+
+
+def _steps(
+    context: DecodingContext,
+    all_instructions: list[Instruction],
+    step_instructions: list[Instruction],
+    table: dict[str, Row],
+) -> list[Step]:
+    """Return the steps of these instructions; KW_NAMES gives names to the keyword arguments of the next CALL."""
+    steps: list[Step] = []
+    for instruction in all_instructions:
+        if instruction.name == "KW_NAMES":
+            context.keyword_names = context.code.co_consts[instruction.argument]
+        elif len(steps) < len(step_instructions) and step_instructions[len(steps)] is instruction:
+            context.instruction = instruction
+            steps.append(_step(context, table))
+            if instruction.name == "CALL":
+                context.keyword_names = ()
+    return steps
 
 
 def _step(context: DecodingContext, table: dict[str, Row]) -> Step:

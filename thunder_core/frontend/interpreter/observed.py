@@ -145,11 +145,11 @@ class ObservedMachine(PlainMachine):
         active = self.redirection
         if active is None:
             return function(*arguments)
-        active.lift()
+        active.suspend()
         try:
             value = function(*arguments)
         finally:
-            active.lay()
+            active.resume()
         active.add(self.reach.of(value))
         return value
 

@@ -43,10 +43,6 @@ class DecodingContext:
         distance = -2 * self.instruction.argument if backward else 2 * self.instruction.argument
         return self.index[self.instruction.end + distance]
 
-    def local_name(self, position: int) -> str:
-        """Return the name of a local, cell or free variable."""
-        return local_names(self.code)[position]
-
 
 @dataclass
 class DecodedCode:

@@ -21,14 +21,14 @@ class Redirecting(Protocol):
         """Call a function on behalf of C code."""
 
 
-class Way:
+class Target:
     """The target of a function's replacement code: the machine, in the thread of the native call."""
 
     __slots__ = ("_function", "redirection")
 
-    def __init__(self, function: FunctionType, ways: dict[int, Any]) -> None:
+    def __init__(self, function: FunctionType, targets: dict[int, Any]) -> None:
         key = id(function)
-        self._function = weakref.ref(function, lambda _: ways.pop(key, None))
+        self._function = weakref.ref(function, lambda _: targets.pop(key, None))
         self.redirection: Redirection | None = None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -43,23 +43,23 @@ class Way:
 
 def _call_target(*arguments: Any, **keywords: Any) -> Any:
     """Call the target. The code of this function is copied with the target in place of the string."""
-    way: Any = "way"
-    return way(*arguments, **keywords)
+    target: Any = "target"
+    return target(*arguments, **keywords)
 
 
 # By identity, in a plain dictionary, because a mapping in Python may itself be redirected.
-_ways: dict[int, tuple[CodeType, Way]] = {}
+_targets: dict[int, tuple[CodeType, Target]] = {}
 
 
-def _way_of(function: FunctionType) -> tuple[CodeType, Way]:
+def _replacement_of(function: FunctionType) -> tuple[CodeType, Target]:
     """Return the replacement code of a function, and its target."""
-    entry = _ways.get(id(function))
+    entry = _targets.get(id(function))
     if entry is None or entry[0].co_freevars != function.__code__.co_freevars:
-        way = Way(function, _ways)
+        target = Target(function, _targets)
         own = _call_target.__code__
-        constants = tuple(way if constant == "way" else constant for constant in own.co_consts)
+        constants = tuple(target if constant == "target" else constant for constant in own.co_consts)
         code = own.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
-        entry = _ways[id(function)] = code, way
+        entry = _targets[id(function)] = code, target
     return entry
 
 
@@ -79,7 +79,7 @@ class Redirection:
         self._machine = machine
         self._outer = machine.redirection
         machine.redirection = self
-        self._own: dict[FunctionType, tuple[CodeType, Way]] = {}
+        self._own: dict[FunctionType, tuple[CodeType, Target]] = {}
         # The `functools.lru_cache` function that is called, and whether its cache had no value.
         self.cached: Any = None
         self.missed = False
@@ -91,27 +91,27 @@ class Redirection:
                 self._redirect(function)
 
     def _redirect(self, function: FunctionType) -> None:
-        code, way = _way_of(function)
-        self._own[function] = function.__code__, way
-        way.redirection = self
+        code, target = _replacement_of(function)
+        self._own[function] = function.__code__, target
+        target.redirection = self
         function.__code__ = code
 
-    def lay(self) -> None:
+    def resume(self) -> None:
         """Redirect all functions again."""
         self._machine.redirection = self
         for function in self._own:
             self._redirect(function)
 
-    def lift(self) -> None:
+    def suspend(self) -> None:
         """Restore the original code of all functions temporarily."""
         self._machine.redirection = None
-        for function, (code, way) in self._own.items():
+        for function, (code, target) in self._own.items():
             function.__code__ = code
-            way.redirection = None
+            target.redirection = None
 
     def end(self) -> None:
         """Restore the original code of all functions permanently."""
-        self.lift()
+        self.suspend()
         self._machine.redirection = self._outer
 
     def call(self, function: FunctionType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -125,11 +125,11 @@ class Redirection:
         value = machine.observer.on_called_back(function, value)
         if getattr(self.cached, "__wrapped__", None) is function:
             self.missed = True
-            self.lift()
+            self.suspend()
             try:
                 is_kept = machine.observer.on_cached(self.cached, value, hit=False)
             finally:
-                self.lay()
+                self.resume()
             if not is_kept:
                 raise NotKeptError(value)
         return value

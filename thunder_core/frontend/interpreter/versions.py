@@ -16,7 +16,7 @@ SUPPORTED: tuple[Version, ...] = ((3, 11), (3, 12), (3, 13))
 # Versions whose bytecode is known, but on which the project's tests never ran with PyTorch. They are refused unless the
 # user allows them.
 UNTESTED: tuple[Version, ...] = ((3, 14),)
-ALLOW = "THUNDER_ALLOW_UNTESTED_PYTHON"  # in the environment
+ALLOW = "THUNDER_ALLOW_UNTESTED_PYTHON"  # an environment variable
 HERE: Version = sys.version_info[:2]
 
 

@@ -63,27 +63,12 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
     class Connected(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
-            *tensors, (count, results, saved, attributes, materializes) = arguments
-            for name, value in attributes.items():
-                setattr(ctx, name, value)
-            ctx.connected = (count, results)
-            ctx.save_for_backward(*saved)
-            ctx.set_materialize_grads(materializes)
-            for tensor in (written := results.of_kind(tensors[count:], ITSELF)):
-                tensor.as_strided((0,), (1,)).zero_()  # no element, but a write: the tensor joins autograd's graph
-            ctx.mark_dirty(*written)
-            outputs = results.connected(tensors[count:])
-            ctx.mark_non_differentiable(*results.of_kind(outputs, CONSTANT))
-            return outputs
+            *tensors, kept = arguments
+            return _join_graph(ctx, tensors, *kept)
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            count, results = ctx.connected
-            ctx.needs_input_grad = ctx.needs_input_grad[:count]
-            has_own_vjp = kind.vjp is not torch.autograd.Function.vjp
-            found = (kind.vjp if has_own_vjp else kind.backward)(ctx, *results.of_outputs(gradients))
-            found = found if isinstance(found, tuple) else (found,)
-            return (*found[:count], *(None for _ in range(len(gradients) + 1)))
+            return _gradients(kind, ctx, gradients)
 
     def connect(
         inputs: tuple[Any, ...],
@@ -99,3 +84,39 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
 
     Connected.__name__ = Connected.__qualname__ = kind.__name__
     return register_live(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}.connect", connect)
+
+
+def _join_graph(
+    ctx: Any,
+    tensors: Sequence[Any],
+    count: int,
+    results: ForwardResults,
+    saved: tuple[Any, ...],
+    attributes: dict[str, Any],
+    materializes: bool,
+) -> tuple[Any, ...]:
+    """Return the results of a forward, and keep in `ctx` what its backward reads.
+
+    The first `count` of the `tensors` are the inputs of the function; its results follow.
+    """
+    for name, value in attributes.items():
+        setattr(ctx, name, value)
+    ctx.connected = (count, results)
+    ctx.save_for_backward(*saved)
+    ctx.set_materialize_grads(materializes)
+    for tensor in (written := results.of_kind(tensors[count:], ITSELF)):
+        tensor.as_strided((0,), (1,)).zero_()  # no element, but a write: the tensor joins autograd's graph
+    ctx.mark_dirty(*written)
+    outputs = results.connected(tensors[count:])
+    ctx.mark_non_differentiable(*results.of_kind(outputs, CONSTANT))
+    return outputs
+
+
+def _gradients(kind: Any, ctx: Any, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the gradients of the inputs by the backward of a function, and None for the other arguments."""
+    count, results = ctx.connected
+    ctx.needs_input_grad = ctx.needs_input_grad[:count]
+    has_own_vjp = kind.vjp is not torch.autograd.Function.vjp
+    input_gradients = (kind.vjp if has_own_vjp else kind.backward)(ctx, *results.of_outputs(gradients))
+    input_gradients = input_gradients if isinstance(input_gradients, tuple) else (input_gradients,)
+    return (*input_gradients[:count], *(None for _ in range(len(gradients) + 1)))

@@ -86,6 +86,6 @@ class Derivation(ABC):
 
 def fresh_names(trace: Trace) -> Iterator[str]:
     """Yield names for new values (`v0`, `v1`, and so on) that the trace does not have."""
-    taken = {p.name for bsym in trace.bound_symbols for p in bsym.outputs} | {p.name for p in trace.inputs}
-    taken |= {p.name for bsym in trace.at_level("aten") for p in bsym.outputs}
-    return (name for number in itertools.count() if (name := f"v{number}") not in taken)
+    names = {p.name for bsym in trace.bound_symbols for p in bsym.outputs} | {p.name for p in trace.inputs}
+    names |= {p.name for bsym in trace.at_level("aten") for p in bsym.outputs}
+    return (name for number in itertools.count() if (name := f"v{number}") not in names)

@@ -98,7 +98,7 @@ class ProgramDerivative:
 
     @cached_property
     def signature(self) -> AutogradSignature:
-        """The results and inputs by which autograd knows the computation."""
+        """The results and inputs that autograd sees of the computation."""
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
         return AutogradSignature(
             count=len(self.body.output),
@@ -254,12 +254,8 @@ def differentiate_program(
         steps.append(trace)
 
     def divide(computation: Trace) -> ProgramDerivative:
-        body, tail = taking_numbers(*split_output_aliases(computation))
-        early = claim_operations(body, executors)
-        fuses = any(executor.fuses_regions for executor in executors)
-        parts = differentiate(early, recompute=fuses, budget=budget)
-        new_steps = [after for after, before in ((body, computation), (early, body)) if after is not before]
-        forwards = (*steps, *new_steps, parts.forward)
+        body, tail, forwards, parts = _divide(computation, executors, budget)
+        forwards = (*steps, *forwards)
         return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
 
     try:
@@ -279,13 +275,25 @@ def differentiate_program(
             raise remaining from reason
 
 
+def _divide(
+    computation: Trace, executors: Sequence[Executor], budget: float
+) -> tuple[Trace, Trace | None, tuple[Trace, ...], Differentiated]:
+    """Return the body and the tail of a computation, the stages of its forward, and its derivative."""
+    body, tail = taking_numbers(*split_output_aliases(computation))
+    early = claim_operations(body, executors)
+    fuses = any(executor.fuses_regions for executor in executors)
+    parts = differentiate(early, recompute=fuses, budget=budget)
+    stages = [after for after, before in ((body, computation), (early, body)) if after is not before]
+    return body, tail, (*stages, parts.forward), parts
+
+
 def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
     """Return the body and the tail with the symbolic numbers that the tail reads among the inputs of both."""
     numbers = () if tail is None else numbers_of(tail)
     if tail is None or not numbers:
         return body, tail
-    taken = {proxy.name for proxy in body.inputs}
-    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in taken))
+    names = {proxy.name for proxy in body.inputs}
+    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in names))
     defined = {proxy.name for proxy in (*body.inputs, *numbers)}
     bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
     read = {proxy.name for proxy in (*tail.inputs, *numbers)}

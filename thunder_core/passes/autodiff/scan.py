@@ -158,32 +158,16 @@ class ReverseScan:
         self, backward: FunctionBackward, carries: dict[int, TensorProxy], cotangents: Sequence[TensorProxy]
     ) -> tuple[TensorProxy, ...]:
         """Append the reverse scan, and return the gradients of the differentiated inputs."""
-        call, inputs = self.call, self.derivation.function.function.inputs
+        call = self.call
         gradients: dict[int, Any] = dict(zip(self._places([*carries]), backward.gradients, strict=True))
-        # The inputs of the scan: gradients of carries, accumulators, slices, stacked carries, cotangents of rows,
-        # operands.
         accumulators = {
             place: gradients[place].named(next(backward.names)) for place in gradients if call.is_operand(place)
         }
-        totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in accumulators.items()]
         slice_places = [place for place in gradients if call.is_slice(place)]
-        names_read = backward.reads()
-        read = [place for place, proxy in enumerate(inputs) if proxy.name in names_read]
-        sliced = [place for place in read if not call.is_operand(place)]
-        sliced = sliced or [len(call.initial)]  # a scan needs at least one slice for its length
-        operands = [place for place in read if call.is_operand(place)]
-        count = len(carries)
-        trace = Trace(
-            name=f"{call.function.name}_backward",
-            inputs=(
-                *(*backward.cotangents[:count], *accumulators.values()),
-                *(*(inputs[place] for place in sliced), *backward.cotangents[count:]),
-                *(inputs[place] for place in operands),
-            ),
-            bound_symbols=tuple(backward.bsyms),
-            output=(*(gradients[place] for place in carries), *totals, *(gradients[place] for place in slice_places)),
-            made_by="differentiate",
-        )
+        totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in accumulators.items()]
+        results = (*(gradients[place] for place in carries), *totals, *(gradients[place] for place in slice_places))
+        sliced, operands = self._places_read(backward)
+        trace = self._reverse_function(backward, len(carries), [*accumulators.values()], sliced, operands, results)
         numbers = numbers_of(trace)
         reverse = ScanCall(
             replace(trace, inputs=(*trace.inputs, *numbers)),
@@ -191,12 +175,51 @@ class ReverseScan:
             (*(self._reverse(self._stack(place)) for place in sliced), *cotangents),
             (*(call.inputs[place] for place in operands), *numbers),
         )
-        results = [proxy.named(next(self._names)) for proxy in trace.output[: count + len(accumulators)]]
-        results += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count + len(accumulators) :]]
-        self.bsyms.append(reverse.bound_symbol(results))
-        by_place = dict(zip((*carries, *accumulators, *slice_places), results, strict=True))
+        count = len(carries) + len(accumulators)
+        outputs = [proxy.named(next(self._names)) for proxy in trace.output[:count]]
+        outputs += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count:]]
+        self.bsyms.append(reverse.bound_symbol(outputs))
+        by_place = dict(zip((*carries, *accumulators, *slice_places), outputs, strict=True))
         by_place |= {place: self._reverse(by_place[place]) for place in slice_places}
         return tuple(by_place[place] for place in self.derivation.places)
+
+    def _places_read(self, backward: FunctionBackward) -> tuple[list[int], list[int]]:
+        """Return the places of the inputs that the backward of the function reads: of carries and slices; of operands.
+
+        A scan needs at least one slice for its length.
+        """
+        names_read = backward.reads()
+        inputs = self.derivation.function.function.inputs
+        read = [place for place, proxy in enumerate(inputs) if proxy.name in names_read]
+        sliced = [place for place in read if not self.call.is_operand(place)]
+        return sliced or [len(self.call.initial)], [place for place in read if self.call.is_operand(place)]
+
+    def _reverse_function(
+        self,
+        backward: FunctionBackward,
+        carries: int,
+        accumulators: Sequence[TensorProxy],
+        sliced: Sequence[int],
+        operands: Sequence[int],
+        results: tuple[Any, ...],
+    ) -> Trace:
+        """Return the function of the reverse scan.
+
+        Its inputs are the gradients of the carries, the accumulators, the slices and stacked carries, the cotangents of
+        the rows, and the operands.
+        """
+        inputs = self.derivation.function.function.inputs
+        return Trace(
+            name=f"{self.call.function.name}_backward",
+            inputs=(
+                *(*backward.cotangents[:carries], *accumulators),
+                *(*(inputs[place] for place in sliced), *backward.cotangents[carries:]),
+                *(inputs[place] for place in operands),
+            ),
+            bound_symbols=tuple(backward.bsyms),
+            output=results,
+            made_by="differentiate",
+        )
 
     def _stack(self, place: int) -> TensorProxy:
         """Return the stack of the function's inputs at a place."""

@@ -86,12 +86,12 @@ class RecordedSegment:
         recorded = self.recorder.tensors.named(proxy.name)
         if recorded is not None:
             return recorded
-        with aside():
+        with without_recorder():
             return self.recorder.tensors.made_tensor(proxy)
 
 
 @contextmanager
-def aside() -> Iterator[None]:
+def without_recorder() -> Iterator[None]:
     """Run torch functions within this context without recording them."""
     with without_functions(), _disable_current_modes():
         yield

@@ -247,36 +247,35 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
     `requires_grad_` accepts them. The caller leaves inference mode, in which autograd records nothing in any grad mode.
     """
     mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs)), estimates_sizes=True), Tape("%s")
+    tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     fakes: dict[str, torch.Tensor] = {}
     with mode:
-        for proxy in bsym.inputs:
-            if isinstance(proxy, TensorProxy):
-                if len(proxy.stride) != len(proxy.shape):
-                    raise Underivable("it takes a sparse tensor")
-                fake = empty(proxy)
-                fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in requires_grad_names else fake
-                tape.bind(fakes[proxy.name], proxy)
+        for proxy in tensors:
+            if len(proxy.stride) != len(proxy.shape):
+                raise Underivable("it takes a sparse tensor")
+            fake = empty(proxy)
+            fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in requires_grad_names else fake
+            tape.bind(fakes[proxy.name], proxy)
     output = evaluate_on_tape(bsym, fakes, mode, tape)
     if any(fake.requires_grad and name not in requires_grad_names for name, fake in fakes.items()):
         raise Underivable("it writes values that need a gradient to a tensor that needs none")
-    results: list[tuple[TensorProxy, torch.Tensor]] = []
+    results: dict[str, tuple[TensorProxy, torch.Tensor]] = {}
     for proxy, tensor in pairs_of(bsym.output, output):
         tape.name_result(tensor, proxy)
-        if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
-            results.append((proxy, tensor))
+        if tensor.requires_grad:
+            results.setdefault(proxy.name, (proxy, tensor))
     if not results:
         return None
-    tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     differentiated_inputs = tuple(proxy for proxy in tensors if proxy.name in requires_grad_names)
     return RecordedDerivation(
         bsym=bsym,
         differentiated_inputs=differentiated_inputs,
-        results=tuple(proxy for proxy, _ in results),
+        results=tuple(proxy for proxy, _ in results.values()),
         bsyms=tuple(tape.bsyms),
         mode=mode,
         tape=tape,
         inputs=tuple(fakes[proxy.name] for proxy in differentiated_inputs),
-        outputs=tuple(tensor for _, tensor in results),
+        outputs=tuple(tensor for _, tensor in results.values()),
     )
 
 

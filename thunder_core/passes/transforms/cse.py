@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -78,19 +79,15 @@ def rounded_tensors(trace: Trace) -> set[str]:
     """
     followed = followed_by_autograd(trace)
     kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-    return {
-        tensor.name
-        for bsym in trace.bound_symbols
-        for tensor in bsym.tensors
-        if tensor.name in followed
-        and not (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept)
-        and any(
-            isinstance(operand, TensorProxy)
-            and operand.name in followed
-            and spacing(operand.dtype) < spacing(tensor.dtype)
-            for operand in bsym.inputs
-        )
-    }
+    rounded: set[str] = set()
+    for bsym in trace.bound_symbols:
+        tensors = [tensor for tensor in bsym.tensors if tensor.name in followed]
+        if not tensors or (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept):
+            continue
+        operands = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in followed]
+        finest = min((spacing(operand.dtype) for operand in operands), default=math.inf)
+        rounded |= {tensor.name for tensor in tensors if finest < spacing(tensor.dtype)}
+    return rounded
 
 
 def spacing(dtype: torch.dtype) -> float:

@@ -85,14 +85,14 @@ def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
 
 def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, TensorProxy]:
     """Return proxies for the replicas of parameters, with new names, by the names of the parameters."""
-    taken = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.outputs}
-    taken |= {proxy.name for proxy in trace.inputs}
+    names = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.outputs}
+    names |= {proxy.name for proxy in trace.inputs}
     replicas: dict[str, TensorProxy] = {}
     for proxy in parameters:
         name = f"{proxy.name}_replica"
-        while name in taken:
+        while name in names:
             name += "_"
-        taken.add(name)
+        names.add(name)
         replicas[proxy.name] = replace(proxy, name=name, requires_grad=False)
     return replicas
 

@@ -120,9 +120,9 @@ class _Rewriting:
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        taken = {proxy.name for bsym in self.source.bound_symbols for proxy in _names(bsym)}
-        taken |= {proxy.name for proxy in self.source.inputs} | self.source.constants.keys()
-        self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
+        names = {proxy.name for bsym in self.source.bound_symbols for proxy in _names(bsym)}
+        names |= {proxy.name for proxy in self.source.inputs} | self.source.constants.keys()
+        self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in names)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
         self._followed = followed_by_autograd(self.source)

@@ -14,7 +14,7 @@ COPIES = ("torch.ops.aten.clone.default", "torch.ops.aten._to_copy.default")
 CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
 
 
-def tells_copies_from_views(trace: Trace) -> bool:
+def distinguishes_copies_from_views(trace: Trace) -> bool:
     """Whether a program could notice that a copy is a view for some sizes (`contiguous`, `reshape`).
 
     It could if the copy or its original is written to afterwards. It also could if the caller receives the copy,
@@ -23,19 +23,19 @@ def tells_copies_from_views(trace: Trace) -> bool:
     copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
     if not copies:
         return False
-    known = alias_sets(trace.bound_symbols, trace.aliases)
-    copied = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
-    if any(known.representative(proxy.name) in copied for proxy in trace.outputs):
+    aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+    copied = {aliasing.representative(out.name) for bsym in copies for out in bsym.outputs}
+    if any(aliasing.representative(proxy.name) in copied for proxy in trace.outputs):
         return True
     for bsym in copies:
         tensors = [proxy.name for proxy in (*bsym.outputs, *bsym.inputs) if isinstance(proxy, TensorProxy)]
         for first, second in itertools.pairwise(tensors):
-            known.unite(first, second)
+            aliasing.unite(first, second)
     copying, touched = set(copies), set[str]()
     for bsym in trace.bound_symbols:
         if bsym in copying:
-            touched |= {known.representative(out.name) for out in bsym.outputs}
-        if any(known.representative(name) in touched for name in bsym.mutates):
+            touched |= {aliasing.representative(out.name) for out in bsym.outputs}
+        if any(aliasing.representative(name) in touched for name in bsym.mutates):
             return True
     return False
 

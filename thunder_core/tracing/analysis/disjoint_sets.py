@@ -27,9 +27,9 @@ class DisjointSets(Generic[Member]):
         """Return all members of the set that contains a member."""
         return frozenset(self._members.get(self.representative(member), {member}))
 
-    def unite(self, one: Member, other: Member) -> None:
+    def unite(self, left: Member, right: Member) -> None:
         """Unite the sets of two members."""
-        small, large = self.representative(one), self.representative(other)
+        small, large = self.representative(left), self.representative(right)
         if small != large:
             self._parents[small] = large
             self._members.setdefault(large, {large}).update(self._members.pop(small, {small}))

@@ -62,9 +62,11 @@ def _followed_and_made(trace: Trace) -> tuple[dict[str, int], set[str]]:
     modes = grad_modes(trace.bound_symbols)
     for place, (bsym, enabled) in enumerate(zip(trace.bound_symbols, modes, strict=True)):
         if enabled and _is_followed(bsym, requiring):
-            made = {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
-            defined |= made
-            for name in (*made, *bsym.mutates):
+            differentiable = {
+                proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex
+            }
+            defined |= differentiable
+            for name in (*differentiable, *bsym.mutates):
                 requiring.setdefault(name, place)
     return requiring, defined
 

@@ -147,8 +147,8 @@ class Counts:
 
 def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
     """Return the names that bound symbols read but do not define."""
-    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-    return {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+    return {proxy.name for bsym in bsyms for proxy in bsym.inputs} - defined
 
 
 def is_repeatable(bsym: BoundSymbol) -> bool:

@@ -189,10 +189,10 @@ class Gradients:
         """Return the program's functions that a pass from these tensors may call: hooks, and methods of its nodes."""
         with torch._C.DisableTorchFunction():
             nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
-        made = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
+        classes = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
         return [
             *itertools.chain(*map(hooks_in, self.hooks)),
-            *(getattr(kind, name) for kind in made for name in ("backward", "vjp")),
+            *(getattr(kind, name) for kind in classes for name in ("backward", "vjp")),
         ]
 
     @property

@@ -12,7 +12,7 @@ from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_random, symbol_of
+from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_of_process_group, is_random, symbol_of
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped
 from thunder_core.tracing.capture.torch_facts.writes import (
     has_out_argument,
@@ -33,7 +33,8 @@ class AtenOperations:
     """The execution of the aten operations of torch functions on fakes; they become subsymbols of the call.
 
     A `TorchDispatchMode` passes each operation to `dispatch`. `with_fakes` returns arguments with fakes for real
-    tensors, and `record` records an operation that C++ code called outside of any torch function.
+    tensors, `record` records an operation that C++ code called outside of any torch function, and `refuse` returns the
+    error for an operation that is not traced.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class AtenOperations:
         tensors: Tensors,
         faked: Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]],
         record: Run,
+        refuse: Callable[[str, str], Exception],
     ) -> None:
         self.call: RecordedCall | None = None
         self._tensors = tensors
         self._faked = faked
         self._record = record
+        self._refuse = refuse
         self._without_device = False
         self._view: torch.Tensor | None = None
 
@@ -69,6 +72,8 @@ class AtenOperations:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes, and record it as a part of the torch function that called it."""
+        if is_of_process_group(operator):
+            return self._run_on_process_group(operator, args, kwargs)
         if self._view is not None and operator is ALIAS:
             return self._view
         if not self._without_device:
@@ -83,6 +88,17 @@ class AtenOperations:
         if self.call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
             self.call.opaque = True
         return output
+
+    def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an operator of a process group on fakes, within a call that repeats it whenever the trace runs."""
+        if self.call is None:
+            raise self._refuse(
+                f"`{operator._schema.name}` is called by code that the tracer cannot see",
+                "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
+            )
+        self.call.opaque = self.call.uses_process_group = True
+        self.call.written.update(memory_of(tensor) for tensor in tensors_in((args, kwargs)))
+        return operator(*args, **kwargs)
 
     def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = self.call

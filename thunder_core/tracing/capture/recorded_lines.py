@@ -14,7 +14,7 @@ from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.call_cache import CallCache
 from thunder_core.tracing.capture.caught_errors import CaughtErrors
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
-from thunder_core.tracing.capture.failures import unrunnable
+from thunder_core.tracing.capture.failures import hides, unrunnable
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.gradients import Gradients
 from thunder_core.tracing.capture.place import ForwardPlaces, Place
@@ -23,15 +23,21 @@ from thunder_core.tracing.capture.symbolic.expectations import with_count_checks
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
-from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, is_ordered, symbol_of
+from thunder_core.tracing.capture.torch_facts.symbols import (
+    REPLACES_MEMORY,
+    SET_GRAD,
+    is_higher_order,
+    is_ordered,
+    symbol_of,
+)
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
 from thunder_core.tracing.capture.transform_levels import TransformLevels
-from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 class RecordedLines:
-    """The bound symbols of a recording so far, and the `failure` that ends the recording."""
+    """The bound symbols of a recording so far, their tensors, and the `failure` that ends the recording."""
 
     program: RecordedProgram
     tensors: Tensors
@@ -46,6 +52,19 @@ class RecordedLines:
     _forward: ForwardPlaces
     _binding: Binding
     _call_cache: CallCache
+
+    @property
+    def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
+        """The real tensors that an operation has read, by identity, with their proxies."""
+        return self.tensors.inputs
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether an operation has read or made the tensor."""
+        return self.tensors.knows(tensor)
+
+    def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
+        """Return the proxy of a tensor of the program, real or fake."""
+        return self.tensors.proxy(self.tensors.fake(tensor))
 
     def emit(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol that changes a state, and clear the call cache, because equal calls may now differ."""
@@ -121,6 +140,18 @@ class RecordedLines:
         """Return and store the error for an operation that needs data, in case the program swallows the error."""
         self.failure = unrunnable(function, self._place().source, error)
         return self.failure
+
+    def _require_traceable(self, function: Callable[..., Any]) -> None:
+        """Raise the error for a function whose effect cannot be recorded."""
+        if is_higher_order(function):
+            self.failure = hides(function, self._place().source)
+            raise self.failure
+        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+            raise self._refuse(
+                "`set_` gives a tensor the memory of another one, and views of the tensor keep the former memory",
+                "assign to a variable, or copy the values with `copy_`; assign to a parametrized weight "
+                "(torch.nn.utils.parametrize) outside of the program",
+            )
 
     def with_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with fakes for real tensors; an unsupported tensor fails with the program's line."""

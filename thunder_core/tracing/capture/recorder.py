@@ -18,7 +18,7 @@ from thunder_core.tracing.capture.constants import constants_for, forget_constan
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
-from thunder_core.tracing.capture.failures import hides, needs_data, needs_value, with_source_line
+from thunder_core.tracing.capture.failures import needs_data, needs_value, with_source_line
 from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
@@ -51,24 +51,19 @@ from thunder_core.tracing.capture.symbolic.tensors_as_numbers import (
 )
 from thunder_core.tracing.capture.symbolic_probe import BackwardOf
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state
-from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
 from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
-    REPLACES_MEMORY,
     SET_DATA,
     SPARSE_PARTS,
     VALUE_READERS,
-    is_higher_order,
     is_idle,
-    is_of_process_group,
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
 from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_tensors
 from thunder_core.tracing.capture.values import TracedValues
-from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.retrace import HidesNumbers, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -110,29 +105,12 @@ class Recorder(RecordedLines):
         self.environment = environment if sizes is None else sizes.environment
         self.tensors = Tensors(program.name_input, program.device_of, sizes, self.environment)
         self.subclasses = Subclasses(self.tensors, self.function, program.call_torch_function)
-        self.bound_symbols = bsyms = list[BoundSymbol]()
+        self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._questions = Questions(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
         self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._measure)
-        evaluation = TracedValues(self.tensors, bsyms, self.numbers.outside_values)
-        self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
-        self.caught_errors = CaughtErrors(
-            self.tensors,
-            self.data_dependent,
-            lambda: self._place().source,
-            self._append_here,
-            program.catches_errors,
-            lines_that_raised,
-        )
-        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
-        self.counts = Counts(sizes, self.tensors, evaluation, evaluates or counts_values, program.count_source)
-        self._sizes_of_values = SizesOfValues(
-            self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
-        )
-        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.has_known_count)
-        self.data_dependent.are_constants = self.counts.are_constants
-        self.data = Data(self.tensors, self.data_dependent, self.function, program.on_query)
+        self._set_up_values(lines_that_raised, evaluates=evaluates, counts_values=evaluates or counts_values)
         self.is_differentiating = is_differentiating
         self.met_hidden_numbers = False
         self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
@@ -143,11 +121,34 @@ class Recorder(RecordedLines):
         self._forward = ForwardPlaces()
         self.backward_of: BackwardOf = program.backward_of
         self._reads_values: list[Callable[..., Any]] = []  # functions in progress that were tried with numbers
-        self._operators = AtenOperations(self.tensors, self.with_fakes, self._run_function)
+        self._operators = AtenOperations(self.tensors, self.with_fakes, self._run_function, self._refuse)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
         self._shape_changes = ShapeChanges(self.tensors.fakes)
         self._call_cache = CallCache(self.tensors, self._operators.take_for_view)
+
+    def _set_up_values(self, lines_that_raised: frozenset[SourceLine], *, evaluates: bool, counts_values: bool) -> None:
+        """Set up the recording of operations whose results depend on the values of tensors."""
+        evaluation = TracedValues(self.tensors, self.bound_symbols, self.numbers.outside_values)
+        self.data_dependent = DataDependentValues(
+            evaluation, self.bound_symbols, self._append_here, self._fail, evaluates
+        )
+        self.caught_errors = CaughtErrors(
+            self.tensors,
+            self.data_dependent,
+            lambda: self._place().source,
+            self._append_here,
+            self.program.catches_errors,
+            lines_that_raised,
+        )
+        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
+        self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
+        self.data_dependent.are_constants = self.counts.are_constants
+        self._sizes_of_values = SizesOfValues(
+            self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
+        )
+        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.has_known_count)
+        self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -157,19 +158,6 @@ class Recorder(RecordedLines):
                 yield
             finally:
                 self.levels.leave_all()
-
-    @property
-    def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
-        """The real tensors that an operation has read, by identity, with their proxies."""
-        return self.tensors.inputs
-
-    def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether an operation has read or made the tensor."""
-        return self.tensors.knows(tensor)
-
-    def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
-        """Return the proxy of a tensor of the program, real or fake."""
-        return self.tensors.proxy(self.tensors.fake(tensor))
 
     def release(self) -> None:
         """Release the objects of the recording, which refer to each other."""
@@ -251,18 +239,6 @@ class Recorder(RecordedLines):
             return storage_class(args[0])
         return self._record(function, args, kwargs)
 
-    def _require_traceable(self, function: Callable[..., Any]) -> None:
-        """Raise the error for a function whose effect cannot be recorded."""
-        if is_higher_order(function):
-            self.failure = hides(function, self._place().source)
-            raise self.failure
-        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
-            raise self._refuse(
-                "`set_` gives a tensor the memory of another one, and views of the tensor keep the former memory",
-                "assign to a variable, or copy the values with `copy_`; assign to a parametrized weight "
-                "(torch.nn.utils.parametrize) outside of the program",
-            )
-
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
         key = self._call_cache.key(function, args, kwargs)
@@ -283,6 +259,23 @@ class Recorder(RecordedLines):
             mark_device(output, args[0].device)
         if function == SET_DATA and self._operators.rename_if_changed(call, args[0]):
             function, output = with_data, args[0]
+        self._note_effects(call, function, args, kwargs, output)
+        bsym = self._binding.bound(function, args, kwargs, output, call)
+        if key is not None and call.repeatable:
+            self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
+        if bsym is not None:
+            self._append_call(bsym, output, call)
+        return self.tensors.to_real(output)
+
+    def _note_effects(
+        self,
+        call: RecordedCall,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
+        """Note what a call has written to; refuse a write to the memory of a NumPy array."""
         if isinstance(function, torch._ops.OpOverload):  # no operation is dispatched beneath it
             self._operators.note(call, function, args, kwargs)
         if has_symbolic_numbers((args, kwargs)):
@@ -293,12 +286,6 @@ class Recorder(RecordedLines):
             raise self._refuse(
                 "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"
             )
-        bsym = self._binding.bound(function, args, kwargs, output, call)
-        if key is not None and call.repeatable:
-            self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
-        if bsym is not None:
-            self._append_call(bsym, output, call)
-        return self.tensors.to_real(output)
 
     def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function with symbolic numbers in place of tensors of one integer, or on their values if that fails."""
@@ -331,7 +318,7 @@ class Recorder(RecordedLines):
         return self.counts.are_constants([self.tensors.proxy(fake) for fake in tensors_in(arguments)])
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
-        """Run a function on fakes, and record its effects in `call`; raise eager PyTorch's error, or Thunder's."""
+        """Run a function on fakes, or on the tensors' values if need be, and record its effects in `call`."""
         self._operators.begin(call, without_device=needs_device_guard(function, args))
         try:
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
@@ -345,26 +332,34 @@ class Recorder(RecordedLines):
                 self.counts.symbolic_result_size(called, arguments, named, call),
             ):
                 return called(*arguments, **named)
-        except Exception as error:
-            if isinstance(error, ThunderError):
-                raise
-            valued = needs_value(error)
-            if valued and function not in self._reads_values and has_integers(args, kwargs):
-                raise TakesIntegers from error
-            if valued and (self.data_dependent.allowed or self._is_constant((args, kwargs))):
-                with self.caught_errors.expecting(function, args, kwargs):
-                    return self.data_dependent.result(function, args, kwargs, call)
-            eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
-            if eager is not None and not (valued and self.caught_errors.is_caught()):
-                raise with_source_line(eager, self._place().source) from None
-            if valued or needs_data(error):
-                raise self._fail(function, error) from error
-            with_source_line(error, self._place().source)
+        except ThunderError:
             raise
+        except Exception as error:
+            return self._run_without_fakes(error, function, args, kwargs, call)
         finally:
             self._operators.end()
             if call.reshapes or function == SET_DATA:
                 self._call_cache.disable()
+
+    def _run_without_fakes(
+        self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall
+    ) -> Any:
+        """Run a function that fakes refused with an `error` on the tensors' values, if that is allowed.
+
+        Otherwise, raise `TakesIntegers` if its tensors may be symbolic numbers, eager PyTorch's error, or Thunder's.
+        """
+        valued = needs_value(error)
+        if valued and function not in self._reads_values and has_integers(args, kwargs):
+            raise TakesIntegers from error
+        if valued and (self.data_dependent.allowed or self._is_constant((args, kwargs))):
+            with self.caught_errors.expecting(function, args, kwargs):
+                return self.data_dependent.result(function, args, kwargs, call)
+        eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
+        if eager is not None and not (valued and self.caught_errors.is_caught()):
+            raise with_source_line(eager, self._place().source) from None
+        if valued or needs_data(error):
+            raise self._fail(function, error) from error
+        raise with_source_line(error, self._place().source)
 
     def _replay(self, call: CachedCall, args: Any, kwargs: Any) -> Any:
         """Record a cached call again, for these tensors."""
@@ -373,18 +368,6 @@ class Recorder(RecordedLines):
             self.append(bsym)
         return self.tensors.to_real(output)
 
-    def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """Run an operator of a process group on fakes, within a call that repeats it whenever the trace runs."""
-        call = self._operators.call
-        if call is None:
-            raise self._refuse(
-                f"`{operator._schema.name}` is called by code that the tracer cannot see",
-                "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
-            )
-        call.opaque = call.uses_process_group = True
-        call.written.update(memory_of(tensor) for tensor in tensors_in((args, kwargs)))
-        return operator(*args, **kwargs)
-
     # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -392,8 +375,6 @@ class Recorder(RecordedLines):
 
         In a backward pass, the stand-in values of symbolic numbers are replaced by the numbers.
         """
-        if is_of_process_group(operator):
-            return self._run_on_process_group(operator, args, kwargs)
         in_backward = self.gradients.is_running and self._operators.call is None
         if in_backward and self._number_calls.probe_values:
             args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))

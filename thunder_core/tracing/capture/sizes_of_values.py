@@ -1,4 +1,4 @@
-"""Sizes that operations read from values, as arguments: the length of what is repeated, the number of classes."""
+"""Sizes that operations compute from tensor values: the result of `repeat_interleave`, the classes of `one_hot`."""
 
 from __future__ import annotations
 

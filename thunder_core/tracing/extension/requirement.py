@@ -48,8 +48,8 @@ class LostPart(Protocol):
 def by_reason(lost: Iterable[LostPart]) -> list[Degradation]:
     """Join the parts that have the same reason and fix, so that each reason is printed once."""
     parts: dict[tuple[str, str], list[str]] = {}
-    for each in lost:
-        parts.setdefault((each.reason, each.fix), []).append(each.part)
+    for part in lost:
+        parts.setdefault((part.reason, part.fix), []).append(part.part)
     return [Degradation(", ".join(names), reason, fix) for (reason, fix), names in parts.items()]
 
 

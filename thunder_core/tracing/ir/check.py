@@ -49,14 +49,14 @@ def _check_symbols(trace: Trace) -> None:
     """
     if unnamed := [str(leaf) for leaf in leaves(trace.output) if is_unnamed(leaf)]:
         raise Bug(f"{trace.made_by}: {trace.name} returns {unnamed} without a name", fix=REPORT)
-    known = _symbols_of((*trace.inputs, *numbers_of(trace)))
+    defined = _symbols_of((*trace.inputs, *numbers_of(trace)))
     for number, bsym in enumerate(trace.bound_symbols):
         if unnamed := [str(leaf) for leaf in leaves((bsym.args, dict(bsym.kwargs))) if is_unnamed(leaf)]:
             raise Bug(f"{trace.made_by}: line {number} of {trace.name} reads {unnamed} without a name", fix=REPORT)
         symbols = _symbols_of(bsym.defines)
         if bsym.symbol.name == UNPACKING:
-            known |= symbols
-        elif unknown := sorted(map(str, symbols - known)):
+            defined |= symbols
+        elif unknown := sorted(map(str, symbols - defined)):
             raise Bug(
                 f"{trace.made_by}: line {number} of {trace.name} makes a tensor with the size {unknown}, which no "
                 "input has",

@@ -113,9 +113,9 @@ def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
     """Return the symbolic numbers that traces read and do not take as inputs, in the order of the first read."""
     numbers: dict[str, NumberProxy] = {}
     for trace in traces:
-        taken = {proxy.name for proxy in trace.inputs}
+        names = {proxy.name for proxy in trace.inputs}
         read = [*(proxy for bsym in trace.bound_symbols for proxy in bsym.inputs), *trace.outputs]
-        numbers |= {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in taken}
+        numbers |= {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in names}
     return tuple(numbers.values())
 
 

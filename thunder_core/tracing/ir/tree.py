@@ -90,14 +90,14 @@ def like(tree: Any, items: Sequence[Any]) -> Any:
 
 def of_class(kind: Any, items: Sequence[Any], attributes: Any = ()) -> Any:
     """Return a tuple or list of a class, made without the class's own constructor."""
-    made: Any
+    instance: Any
     if issubclass(kind, list):
-        made = list.__new__(kind)
-        list.extend(made, items)
+        instance = list.__new__(kind)
+        list.extend(instance, items)
     elif hasattr(kind, "n_sequence_fields"):  # a C class with named items, which `tuple.__new__` cannot make
-        made = kind(items)
+        instance = kind(items)
     else:
-        made = tuple.__new__(kind, items)
+        instance = tuple.__new__(kind, items)
     if attributes:
-        vars(made).update(attributes)
-    return made
+        vars(instance).update(attributes)
+    return instance

@@ -75,10 +75,10 @@ def operator(signature: str, keys: Sequence[str] = KEYS) -> Callable[[Callable[.
 
 def options(kind: str, **values: Any) -> Any:
     """Return the options of an asynchronous method of process groups."""
-    made = getattr(dist.distributed_c10d, kind)()
+    options_object = getattr(dist.distributed_c10d, kind)()
     for name, value in {"asyncOp": True, **values}.items():
-        setattr(made, name, value)
-    return made
+        setattr(options_object, name, value)
+    return options_object
 
 
 @operator("(Tensor(a!) tensor, str reduce_op, int root, str group_name)")

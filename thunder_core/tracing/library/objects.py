@@ -131,11 +131,11 @@ def raisable(
     suppress: bool = False,
 ) -> BaseException:
     """Return an exception without a traceback, made without the class's overridden methods."""
-    made: BaseException = kind.__new__(kind, *args)
-    _native_base(kind).__init__(made, *args)
-    vars(made).update(state)
-    made.__cause__, made.__context__, made.__suppress_context__ = cause, context, suppress
-    return made
+    error: BaseException = kind.__new__(kind, *args)
+    _native_base(kind).__init__(error, *args)
+    vars(error).update(state)
+    error.__cause__, error.__context__, error.__suppress_context__ = cause, context, suppress
+    return error
 
 
 def become(tensor: Any, kind: type) -> None:

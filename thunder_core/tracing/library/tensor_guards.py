@@ -11,7 +11,7 @@ from torch._C._dynamo import guards
 from torch.nn import Parameter
 
 PLAIN = (Tensor, Parameter)  # classes without Python code that could override metadata
-ATTEMPTS = 16  # after so many failures of the fast path (because of aliases, for example), it is not updated any more
+ATTEMPTS = 16  # failures of the fast path, for example because of aliases, after which it is no longer updated
 
 new_check: Callable[..., Any] | None = getattr(guards, "TensorGuards", None)
 

@@ -22,15 +22,16 @@ def kernels_on_gpus(programs: Iterable[Program], executors: Sequence[Executor], 
     A warning reports kernels that cannot be stored; a process that loads the artifact compiles these kernels.
     """
     with record_model(subject):
-        kernels = [
-            code
-            for program in programs
-            for trace in running_traces(program)
-            for target in architectures_of(trace)
-            for executor in executors
-            for code in stored_kernels(trace, executor, target)
-        ]
+        kernels = [code for program in programs for code in kernels_of_program(program, executors)]
     return tuple({(code.executor, code.image): code for code in kernels}.values())
+
+
+def kernels_of_program(program: Program, executors: Sequence[Executor]) -> Iterator[DeviceCode]:
+    """Yield the machine code of the kernels that executors launch in a program, for each GPU of its tensors."""
+    for trace in running_traces(program):
+        for target in architectures_of(trace):
+            for executor in executors:
+                yield from stored_kernels(trace, executor, target)
 
 
 def running_traces(program: Program) -> tuple[Trace, ...]:

@@ -53,12 +53,29 @@ def kept_before_call(facts: CompilerFacts, model: Any, trust: Trust) -> list[Cal
     if not any(transform.before_call for transform in facts.transforms):
         return []
     before_call_of: Any = plugins.import_object(BEFORE_CALL)
-    found: list[Callable[[], None]] = before_call_of(facts, model, trust)
-    return found
+    functions: list[Callable[[], None]] = before_call_of(facts, model, trust)
+    return functions
+
+
+class StoredCompiler:
+    """The settings of the compiler with which the programs of an artifact were compiled."""
+
+    facts: CompilerFacts
+    trust: Trust
+
+    @property
+    def settings(self) -> Any:
+        """The compiler that the programs were compiled with."""
+        return settings_of(self.facts, self.trust)
+
+    @property
+    def differs_from_eager(self) -> bool:
+        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        return self.facts.differs_from_eager
 
 
 @dataclass(frozen=True)
-class Retracer:
+class Retracer(StoredCompiler):
     """Traces inputs that no stored program accepts, with the artifact's recipe."""
 
     facts: CompilerFacts
@@ -75,19 +92,9 @@ class Retracer:
         program: Program = self.settings(subject, args, kwargs, observed)
         return program
 
-    @property
-    def settings(self) -> Any:
-        """The compiler of the artifact's recipe."""
-        return settings_of(self.facts, self.trust)
-
-    @property
-    def differs_from_eager(self) -> bool:
-        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
-        return self.facts.differs_from_eager
-
 
 @dataclass(frozen=True, eq=False)
-class Strict:
+class Strict(StoredCompiler):
     """Refuses inputs that no stored program accepts, and reports the reason for each program.
 
     `dynamic` has the ranges of sizes that the programs support. `generation` has the lengths that the programs generate
@@ -100,16 +107,6 @@ class Strict:
     trust: Trust
     dynamic: Mapping[str, tuple[int, int]]
     generation: GenerationLengths | None = None
-
-    @property
-    def settings(self) -> Any:
-        """The compiler that the programs were compiled with."""
-        return settings_of(self.facts, self.trust)
-
-    @property
-    def differs_from_eager(self) -> bool:
-        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
-        return self.facts.differs_from_eager
 
     def __call__(
         self,

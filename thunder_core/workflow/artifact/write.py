@@ -296,8 +296,8 @@ def stored_autograd_signature(program: Program) -> StoredAutogradSignature | Non
 
 def devices_of(trace: Trace) -> set[str]:
     """Return the devices of a trace's tensors."""
-    made = (proxy for bsym in trace.bound_symbols for proxy in bsym.tensors)
-    return {str(proxy.device) for proxy in (*trace.inputs, *made) if isinstance(proxy, TensorProxy)}
+    tensors = (proxy for bsym in trace.bound_symbols for proxy in bsym.tensors)
+    return {str(proxy.device) for proxy in (*trace.inputs, *tensors) if isinstance(proxy, TensorProxy)}
 
 
 def empty_model_files(model: Any) -> dict[str, bytes]:

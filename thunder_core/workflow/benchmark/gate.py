@@ -51,7 +51,7 @@ def shortfall(report: BenchmarkReport, candidate: BenchmarkCandidate, least: flo
     if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= MIN_ROUNDS:
         return ""
     ratio = f"{candidate.name} is {speedup.value:.3f}x [{speedup.low:.3f}, {speedup.high:.3f}] as fast"
-    return f"{ratio} as {report.first.name} ({report.told(candidate)})"
+    return f"{ratio} as {report.first.name} ({report.verdict_in_words(candidate)})"
 
 
 def size_prefix(report: BenchmarkReport) -> str:

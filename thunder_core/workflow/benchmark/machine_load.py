@@ -12,7 +12,7 @@ import psutil
 SHORTEST = 0.05  # seconds: the system counts processor time in ticks of 1/100 s, so fewer than five are inaccurate
 IDLE = ("idle", "iowait")  # the states in which a processor is free
 GUESTS = ("guest", "guest_nice")  # `user` and `nice` include these states
-BUSY = 0.25  # of a processor: below this load, threads hardly wait for other processes
+BUSY = 0.25  # processors: below this load, threads hardly wait for other processes
 
 
 @dataclass(frozen=True)

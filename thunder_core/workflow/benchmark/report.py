@@ -131,7 +131,7 @@ class BenchmarkReport(BenchmarkFacts):
         """Return the verdict on a candidate's speed."""
         return verdict_of(candidate.speedup, len(candidate.seconds), self.first, candidate)
 
-    def told(self, candidate: BenchmarkCandidate) -> str:
+    def verdict_in_words(self, candidate: BenchmarkCandidate) -> str:
         """Return the verdict on a candidate in words, with the load of other processes for an unstable result."""
         verdict = self.verdict(candidate)
         words = in_words(verdict, self.first.name, len(candidate.seconds))

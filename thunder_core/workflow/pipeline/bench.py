@@ -161,8 +161,8 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
     """Raise `BadOption` for sessions on different devices."""
     devices = {name: str(session.device) for name, session in sessions.items()}
     if len(set(devices.values())) > 1:
-        told = ", ".join(f"{name} is on {device}" for name, device in devices.items())
-        raise BadOption(f"contenders on different devices cannot be compared: {told}", fix="set --device")
+        placements = ", ".join(f"{name} is on {device}" for name, device in devices.items())
+        raise BadOption(f"contenders on different devices cannot be compared: {placements}", fix="set --device")
 
 
 def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:

@@ -196,9 +196,9 @@ def _measure(
     first = next(iter(sessions.values()))
     batch, length = prompt["input_ids"].shape
     names = joined_names([session.names for session in sessions.values()])
-    told = size_in_words({"batch": str(batch), "size": f"{length} + {new_tokens} tokens"})
-    clock.begin(f"warm up {told}")
-    begun: Callable[[], None] = partial(clock.begin, f"measure {told}")
+    size = size_in_words({"batch": str(batch), "size": f"{length} + {new_tokens} tokens"})
+    clock.begin(f"warm up {size}")
+    begun: Callable[[], None] = partial(clock.begin, f"measure {size}")
     return measure_generation(
         contenders,
         prompt,

@@ -100,13 +100,7 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     require_inference(artifact, request.evaluate)
     if writes:
         require_writable(artifact.folder)
-    require_compatible(artifact.manifest)
-    data, judged_by = (
-        artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
-        for option, file in (("--input", request.input), ("--eval", request.evaluate))
-    )
-    purpose = Purpose(artifact.manifest.train, data, cut=True)
-    session = open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance)
+    session, judged_by = _open_session(artifact, request, consent)
     validation: ValidationReport | GenerationReport
     if generation is None:
         seed = drawn_with if request.seed is None else request.seed
@@ -126,6 +120,17 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
         evaluation,
         caveats=() if report is None else report.model.caveats,
     )
+
+
+def _open_session(artifact: Artifact, request: ValidateRequest, consent: Consent) -> tuple[Session, Dataset | None]:
+    """Return the session of an artifact and its eager model, and the samples for the metric, if there are any."""
+    require_compatible(artifact.manifest)
+    data, judged_by = (
+        artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
+        for option, file in (("--input", request.input), ("--eval", request.evaluate))
+    )
+    purpose = Purpose(artifact.manifest.train, data, cut=True)
+    return open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance), judged_by
 
 
 def _findings(
@@ -223,11 +228,11 @@ def write_validation(
     artifact: Artifact, validation: ValidationReport | GenerationReport, evaluation: Evaluation | None, machine: str
 ) -> bool:
     """Write the results and the machine into the artifact; return whether a signature was dropped."""
-    told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
+    updated = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     require_same(artifact, artifact.folder)
     report = read_report(artifact)
-    kind = "generation" if isinstance(told, GenerationReport) else "validation"
-    update: dict[str, object] = {kind: told, "validation_state": "validated"}
+    kind = "generation" if isinstance(updated, GenerationReport) else "validation"
+    update: dict[str, object] = {kind: updated, "validation_state": "validated"}
     if evaluation is not None:
         update["evaluation"] = evaluation
     return revise(artifact, report.model_copy(update=update) if report else None, "validated").signature_dropped

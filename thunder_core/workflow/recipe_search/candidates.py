@@ -154,7 +154,7 @@ def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], lis
     for recipe in _recipes():
         if recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER, GENERATION):
             continue
-        reason = _uselessness(recipe, ground)
+        reason = _reason_against(recipe, ground)
         if reason:
             excluded.append(Excluded(_sum((*base, recipe.title), EXTENDED), reason))
         else:
@@ -162,7 +162,7 @@ def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], lis
     return added, excluded
 
 
-def _uselessness(recipe: Recipe, ground: Ground) -> str:
+def _reason_against(recipe: Recipe, ground: Ground) -> str:
     """Return the reason why a recipe is of no use for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason

@@ -39,8 +39,8 @@ def estimate(candidate: Candidate, request: Request, base: Plan, bounds: SearchB
 
 def lost_parts(planned: Plan, base: Plan) -> str:
     """Describe the parts of a candidate that this machine cannot run, except for parts of the base recipe."""
-    known = {(part.part, part.reason) for part in base.prepared.degraded}
-    lost = [part for part in planned.prepared.degraded if (part.part, part.reason) not in known]
+    degraded = {(part.part, part.reason) for part in base.prepared.degraded}
+    lost = [part for part in planned.prepared.degraded if (part.part, part.reason) not in degraded]
     reasons = [f"{part.part}: {part.reason}" for part in lost]
     usual = {executor.name for executor in base.prepared.executors}
     added = (executor for executor in planned.prepared.executors if executor.name not in usual and executor.reason)

@@ -17,7 +17,7 @@ class SearchObserver(Protocol):
         """Handle the end of a trial: its result, the leader now and the seconds left."""
 
 
-class NobodyObserves:
+class SilentObserver:
     """An observer that ignores all events."""
 
     def trying(self, name: str, place: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:

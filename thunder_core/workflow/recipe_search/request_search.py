@@ -25,7 +25,7 @@ from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.candidates import Ground, list_candidates
 from thunder_core.workflow.recipe_search.estimates import Estimate, estimate
 from thunder_core.workflow.recipe_search.kept import KeptTrials
-from thunder_core.workflow.recipe_search.observer import NobodyObserves, SearchObserver
+from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
@@ -117,7 +117,7 @@ class RequestSearch:
             KeptTrials.of(self._facts, self.base.prepared.loading.device),
             self.search.fresh,
             writes,
-            observer or NobodyObserves(),
+            observer or SilentObserver(),
             began=self.began,
         )
         search_run.run()

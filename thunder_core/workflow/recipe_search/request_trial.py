@@ -34,7 +34,7 @@ from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_fo
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.validation.quality import bytes_of
 
-FIRST_THREADS = torch.get_num_threads()  # at the start of the process, before a candidate changes the number
+FIRST_THREADS = torch.get_num_threads()  # the number at the start of the process, before a candidate changes it
 WARMUP = 2
 GENERATION_WARMUP = 0  # each contender has generated once before
 

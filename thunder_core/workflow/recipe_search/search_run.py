@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import BadOption, OutOfMemory, SearchOutOfTi
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.halving import CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.kept import KeptTrials
-from thunder_core.workflow.recipe_search.observer import NobodyObserves, SearchObserver
+from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.order import Order, SearchSubject
 from thunder_core.workflow.recipe_search.process import run_in_process
 from thunder_core.workflow.recipe_search.rows import rows_of
@@ -40,7 +40,7 @@ class SearchRun:
     kept: KeptTrials
     fresh: bool = False
     writes: bool = True
-    observer: SearchObserver = field(default_factory=NobodyObserves)
+    observer: SearchObserver = field(default_factory=SilentObserver)
     run_trial: RunTrial = run_in_process
     began: float = field(default_factory=time.monotonic)
     results: Results = field(default_factory=dict)

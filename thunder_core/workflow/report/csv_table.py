@@ -10,7 +10,7 @@ from thunder_core.foundation.printable import printable
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
-NAMES = ("model", "recipe", "dtype", "batch", "seq", "size", "call", "input")  # of the configuration
+NAMES = ("model", "recipe", "dtype", "batch", "seq", "size", "call", "input")  # columns of the configuration
 FORMULA = ("=", "+", "-", "@")  # spreadsheets evaluate cells that begin with these characters
 
 Row = dict[str, object]

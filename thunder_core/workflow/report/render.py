@@ -231,7 +231,7 @@ def _speed(report: Report) -> list[Headline]:
     figure = number_format.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
     between = f"95% interval {number_format.times(ratio.low)} to {number_format.times(ratio.high)}"
     medians = f"{format_time(first.median)} {first.name}, {format_time(second.median)} {second.name}"
-    words = report.speed.told(second).removeprefix(f"{verdict}: ")
+    words = report.speed.verdict_in_words(second).removeprefix(f"{verdict}: ")
     detail = f"{words}; {number_format.times(ratio.value)}, {between}; {medians}"
     return [Headline(f"Speed compared with {first.name}", figure, detail, MOODS[verdict])]
 

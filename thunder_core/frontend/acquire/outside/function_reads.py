@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.constants import is_constant
 
 
 class FunctionReads(Outside):
-    """The outside objects, including the globals, builtins and defaults of functions."""
+    """The outside objects, including the globals, builtins and defaults of functions, and methods by their names."""
 
     def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Note that the program read a global."""
@@ -57,3 +57,15 @@ class FunctionReads(Outside):
             elif defaults:
                 self.read(path.attribute(name, defaults), defaults)
                 self.expand(defaults)
+
+    def class_method(self, kind: type, name: str) -> None:
+        """Note that the program called a class method that PyTorch found on the class."""
+        self.root("class", kind.__name__, kind)
+        base = next(base for base in kind.__mro__ if name in vars(base))
+        self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
+
+    def guard_method_call(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
+        """Note that the program called a C method that only reads. Each call calls the method again."""
+        path = self.paths.get(id(owner))
+        if path is not None:
+            self.read(path.child("called", (method, args), value), value)

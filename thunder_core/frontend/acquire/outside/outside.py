@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.attributes import locate
@@ -24,13 +23,11 @@ from thunder_core.frontend.acquire.outside.guards import (
     NumberInC,
     OfType,
     SameAs,
-    TensorMetadata,
     constant_guard,
 )
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_number_in_c
 from thunder_core.frontend.acquire.outside.object_guards import (
-    HasFact,
     HasMember,
     HasState,
     Keys,
@@ -44,9 +41,7 @@ from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
-from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
-from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.library.states import has_state, state_of
 
 # By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
@@ -172,12 +167,6 @@ class Outside(GuardedPaths):
         elif name == "__dict__" and value is namespace:
             self.read(path.attribute(name, value), value)
 
-    def class_method(self, kind: type, name: str) -> None:
-        """Note that the program called a class method that PyTorch found on the class."""
-        self.root("class", kind.__name__, kind)
-        base = next(base for base in kind.__mro__ if name in vars(base))
-        self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
-
     def missing(self, owner: Any, name: str) -> None:
         """Note that the program found no attribute of that name on `owner`."""
         self.require_open(owner)
@@ -295,6 +284,10 @@ class Outside(GuardedPaths):
             return
         self._expanded.add(number)
         self.examine(container)
+        self._read_contents(container, path, leaving)
+
+    def _read_contents(self, container: Any, path: Path, leaving: Collection[Any]) -> None:
+        """Guard the keys, length or members of an outside container, and read its items, as the program found them."""
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
         original_container = self.effects.items_at_start(container)
         if issubclass(kind, dict):
@@ -358,21 +351,6 @@ class Outside(GuardedPaths):
             self.paths.setdefault(id(member), path.child("member", id(member), member))
             self.register_cells(self.paths[id(member)], member)
 
-    def wrapper(self, tensor: Any) -> None:
-        """Guard the metadata of a wrapper subclass of Tensor, and note the paths to its inner tensors."""
-        path = self.paths.get(id(tensor))
-        if path is None or (TensorMetadata, path) in self.guards:
-            return
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
-            self.guard(TensorMetadata(path, type(tensor), tensor_proxy("", tensor), tensor.layout))
-            context = tensor.__tensor_flatten__()[1]
-        if context is not None:
-            self.guard(HasFact(path, "__tensor_flatten__()[1]", context))
-        for name, inner in parts_of_wrapper(tensor):
-            self.read(path.attribute(name, inner), inner)
-            if is_wrapper(inner):
-                self.wrapper(inner)
-
     def examine(self, value: Any) -> None:
         """Guard the state of an object of C that C code is about to read or change."""
         path = self.paths.get(id(value))
@@ -385,12 +363,6 @@ class Outside(GuardedPaths):
             self.effects.keep_state(path)
         elif answer_of(type(value)) is NativeAnswer.SAME:
             self.guard(Identical(path, value))
-
-    def guard_method_call(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
-        """Note that the program called a C method that only reads. Each call calls the method again."""
-        path = self.paths.get(id(owner))
-        if path is not None:
-            self.read(path.child("called", (method, args), value), value)
 
     def _item_path(self, path: Path, key: Any, value: Any) -> Path:
         """Return the path to an item.

@@ -1,7 +1,4 @@
-"""Objects whose state is in C, as calls that rebuild them:
-
-Python's reductions, for classes whose reduction is complete.
-"""
+"""Objects whose state is in C, rebuilt by calls: Python's reductions, for classes with complete reductions."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ OWNERS: dict[type, str] = {
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
-NO_OWNERS = frozenset({type(None), types.ModuleType})  # of functions of modules
+NO_OWNERS = frozenset({type(None), types.ModuleType})  # the classes of `__self__` of module functions
 # Owners of bound C methods without sharp edges.
 HARMLESS = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}

@@ -1,4 +1,4 @@
-"""Complete reads of outside objects: everything that C code may find is guarded, and that there is nothing else."""
+"""Complete reads of outside objects: guards on everything that C code may find, and on the absence of anything else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
+from thunder_core.frontend.acquire.outside.guards import TensorMetadata
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
-from thunder_core.frontend.acquire.outside.object_guards import Keys
+from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
+from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import is_plain
+from thunder_core.tracing.ir.proxy import tensor_proxy
 
 # C attributes about where an exception was raised, which its text and its copies do not contain.
 LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})
@@ -23,7 +29,7 @@ KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # only the attrib
 
 
 class WholeReads(FunctionReads):
-    """The outside objects, including reads of several values at once by C functions."""
+    """The outside objects, including reads of several values at once by C functions and by wrapper subclasses."""
 
     def expand_whole(self, value: Any) -> None:
         """Guard a value that C code is about to read with all its contents: expand each outside container in it."""
@@ -80,6 +86,21 @@ class WholeReads(FunctionReads):
             pending += self.attributes(current)
             if (base := container_base(current)) is not None or isinstance(current, tuple | frozenset):
                 pending += dict.values(current) if base is dict else items_of(current)
+
+    def wrapper(self, tensor: Any) -> None:
+        """Guard the metadata of a wrapper subclass of Tensor, and note the paths to its inner tensors."""
+        path = self.paths.get(id(tensor))
+        if path is None or (TensorMetadata, path) in self.guards:
+            return
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            self.guard(TensorMetadata(path, type(tensor), tensor_proxy("", tensor), tensor.layout))
+            context = tensor.__tensor_flatten__()[1]
+        if context is not None:
+            self.guard(HasFact(path, "__tensor_flatten__()[1]", context))
+        for name, inner in parts_of_wrapper(tensor):
+            self.read(path.attribute(name, inner), inner)
+            if is_wrapper(inner):
+                self.wrapper(inner)
 
     def names(self, value: Any, is_users: Callable[[type], bool]) -> None:
         """Guard the names that an object has, itself and from its class, because C code is about to list them."""

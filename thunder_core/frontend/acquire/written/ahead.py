@@ -43,14 +43,8 @@ def checked_ahead(
         return tuple(bsyms)
     aliasing = alias_sets(bsyms, aliases)
     inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
-    first = next(
-        (
-            place
-            for place, bsym in enumerate(bsyms)
-            if bsym.communicates or _writes(bsym, inputs_by_storage.keys(), aliasing)
-        ),
-        len(bsyms),
-    )
+    effects = (bsym.communicates or _writes(bsym, inputs_by_storage.keys(), aliasing) for bsym in bsyms)
+    first = next((place for place, is_effect in enumerate(effects) if is_effect), len(bsyms))
     late = [index for index in checks if index > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
@@ -59,16 +53,14 @@ def checked_ahead(
         return tuple(bsyms)
     places, written = sorted(need.places), need.written
     tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
-    protected = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
-    copied = {
-        proxy.name: proxy
-        for bsym in bsyms[: late[-1]]
-        for proxy in _written_inputs(bsym, tensors, inputs_by_storage, aliasing)
-    }
-    communicates = any(bsym.communicates for bsym in bsyms[: late[-1]])
-    if not communicates and sum(proxy.bytes for proxy in protected) > sum(proxy.bytes for proxy in copied.values()):
-        return tuple(bsyms)
-    ahead = _ahead(bsyms, places, late, [tensors[name] for name in sorted(written)], next_name)
+    copied = [tensors[name] for name in sorted(written)]
+    before_last_check = bsyms[: late[-1]]
+    if not any(bsym.communicates for bsym in before_last_check):
+        needed = sum(proxy.bytes for place in places for proxy in bsyms[place].tensors)
+        saved = _written_inputs(before_last_check, tensors, inputs_by_storage, aliasing)
+        if needed + sum(proxy.bytes for proxy in copied) > sum(proxy.bytes for proxy in saved):
+            return tuple(bsyms)
+    ahead = _ahead(bsyms, places, late, copied, next_name)
     return (*bsyms[:first], *ahead, *(bsym for place, bsym in enumerate(bsyms) if place >= first and place not in late))
 
 
@@ -92,11 +84,14 @@ def _writes(bsym: BoundSymbol, representatives: Collection[str], aliasing: Alias
 
 
 def _written_inputs(
-    bsym: BoundSymbol, tensors: Mapping[str, TensorProxy], inputs_by_storage: Mapping[str, Proxy], aliasing: AliasSets
-) -> Iterable[TensorProxy]:
-    return (
-        tensors[name] for name in bsym.mutates if aliasing.representative(name) in inputs_by_storage and name in tensors
-    )
+    bsyms: Sequence[BoundSymbol],
+    tensors: Mapping[str, TensorProxy],
+    inputs_by_storage: Mapping[str, Proxy],
+    aliasing: AliasSets,
+) -> list[TensorProxy]:
+    """Return the tensors with the memory of an input that bound symbols write to, by their names."""
+    names = dict.fromkeys(name for bsym in bsyms for name in bsym.mutates)
+    return [tensors[name] for name in names if aliasing.representative(name) in inputs_by_storage and name in tensors]
 
 
 def _is_other_check(bsym: BoundSymbol) -> bool:

@@ -96,22 +96,13 @@ class Prologue:
         used = [*(guard.path for guard in guards), *namespaces, *itertools.chain(*output_groups)]
         for path in (*used, *self._symbols, *self._counts, *self._draws):
             self._variables.count_use(path)
-        drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
-        plain_guards = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn_guards]
-        for guard in guards:
-            if not is_of_plain_tensor(guard) and guard not in drawn_guards:
-                self._check_guard(guard)
-        self._draw()
-        for guard in drawn_guards:
-            self._check_guard(guard)
-        tensors = self._check_tensors(plain_guards)
+        tensors, tensor_paths = self._check_guards(guards)
         checked = len(self._statements)
         for path in self._counts:
             self._variables.variable(path)
-        plain_paths = [guard.path for guard in plain_guards]
         outputs = [
             Code(tensors)
-            if group and list(group) == plain_paths
+            if group and list(group) == tensor_paths
             else tuple(Code(self._variables.variable(path)) for path in group)
             for group in output_groups
         ]
@@ -124,6 +115,21 @@ class Prologue:
             imports=frozenset(self._scope.imports),
             constants=dict(self._scope.constants),
         )
+
+    def _check_guards(self, guards: Sequence[Guard]) -> tuple[str, list[Path]]:
+        """Check the guards, with the draws before the guards that depend on them, and plain tensors last.
+
+        Returns the name of the tuple of plain tensors, and the paths of its members.
+        """
+        drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
+        plain_guards = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn_guards]
+        for guard in guards:
+            if not is_of_plain_tensor(guard) and guard not in drawn_guards:
+                self._check_guard(guard)
+        self._draw()
+        for guard in drawn_guards:
+            self._check_guard(guard)
+        return self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
 
     def _draw(self) -> None:
         """Append the statements that draw, in the program's order."""

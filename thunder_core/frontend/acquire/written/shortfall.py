@@ -1,4 +1,4 @@
-"""Shortfalls: symbolic sizes and numbers that users named, and of which a program does not serve all values."""
+"""Shortfalls: symbolic sizes and numbers that users named, if a program does not serve all of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASKS = "do not format it, hash it or loop that many times, because this makes it
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A named size or number of which a program does not serve all values.
+    """A named size or number, if a program does not serve all of its values.
 
     `what` says which values it serves and why, and `fix` what to do.
     """

@@ -111,14 +111,7 @@ class FaithfulMode(FakeTensorMode):
             with self:
                 return slice_dimension(*args, **kwargs)
         require_castable(func, args, kwargs)
-        if func in POWERS and is_power_of_booleans(args, kwargs):
-            others = {name: value for name, value in kwargs.items() if name == "out"}
-            func, args, kwargs = POWERS[func], args[:1], others
-        if func is aten.logical_not.default and self.shape_env is not None and args[0].dtype == torch.bool:
-            func = aten.bitwise_not.default  # for symbolic sizes PyTorch writes `~a`, which makes a's GPU current
-        if func is aten.bmm.default and is_product_of_nothing(*args):
-            with self:
-                args = (torch.empty_like(args[0], dtype=args[1].dtype), args[1])
+        func, args, kwargs = self._replaced(func, args, kwargs)
         metadata = METADATA.get(func) or (ESTIMATES.get(func) if self.estimates_sizes else None)
         if metadata is not None:
             with self:
@@ -126,17 +119,21 @@ class FaithfulMode(FakeTensorMode):
         output = self._output(func, types, args, kwargs)
         if self.shape_env is not None and self.shape_env.decides_ones:  # type: ignore[attr-defined]
             decide_ones(output)
-        strides, tensors = rule_of(func, args), tensors_of(args, kwargs)
-        if strides is not None and tensors and all(tensor.layout is torch.strided for tensor in tensors):
-            results = [leaf for leaf in leaves(output) if type(leaf) is FakeTensor]
-            if any(map(is_symbolic, (*tensors, *results))):
-                for tensor in results:
-                    self._lay_out_symbolic(tensor, strides, args, kwargs)
-                return output
-            for tensor in results:
-                if tensor.numel() or strides in OF_NOTHING:
-                    lay_out(tensor, strides(args, kwargs, tensor))
+        if (rule := rule_of(func, args)) is not None:
+            self._lay_out(output, rule, args, kwargs)
         return output
+
+    def _replaced(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """Return the operation and the arguments whose fake result is that of eager PyTorch for these arguments."""
+        if func in POWERS and is_power_of_booleans(args, kwargs):
+            return POWERS[func], args[:1], {name: value for name, value in kwargs.items() if name == "out"}
+        if func is aten.logical_not.default and self.shape_env is not None and args[0].dtype == torch.bool:
+            # for symbolic sizes PyTorch writes `~a`, which makes a's GPU current
+            return aten.bitwise_not.default, args, kwargs
+        if func is aten.bmm.default and is_product_of_nothing(*args):
+            with self:
+                return func, (torch.empty_like(args[0], dtype=args[1].dtype), args[1]), kwargs
+        return func, args, kwargs
 
     def _output(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return the output of an operation, from C++ code if possible.
@@ -177,6 +174,20 @@ class FaithfulMode(FakeTensorMode):
             and tensor.layout is torch.strided
             and not (tensor.is_conj() or tensor.is_neg())
         )
+
+    def _lay_out(self, output: Any, rule: Rule, args: Any, kwargs: Any) -> None:
+        """Lay out the results of an operation on strided tensors in their memory order in eager PyTorch."""
+        tensors = tensors_of(args, kwargs)
+        if not tensors or not all(tensor.layout is torch.strided for tensor in tensors):
+            return
+        results = [leaf for leaf in leaves(output) if type(leaf) is FakeTensor]
+        if any(map(is_symbolic, (*tensors, *results))):
+            for tensor in results:
+                self._lay_out_symbolic(tensor, rule, args, kwargs)
+            return
+        for tensor in results:
+            if tensor.numel() or rule in OF_NOTHING:
+                lay_out(tensor, rule(args, kwargs, tensor))
 
     def _lay_out_symbolic(self, tensor: torch.Tensor, rule: Rule, args: Any, kwargs: Any) -> None:
         """Lay out a result in the memory order that it has for generic sizes, none of which is zero or one.
@@ -352,7 +363,7 @@ IN_C = frozenset({*VIEWS, *PRODUCTS, *PRODUCTS.values()}).union(
     (getattr(aten, name).Tensor for name in BINARY),
     (aten._softmax.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default),
 )
-POWERS: Mapping[object, Any] = {  # with replacement operations that have the metadata of the kernel for booleans
+POWERS: Mapping[object, Any] = {  # replacements with the metadata of the kernel for booleans
     aten.pow.Tensor_Scalar: aten.logical_not.default,
     aten.pow.Tensor_Scalar_out: aten.logical_not.out,
     aten.pow_.Scalar: aten.logical_not_.default,

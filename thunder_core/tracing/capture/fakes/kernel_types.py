@@ -15,7 +15,7 @@ import torch
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import eager_error
 
-REFUSED = "not implemented for '"  # in the message of the dispatch by dtype in PyTorch's kernels
+REFUSED = "not implemented for '"  # a part of the message of the dispatch by dtype in PyTorch's kernels
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 Key = tuple[Callable[..., Any], tuple[torch.dtype, ...]]
 

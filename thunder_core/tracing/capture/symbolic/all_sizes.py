@@ -207,10 +207,10 @@ def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     return (matmul_of_batches, args, {}) if batches[0] == batches[1] and fit[0] == fit[1] else None
 
 
-def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def matmul_of_batches(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the products of matrices as `matmul` computes them: with all batch dimensions joined."""
-    count, shape = math.prod(one.shape[:-MATRIX]), (*one.shape[:-1], other.shape[-1])
-    batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
+    count, shape = math.prod(left.shape[:-MATRIX]), (*left.shape[:-1], right.shape[-1])
+    batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (left, right)]
     product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*batches), shape)
     return product
 
@@ -268,6 +268,6 @@ def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
     """Constrain the batch sizes of matrices to be equal if they are, so that none must be one or not one."""
     for first, second in itertools.combinations(tensors, 2):
         batches: list[tuple[Any, ...]] = [tensor.shape[-MATRIX - 1 :: -1] for tensor in (first, second)]
-        for one, other in zip(*batches, strict=False):
-            if isinstance(one, torch.SymInt) and isinstance(other, torch.SymInt) and hint_of(one) == hint_of(other):
-                bool(one == other)
+        for left, right in zip(*batches, strict=False):
+            if isinstance(left, torch.SymInt) and isinstance(right, torch.SymInt) and hint_of(left) == hint_of(right):
+                bool(left == right)

@@ -18,11 +18,6 @@ OPTIONS = frozenset({"dtype", "device"})
 OPAQUE: frozenset[Callable[..., Any]] = frozenset({torch.linspace, torch._C._nn.one_hot})
 
 
-def has_symbolic_integer(tree: Any) -> bool:
-    """Whether arguments contain a symbolic integer."""
-    return any(isinstance(leaf, torch.SymInt) for leaf in leaves(tree))
-
-
 # ---- indexing -----------------------------------------------------------------------------------------------
 
 

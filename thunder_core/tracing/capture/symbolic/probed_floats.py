@@ -24,9 +24,9 @@ from torch.utils._sympy.functions import OpaqueUnaryFn_log, OpaqueUnaryFn_sqrt
 
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 
-LARGEST = 1e300  # of the floats with stand-ins, because infinity has special cases
+LARGEST = 1e300  # the largest float with a stand-in, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
-SPAN = 4.0  # of the stand-ins for floats beyond the last landmark
+SPAN = 4.0  # the range of the stand-ins for floats beyond the last landmark
 STEP = 0.6180339887498949  # multiples of it have fractions that no simple function maps to each other
 TWINS = (1, 2)
 MARGIN = 1.0
@@ -135,11 +135,11 @@ def restrict(numbers: Sequence[Any]) -> None:
         low, high = landmarks_around(value) or (value, value)
         bool(number > low)
         bool(number < high)
-    for one, other in itertools.pairwise(ordered):
-        value, following = float(one.node.hint), float(other.node.hint)
-        if one.node.expr != other.node.expr and landmarks_around(value) == landmarks_around(following):
-            bool(one < other)
-            bool(one <= other)
+    for smaller, larger in itertools.pairwise(ordered):
+        value, following = float(smaller.node.hint), float(larger.node.hint)
+        if smaller.node.expr != larger.node.expr and landmarks_around(value) == landmarks_around(following):
+            bool(smaller < larger)
+            bool(smaller <= larger)
 
 
 class Named(Mapping[Pair, Proxy]):
@@ -170,9 +170,9 @@ class Named(Mapping[Pair, Proxy]):
         proxy: Proxy = self._proxy_of(function(number))
         return proxy
 
-    def common(self, one: NumberProxy, other: NumberProxy) -> Proxy | None:
+    def common(self, left: NumberProxy, right: NumberProxy) -> Proxy | None:
         """Return the number that two values represent, which differ only in stand-ins; None if there is none."""
-        expression, twin = one.value.node.expr, other.value.node.expr
+        expression, twin = left.value.node.expr, right.value.node.expr
         for pair, (number, function) in self._places.items():
             values = [sympy.Float(value) for value in pair]
             if values[0] in expression.atoms(sympy.Float) and values[1] in twin.atoms(sympy.Float):

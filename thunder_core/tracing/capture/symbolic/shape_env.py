@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
 
 Origin = SourceLine | str | None  # of a constraint: the user's line, a reason in words, or None for a pass
-CONTAINERS = (dict, list, set, OrderedSet)  # of PyTorch's shape environments; each has a `copy`
+CONTAINERS = (dict, list, set, OrderedSet)  # container classes in PyTorch's shape environments; each has a `copy`
 
 
 @dataclass(frozen=True)

@@ -62,18 +62,18 @@ SYMBOLIC_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
 CONSTANT_SOURCE = object()  # the source of a number that has only one possible value
 
 
-def greater(one: Any, other: Any) -> Any:
+def greater(left: Any, right: Any) -> Any:
     """Return the greater of two integers: one of them if it is always greater, and an expression otherwise."""
-    if is_known(one >= other) or is_known(other >= one):
-        return one if is_known(one >= other) else other
-    return torch.sym_max(one, other)  # type: ignore[no-untyped-call]
+    if is_known(left >= right) or is_known(right >= left):
+        return left if is_known(left >= right) else right
+    return torch.sym_max(left, right)  # type: ignore[no-untyped-call]
 
 
-def lesser(one: Any, other: Any) -> Any:
+def lesser(left: Any, right: Any) -> Any:
     """Return the lesser of two integers: one of them if it is always less, and an expression otherwise."""
-    if is_known(one <= other) or is_known(other <= one):
-        return one if is_known(one <= other) else other
-    return torch.sym_min(one, other)  # type: ignore[no-untyped-call]
+    if is_known(left <= right) or is_known(right <= left):
+        return left if is_known(left <= right) else right
+    return torch.sym_min(left, right)  # type: ignore[no-untyped-call]
 
 
 EXTREMES: Mapping[Callable[..., Any], Callable[[Any, Any], Any]] = {max: greater, min: lesser}

@@ -1,4 +1,4 @@
-"""Tensors that the program hands over as numbers: their items as a list, and tensors of one integer as sizes."""
+"""Tensors that the program passes as numbers: their items as a list, and tensors of one integer as sizes."""
 
 from __future__ import annotations
 

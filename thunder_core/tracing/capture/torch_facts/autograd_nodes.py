@@ -64,9 +64,9 @@ def place_of_node(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> 
         direct = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
         if direct is not None:
             return direct, ()
-        made = [(tensor, maker) for tensor in tensors() if (maker := tensor.grad_fn) is not None]
-        makers = {id(maker): maker for _, maker in made}  # keeps the nodes alive, and so their identities valid
-        return next(((tensor, steps) for tensor, maker in made for steps in _steps_to(node, maker, makers)), None)
+        computed = [(tensor, maker) for tensor in tensors() if (maker := tensor.grad_fn) is not None]
+        makers = {id(maker): maker for _, maker in computed}  # keeps the nodes alive, and so their identities valid
+        return next(((tensor, steps) for tensor, maker in computed for steps in _steps_to(node, maker, makers)), None)
 
 
 def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[Steps]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-SCALE = 20.0  # of the similarities
+SCALE = 20.0  # the factor of the similarities
 
 
 def ranking_loss(sentences: torch.Tensor) -> torch.Tensor:

@@ -25,23 +25,19 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
     own = [executor for executor in compiler.executors if isinstance(executor, Operator)]
     operators = [(operator.name, part_facts(operator)) for operator in own]
-    nameless = [executor.name for executor in compiler.executors if executor not in own and is_another(executor)]
+    lacking = []
+    for kind, parts in (("transforms", transforms), ("lookasides", lookasides), ("operators", operators)):
+        if unstorable := [name for name, facts in parts if facts is None]:
+            lacking.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
+    if nameless := [executor.name for executor in compiler.executors if executor not in own and is_another(executor)]:
+        lacking.append(f"the executors {', '.join(nameless)} are not registered under these names")
     return CompilerFacts(
         options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),
         transforms=tuple(facts for _, facts in transforms if facts is not None),
         lookasides=tuple(facts for _, facts in lookasides if facts is not None),
         operators=tuple(facts for _, facts in operators if facts is not None),
-        lacks="; ".join(
-            f"the {kind} {', '.join(names)} {why}"
-            for kind, names, why in (
-                ("transforms", [name for name, facts in transforms if facts is None], "cannot be written down"),
-                ("lookasides", [name for name, facts in lookasides if facts is None], "cannot be written down"),
-                ("operators", [name for name, facts in operators if facts is None], "cannot be written down"),
-                ("executors", nameless, "are not registered under these names"),
-            )
-            if names
-        ),
+        lacks="; ".join(lacking),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from thunder_core.foundation.errors import ArtifactError, OutOfDisk, OutputExists, OutputNotWritable
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.folder import RequireFree, replaced_folder
-from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.manifest import MANIFEST, require_outside_artifacts
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error, read_manifest
@@ -36,7 +36,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
     require(folder)
     others_errors: list[OSError] = []
     try:
-        with full_disk_told(f"{folder} was not written"), replaced_folder(folder, require) as new:
+        with report_full_disk(f"{folder} was not written"), replaced_folder(folder, require) as new:
             try:
                 yield new
             except OSError as error:

@@ -36,7 +36,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 PREFIX = 8  # bytes
-MOST_DIMENSIONS = 64  # of a tensor in PyTorch
+MOST_DIMENSIONS = 64  # PyTorch's limit for a tensor
 METADATA = "__metadata__"
 
 

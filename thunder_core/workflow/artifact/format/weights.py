@@ -146,13 +146,13 @@ def put_weights(manifest: Manifest, weights: Mapping[str, torch.Tensor], model: 
     old = dict(weights_of(model))
     for name in sorted(old.keys() ^ weights.keys()):
         raise other_weights(name, model)
-    made: dict[WeightFacts, torch.Tensor] = {}
+    tensors_by_facts: dict[WeightFacts, torch.Tensor] = {}
     for name, value in weights.items():
         facts = manifest.weights[name]
         if old[name].shape != value.shape:
             raise other_weights(name, model)
         if old[name].is_meta:
-            replace(model, name, made.setdefault(facts, like(old[name], value.to(facts.device), facts)))
+            replace(model, name, tensors_by_facts.setdefault(facts, like(old[name], value.to(facts.device), facts)))
         else:
             old[name].data = value.to(old[name].device)
             old[name].requires_grad_(facts.requires_grad)
@@ -171,13 +171,13 @@ def adopt_weights(
     old = dict(weights_of(model))
     for name in sorted(old.keys() ^ manifest.weights.keys()):
         raise other_weights(name, model)
-    made = {manifest.weights[name]: tensor for name, tensor in tensors.items()}
+    tensors_by_facts = {manifest.weights[name]: tensor for name, tensor in tensors.items()}
     for name, facts in manifest.weights.items():
         if old[name].shape != facts.shape:
             raise other_weights(name, model)
-        if facts not in made:
-            made[facts] = like(old[name], values[facts].to(facts.device), facts)
-        replace(model, name, made[facts])
+        if facts not in tensors_by_facts:
+            tensors_by_facts[facts] = like(old[name], values[facts].to(facts.device), facts)
+        replace(model, name, tensors_by_facts[facts])
 
 
 def other_weights(name: str, model: torch.nn.Module) -> ArtifactForeign:

@@ -72,13 +72,15 @@ class LazyWeights:
     def of(cls, artifact: Artifact, are_parameters: Mapping[str, bool]) -> LazyWeights:
         """Read the weights of an artifact; programs read the weights in `are_parameters`."""
         facts, stored = artifact.manifest.weights, read_weights(artifact)
-        made: dict[WeightFacts, torch.Tensor] = {}
+        tensors_by_facts: dict[WeightFacts, torch.Tensor] = {}
         for name, is_parameter in are_parameters.items():
-            if facts[name] not in made:
+            if facts[name] not in tensors_by_facts:
                 value = stored[name].to(facts[name].device)
-                made[facts[name]] = torch.nn.Parameter(value, facts[name].requires_grad) if is_parameter else value
-        values = {facts[name]: value for name, value in stored.items() if facts[name] not in made}
-        return cls({name: made[facts[name]] for name in are_parameters}, values)
+                tensors_by_facts[facts[name]] = (
+                    torch.nn.Parameter(value, facts[name].requires_grad) if is_parameter else value
+                )
+        values = {facts[name]: value for name, value in stored.items() if facts[name] not in tensors_by_facts}
+        return cls({name: tensors_by_facts[facts[name]] for name in are_parameters}, values)
 
 
 @dataclass(eq=False)

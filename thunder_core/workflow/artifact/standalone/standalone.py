@@ -44,7 +44,7 @@ from thunder_core.workflow.models.folder.folder import code_of_the_hub
 STANDALONE = "standalone.json"
 CHECK = "from thunder_core.workflow.artifact.standalone_check import main; main()"
 CHECK_TIMEOUT = 300  # seconds; after a timeout, no programs run without the model
-ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # of the variables that transformers and its kernels read
+ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # prefixes of the variables that transformers and its kernels read
 # Variables that name folders or control messages and tests; they do not change a model.
 IMMATERIAL = frozenset(
     {

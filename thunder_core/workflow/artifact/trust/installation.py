@@ -51,8 +51,8 @@ def installation_folders() -> tuple[Path, ...]:
     not count.
     """
     named = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
-    known = [str(Path(folder).parent) for folder in (torch.__path__[0], package.FOLDER)]
-    return tuple(Path(place).resolve() for place in (*installers_folders(), *known, *named))
+    package_folders = [str(Path(folder).parent) for folder in (torch.__path__[0], package.FOLDER)]
+    return tuple(Path(place).resolve() for place in (*installers_folders(), *package_folders, *named))
 
 
 def editable_folders() -> Iterator[Path]:

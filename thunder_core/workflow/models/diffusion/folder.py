@@ -22,12 +22,12 @@ def denoiser_folder(root: Path) -> Path:
     """Return the folder of the denoiser in a diffusers pipeline; other folders unchanged."""
     if not (root / PIPELINE).is_file() or (root / CONFIG_FILE).is_file():
         return root
-    found = next((root / name for name in DENOISERS if (root / name / CONFIG_FILE).is_file()), None)
-    if found is None:
+    denoiser = next((root / name for name in DENOISERS if (root / name / CONFIG_FILE).is_file()), None)
+    if denoiser is None:
         name = read_json(root / PIPELINE).get("_class_name") or "a pipeline"
         parts = folders_with(root, CONFIG_FILE)
         raise BadModelFolder(
             f"{root} holds a diffusers pipeline ({name}) without a component {' or '.join(DENOISERS)}",
             fix=f"name the folder of a component: {', '.join(parts[:3])}" if parts else "download the components",
         )
-    return found
+    return denoiser

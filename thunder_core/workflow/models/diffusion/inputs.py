@@ -71,10 +71,10 @@ def steps(draw: RandomInputs) -> torch.Tensor:
 
 def of_unet(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy sample, its time steps and, for a model of classes, the classes."""
-    found = {"sample": sample(draw, settings), "timestep": steps(draw)}
+    inputs = {"sample": sample(draw, settings), "timestep": steps(draw)}
     if (classes := settings.get("num_class_embeds")) is not None:
-        found["class_labels"] = draw.integers(0, int(classes), draw.batch)
-    return found
+        inputs["class_labels"] = draw.integers(0, int(classes), draw.batch)
+    return inputs
 
 
 def of_conditional_unet(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
@@ -107,12 +107,12 @@ def of_auraflow(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
 
 def of_sana(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy latent, its time steps, and the embeddings of a text's tokens."""
-    found = {
+    inputs = {
         "hidden_states": sample(draw, settings),
         "encoder_hidden_states": draw.normal(draw.batch, draw.seq, int(settings["caption_channels"])),
         "timestep": steps(draw),
     }
-    return {**found, **of_guidance(draw, settings)}
+    return {**inputs, **of_guidance(draw, settings)}
 
 
 def of_sd3(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
@@ -127,14 +127,14 @@ def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """
     rows, columns = (size // FLUX_SQUARE for size in sample_size(settings, draw.height, draw.width))
     places = torch.cartesian_prod(torch.zeros(1), torch.arange(float(rows)), torch.arange(float(columns)))
-    found = {
+    inputs = {
         "hidden_states": draw.normal(draw.batch, rows * columns, int(settings["in_channels"])),
         **of_text(draw, settings),
         "timestep": steps(draw) / TIMESTEPS,
         "img_ids": places,
         "txt_ids": torch.zeros(draw.seq, places.shape[1]),
     }
-    return {**found, **of_guidance(draw, settings)}
+    return {**inputs, **of_guidance(draw, settings)}
 
 
 def of_guidance(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:

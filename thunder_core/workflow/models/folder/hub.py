@@ -139,9 +139,9 @@ def fetch_stages(model: HubModel) -> None:
 def refuse_other_repositories(name: str, revision: str) -> None:
     """Raise `BadModelFolder` if the Hub repository with this name is an adapter or a pipeline."""
     for mark in (ADAPTER, PIPELINE):
-        found = _fetch(name, mark, revision)
-        if found is not None:
-            refuse_other_kinds(found.parent)
+        folder = _fetch(name, mark, revision)
+        if folder is not None:
+            refuse_other_kinds(folder.parent)
 
 
 def fetch_weights(model: HubModel) -> None:
@@ -173,13 +173,13 @@ def _of_config(name: str, config: Path) -> HubModel:
 
 def _is_known_absent(name: str, filename: str, revision: str) -> bool:
     """Whether the local cache has recorded that the Hub does not have a file."""
-    found = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
-    return found is huggingface_hub._CACHED_NO_EXIST
+    path = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
+    return path is huggingface_hub._CACHED_NO_EXIST
 
 
 def _cached_file(name: str, filename: str, revision: str) -> Path | None:
-    found = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
-    return Path(found) if isinstance(found, str) else None
+    path = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
+    return Path(path) if isinstance(path, str) else None
 
 
 def _fetch(name: str, filename: str, revision: str) -> Path | None:

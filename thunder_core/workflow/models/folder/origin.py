@@ -20,7 +20,7 @@ from thunder_core.workflow.models.request.request import ModelRequest, SampleMod
 from thunder_core.workflow.models.sentences.folder import transformer_folder
 
 TIMM_CLASS = "TimmWrapperForImageClassification"  # the class of transformers for models of timm
-MISTYPED = 0.75  # with at least this similarity to a folder's name, a name is not looked up on the Hub
+MISTYPED = 0.75  # the similarity to a folder's name from which a name is not looked up on the Hub
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def folder_here(name: str, revision: str | None) -> Path | None:
     if timm_architecture(name) is not None:
         return None
     origin = local_origin(name, revision)
-    found = cached_model(name, revision) if origin is None else None
-    return origin.folder if origin is not None else None if found is None else transformer_folder(found.folder)
+    cached = cached_model(name, revision) if origin is None else None
+    return origin.folder if origin is not None else None if cached is None else transformer_folder(cached.folder)
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:

@@ -15,15 +15,15 @@ SHOWN = 3
 def similar_paths(path: Path) -> list[Path]:
     """Up to three folders whose paths look like that of a folder which is not there, in any part of the path."""
     root, *parts = path.parts if path.is_absolute() else (".", *path.parts)
-    found = [Path(root)]
+    folders = [Path(root)]
     for part in parts:
-        found = [inner for folder in found for inner in _alike(folder, part)]
-    return found[:SHOWN] if found != [Path(root)] else []
+        folders = [inner for folder in folders for inner in _alike(folder, part)]
+    return folders[:SHOWN] if folders != [Path(root)] else []
 
 
-def similarity(one: Path, other: Path) -> float:
+def similarity(left: Path, right: Path) -> float:
     """Return the similarity of two paths, from 0 to 1."""
-    return difflib.SequenceMatcher(None, str(one).lower(), str(other).lower()).ratio()
+    return difflib.SequenceMatcher(None, str(left).lower(), str(right).lower()).ratio()
 
 
 def _alike(folder: Path, name: str) -> list[Path]:

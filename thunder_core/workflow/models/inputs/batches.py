@@ -114,16 +114,16 @@ class Batches:
 
     def _derive_inputs(self, row: Row) -> Tensors:
         """Derive inputs from a sample: the attention mask, the labels of a causal model, and the decoder's tokens."""
-        made = {}
+        decoder_inputs = {}
         if self._has_decoder and LABELS in row:
-            made[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
+            decoder_inputs[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
         if IDS not in row or row[IDS].ndim != 1:
-            return made
+            return decoder_inputs
         mask = torch.ones(row[IDS].shape[0], dtype=torch.int64)
-        made |= {MASK: mask} if MASK in self._taken else {}
+        decoder_inputs |= {MASK: mask} if MASK in self._taken else {}
         if self.labels and self.loaded.task in CAUSAL:
-            made |= next_tokens(self._draw, {MASK: mask, **row})
-        return made
+            decoder_inputs |= next_tokens(self._draw, {MASK: mask, **row})
+        return decoder_inputs
 
     def _pad_decoder_tokens(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Pad the decoder's input tokens or labels to the longest of all samples; return other inputs unchanged."""
@@ -216,37 +216,44 @@ class Batches:
         for problem, fix in self._problems(row, first):
             raise self.dataset.wrong(number, problem, fix)
 
+    def _shape_problems(self, name: str, row: Row, first: Row) -> Iterator[tuple[str, str]]:
+        """Yield the problems of a tensor's shape, each with a fix."""
+        tensor = row[name]
+        if name == IDS and tensor.ndim == 1 and self.labels and self.loaded.task == SENTENCE_TASK:
+            yield (
+                f"`{name}` is one text, but sentence embeddings are trained with pairs of texts",
+                "give two lists of tokens of the same length, with their `attention_mask`",
+            )
+        if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
+            shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
+            yield (
+                f"`{name}` is of shape {shapes}",
+                f"use equal shapes; Thunder pads only inputs with one number for each of the `{IDS}`",
+            )
+        if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
+            shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
+            yield f"`{name}` is of shape {shapes}", "write a number for each token"
+
+    @staticmethod
+    def _value_problems(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
+        """Yield the problems of a tensor's dtype and values, each with a fix."""
+        if name in FLOATS and not tensor.is_floating_point():
+            yield f"`{name}` is of dtype {tensor.dtype}", "give normalized floating numbers"
+        if tensor.is_floating_point() and bool(tensor.isnan().any()):
+            yield f"`{name}` holds NaN", "leave the sample out"
+        if tensor.is_complex():
+            yield f"`{name}` holds complex numbers", "give real ones"
+
     def _problems(self, row: Row, first: Row) -> Iterator[tuple[str, str]]:
         """Yield the problems of a sample, each with a fix."""
-        length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         for name, tensor in row.items():
             if name in TOKENS:
                 yield from self._token_problems(name, tensor)
-            if name == IDS and tensor.ndim == 1 and self.labels and self.loaded.task == SENTENCE_TASK:
-                yield (
-                    f"`{name}` is one text, but sentence embeddings are trained with pairs of texts",
-                    "give two lists of tokens of the same length, with their `attention_mask`",
-                )
-            if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
-                shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
-                yield (
-                    f"`{name}` is of shape {shapes}",
-                    f"use equal shapes; Thunder pads only inputs with one number for each of the `{IDS}`",
-                )
-            if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
-                shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
-                yield f"`{name}` is of shape {shapes}", "write a number for each token"
+            yield from self._shape_problems(name, row, first)
             if name == LABELS:
                 yield from self._label_problems(tensor)
-            if name in FLOATS and not tensor.is_floating_point():
-                yield (
-                    f"`{name}` is of dtype {tensor.dtype}",
-                    "give normalized floating numbers",
-                )
-            if tensor.is_floating_point() and bool(tensor.isnan().any()):
-                yield f"`{name}` holds NaN", "leave the sample out"
-            if tensor.is_complex():
-                yield f"`{name}` holds complex numbers", "give real ones"
+            yield from self._value_problems(name, tensor)
+        length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         if IDS in row and length > self.seq and not self.cut:
             longest = longest_sequence(self.loaded.config)
             yield (
@@ -260,9 +267,9 @@ class Batches:
         count = self._draw.vocabulary if self.loaded.task in LANGUAGE_TASKS else int(self.loaded.config.num_labels or 1)
         wrong = tensor[(tensor != IGNORED) & (tensor != self._unlabelled) & ((tensor < 0) | (tensor >= max(count, 2)))]
         if wrong.numel():
-            found = int(wrong.flatten()[0])
+            wrong_value = int(wrong.flatten()[0])
             yield (
-                f"`{LABELS}` has {found}, but there are {count} classes",
+                f"`{LABELS}` has {wrong_value}, but there are {count} classes",
                 f"use 0 to {count - 1}, or {IGNORED}",
             )
 
@@ -277,8 +284,8 @@ class Batches:
         elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
             yield f"`{name}` has the shape {list(tensor.shape)}, but a sample is one list of tokens", "give one list"
         elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
-            found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
+            wrong_value = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
             yield (
-                f"`{name}` has the token {found}, but the vocabulary has {vocabulary}",
+                f"`{name}` has the token {wrong_value}, but the vocabulary has {vocabulary}",
                 "use the model's own tokenizer",
             )

@@ -27,9 +27,9 @@ def main_input_name(name: str) -> str:
     if not module:
         return DEFAULT
     if not plugins.is_loaded(module):
-        found = main_input_in_source(module, name)
-        if found is not None:
-            return found
+        main_input = main_input_in_source(module, name)
+        if main_input is not None:
+            return main_input
     return str(getattr(getattr(transformers, name, None), ATTRIBUTE, DEFAULT))
 
 

@@ -20,8 +20,8 @@ def decoder_tokens(model: PreTrainedModel, labels: torch.Tensor, draw: RandomInp
     """
     own = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if own is not None:
-        made: torch.Tensor = own(labels=labels)
-        return made
+        tokens: torch.Tensor = own(labels=labels)
+        return tokens
     start = torch.full_like(labels[:, :1], draw.start)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORED, draw.padding)

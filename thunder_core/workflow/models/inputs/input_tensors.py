@@ -69,9 +69,9 @@ def _like(value: Any, attributes: Mapping[str, Any]) -> Any:
 
     Before transformers 5.24, layers have the attribute `dtype`.
     """
-    made = object.__new__(type(value))
-    vars(made).update(attributes)
+    copy = object.__new__(type(value))
+    vars(copy).update(attributes)
     keys = attributes.get("keys")
     if isinstance(keys, torch.Tensor):
-        vars(made).update({name: getattr(keys, name) for name in ("dtype", "device") if name in attributes})
-    return made
+        vars(copy).update({name: getattr(keys, name) for name in ("dtype", "device") if name in attributes})
+    return copy

@@ -1,4 +1,4 @@
-"""Example labels: what each task's model needs to give a loss."""
+"""Example labels: the tensors that the model of each task needs to return a loss."""
 
 from __future__ import annotations
 

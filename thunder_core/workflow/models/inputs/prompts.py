@@ -1,4 +1,4 @@
-"""Drawn prompts, as `generate` of the transformers library takes them."""
+"""Random prompts, in the form that `generate` of the transformers library takes."""
 
 from __future__ import annotations
 

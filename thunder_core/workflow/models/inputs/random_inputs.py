@@ -1,4 +1,4 @@
-"""Seeded draws of tokens, numbers and pixels for one model's config."""
+"""Random tokens, numbers and pixels for one model's config, from a seed."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def longest_sequence(config: PretrainedConfig) -> int | None:
         return None
     text = config.get_text_config()
     limits = [getattr(text, name, None) for name in LIMITS]
-    found = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
-    if found is None or config.model_type not in OFFSET:
-        return found
-    return found - (text.pad_token_id or 0) - 1
+    longest = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    if longest is None or config.model_type not in OFFSET:
+        return longest
+    return longest - (text.pad_token_id or 0) - 1
 
 
 def check_sequence_length(config: PretrainedConfig, seq: int) -> None:

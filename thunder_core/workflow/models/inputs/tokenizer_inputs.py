@@ -45,8 +45,8 @@ def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
 
     The tokenizer is loaded only for a model that takes more than tokens and mask; there are no names for others.
     """
-    taken = inspect.signature(type(loaded.model).forward).parameters
-    if BUILDERS.keys().isdisjoint(taken):
+    parameters = inspect.signature(type(loaded.model).forward).parameters
+    if BUILDERS.keys().isdisjoint(parameters):
         return ()
     try:
         origin = find_origin(request_of(loaded.source))
@@ -55,7 +55,7 @@ def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
         returned = tokenizer_of(origin.folder, trust_remote_code=False)(TEXT)
     except ThunderError:  # the model can be optimized without its tokenizer
         return ()
-    return tuple(name for name in returned if name in taken)
+    return tuple(name for name in returned if name in parameters)
 
 
 def names_beside_tokens(names: Sequence[str]) -> tuple[str, ...]:

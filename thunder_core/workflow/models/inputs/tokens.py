@@ -47,9 +47,9 @@ def tokenize(
             )
         if IDS in row:
             raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
-        found = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
-        beside |= {name for name in found if name != IDS and (keys is None or name in keys)}
-        rows.append({**{name: value for name, value in found.items() if name == IDS or name in beside}, **row})
+        encoded = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
+        beside |= {name for name in encoded if name != IDS and (keys is None or name in keys)}
+        rows.append({**{name: value for name, value in encoded.items() if name == IDS or name in beside}, **row})
     return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(beside), checked=set())
 
 

@@ -178,7 +178,7 @@ def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
     """Return values of shape [batch, time], or [batch, time, variables], and features of [batch, time, number]."""
     config = draw.config
     values = (config.input_size,) if config.input_size > 1 else ()
-    found = {
+    inputs = {
         "past_values": draw.normal(draw.batch, past, *values),
         "past_time_features": draw.normal(draw.batch, past, config.num_time_features),
         "past_observed_mask": torch.ones(draw.batch, past, *values),
@@ -187,10 +187,10 @@ def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
     }
     if config.num_static_categorical_features:
         categories = [draw.integers(0, size, draw.batch) for size in config.cardinality]
-        found["static_categorical_features"] = torch.stack(categories, dim=1)
+        inputs["static_categorical_features"] = torch.stack(categories, dim=1)
     if config.num_static_real_features:
-        found["static_real_features"] = draw.normal(draw.batch, config.num_static_real_features)
-    return found
+        inputs["static_real_features"] = draw.normal(draw.batch, config.num_static_real_features)
+    return inputs
 
 
 BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {

@@ -21,10 +21,12 @@ def require_depth(file: Path, content: Mapping[str, object]) -> None:
     """Raise `OutOfMemory` if the layers of a config need more than the free memory, even without weights.
     Raises `BadModelFolder` for a negative number of layers.
     """
-    found = list(depths(content))
-    if any(number < 0 for number in found):
-        raise BadModelFolder(f"{file} describes {min(found)} layers", fix="correct the number of layers in that file")
-    deepest = max(found, default=0)
+    layer_counts = list(depths(content))
+    if any(number < 0 for number in layer_counts):
+        raise BadModelFolder(
+            f"{file} describes {min(layer_counts)} layers", fix="correct the number of layers in that file"
+        )
+    deepest = max(layer_counts, default=0)
     free = free_memory(torch.device("cpu"))
     if free is None or deepest * LAYER_BYTES <= free:
         return

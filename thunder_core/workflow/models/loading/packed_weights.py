@@ -44,12 +44,12 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
     Raises `BadModelFolder` for a format that the transformers library does not know, and would read as float weights.
     """
     method = str(settings_of(config).get("quant_method", "") or "")
-    known = {*PACKAGES, *_quantizers("AUTO_QUANTIZER_MAPPING")} if method else ()
-    if method and method not in known:
+    methods = {*PACKAGES, *_quantizers("AUTO_QUANTIZER_MAPPING")} if method else ()
+    if method and method not in methods:
         raise BadModelFolder(
             f"{what} holds weights that are quantized ({method:.80}), a format that is not known here",
             fix="correct or remove the quantization_config of its config.json; known formats: "
-            + ", ".join(sorted(known)),
+            + ", ".join(sorted(methods)),
         )
     missing = [package for package in PACKAGES.get(method, ()) if not plugins.is_installed(package.replace("-", "_"))]
     if missing:

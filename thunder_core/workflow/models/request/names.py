@@ -20,13 +20,13 @@ ALIASES: dict[str, str] = {
     "f64": "float64",
     "double": "float64",
 }
-DIFFUSERS_TASK = "diffusion"  # of a diffusers model
-TIMM_PREFIX = "timm:"  # of a model that is named by its architecture in timm
+DIFFUSERS_TASK = "diffusion"  # the task of a diffusers model
+TIMM_PREFIX = "timm:"  # the prefix of a model that is named by its architecture in timm
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 BASE_TASK = "feature-extraction"
-SENTENCE_TASK = "sentence-similarity"  # of a folder of sentence-transformers
-OTHER_TASK = "other"  # of a class that a config names and that no table of the transformers library lists
+SENTENCE_TASK = "sentence-similarity"  # the task of a folder of sentence-transformers
+OTHER_TASK = "other"  # the task of a class that no table of the transformers library lists
 # Each task with the Auto class of the transformers library that loads it, and that library's table of its classes by
 # family. An architecture that is listed under several tasks belongs to the first of them here.
 TASKS: dict[str, tuple[str, str]] = {

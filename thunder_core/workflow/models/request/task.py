@@ -27,8 +27,8 @@ Classes = Mapping[str, str | Sequence[str]]  # the classes of a task, by family
 
 def auto_class(task: str) -> type:
     """Return the Auto class of the transformers library that loads models for a task."""
-    found: type = getattr(auto, TASKS[task][0])
-    return found
+    kind: type = getattr(auto, TASKS[task][0])
+    return kind
 
 
 def loading_class(task: str, config: PretrainedConfig) -> Any:
@@ -38,16 +38,16 @@ def loading_class(task: str, config: PretrainedConfig) -> Any:
 
 def from_config(task: str, config: PretrainedConfig, **options: Any) -> Any:
     """Build a model for a task from a config, with random weights; `options` are passed to `from_config`."""
-    found = loading_class(task, config)
+    model_class = loading_class(task, config)
     if task == OTHER_TASK:  # the class is from transformers, so there is no remote code
-        return found._from_config(config, dtype=options["dtype"])
-    return found.from_config(config, **options)
+        return model_class._from_config(config, dtype=options["dtype"])
+    return model_class.from_config(config, **options)
 
 
 def classes_of(task: str) -> Classes:
     """Return the transformers classes for a task, by family; empty for the task `other`."""
-    found: Classes = {} if task == OTHER_TASK else getattr(auto, TASKS[task][1])
-    return found
+    classes: Classes = {} if task == OTHER_TASK else getattr(auto, TASKS[task][1])
+    return classes
 
 
 def is_unlisted_class(name: str, config: PretrainedConfig) -> bool:
@@ -102,9 +102,9 @@ def generating_task(config: PretrainedConfig) -> str:
     encoder, for which the transformers library has a decoder of the same weights that means nothing.
     """
     task, _ = deduce_task(config)
-    known = tasks_of(config.model_type)
-    if task == BASE_TASK and "masked-lm" not in known:
-        task = next((one for one in GENERATING if one in known), task)
+    tasks = tasks_of(config.model_type)
+    if task == BASE_TASK and "masked-lm" not in tasks:
+        task = next((one for one in GENERATING if one in tasks), task)
     if task not in GENERATING:
         named = (config.architectures or [f"a model of the family {config.model_type!r}"])[0]
         raise CannotGenerate(
@@ -121,19 +121,19 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 
 def require_task(task: str, config: PretrainedConfig) -> None:
     """Raise `BadOption` where the transformers library has no class of this family for the task."""
-    known = tasks_of(config.model_type)
+    tasks = tasks_of(config.model_type)
     if task == OTHER_TASK:
         named = (config.architectures or [""])[0]
         if is_unlisted_class(named, config):
             return
         raise BadOption(
             f"the task {OTHER_TASK!r} is for classes that no other task lists, and the config names {named or 'none'}",
-            fix=f"leave out --task, or use one of: {', '.join(known)}",
+            fix=f"leave out --task, or use one of: {', '.join(tasks)}",
         )
-    if task not in known and config.model_type in classes_of(BASE_TASK):
+    if task not in tasks and config.model_type in classes_of(BASE_TASK):
         raise BadOption(
             f"there is no model of the family {config.model_type!r} for the task {task!r}",
-            fix=f"leave out --task, or use one of: {', '.join(known)}",
+            fix=f"leave out --task, or use one of: {', '.join(tasks)}",
         )
 
 

@@ -32,11 +32,6 @@ def describe_stages(config: PretrainedConfig, root: Path) -> None:
     leave_out_cache(config.get_text_config())
 
 
-def stage_files(root: Path) -> tuple[Path, ...]:
-    """Return the weight files of the stages that have weights; raise `BadModelFolder` for missing or bad files."""
-    return tuple(file for stage in stages_of(root) if (file := stage_file(root / stage.folder, stage.as_data())))
-
-
 def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
     """Return the checked weight file of a stage, or None for a stage without weights."""
     with torch.device("meta"):

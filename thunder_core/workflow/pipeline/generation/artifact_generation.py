@@ -40,7 +40,7 @@ from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampl
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 
 USUAL_NEW_TOKENS = 128
-UNUSABLE = "probability tensor contains"  # of PyTorch's error about NaN in probabilities
+UNUSABLE = "probability tensor contains"  # the beginning of PyTorch's error about NaN in probabilities
 UNSETTLED = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
 MAKE_ANEW = (
     "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "

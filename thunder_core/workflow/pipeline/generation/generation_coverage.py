@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,14 +9,13 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import last_program, specializations_of
 from thunder_core.foundation.errors import RangeNotServed
 from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
-from thunder_core.frontend.acquire.written.constraints import GIVEN
 from thunder_core.workflow.pipeline.generation.generation_calls import STEPS, inputs_of
+from thunder_core.workflow.pipeline.session.range_coverage import limits_of_programs, numbers_in_constraints
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
 MAX_PROGRAMS = 16  # a model that needs more programs specializes too much for these lengths
 MAX_PROMPTS = 64  # the most prompts that are tried near the numbers in constraints
-INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,7 @@ class GenerationCoverage:
         number.
         """
         yield from self.lengths.all_kinds()
-        numbers = {
-            int(one)
-            for program in self.programs
-            for told in program.constraints
-            for one in INTEGER.findall(told.condition)
-        }
+        numbers = numbers_in_constraints(self.programs)
         nearby = sorted({number + step for number in numbers for step in range(1 - STEPS, 2)})
         batches = sorted({1, self.lengths.batch})
         kinds = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
@@ -78,14 +71,8 @@ class GenerationCoverage:
         yield from [one for one in found if self.lengths.includes(one)][:MAX_PROMPTS]
 
     def _not_served(self) -> RangeNotServed:
-        whole = next((program.constant_because for program in self.programs if program.constant_because), "")
-        narrow = [str(one) for program in self.programs for one in program.constraints if one.needed != GIVEN]
-        told = (
-            f"it was traced for its sizes, because {whole}"
-            if whole
-            else "; ".join(list(dict.fromkeys(narrow))[:MAX_PROGRAMS])
-        )
+        limits = limits_of_programs(self.programs, most=MAX_PROGRAMS) or "some calls run in eager PyTorch"
         return RangeNotServed(
-            f"{len(self.programs)} programs do not serve {self.lengths}: {told or 'some calls run in eager PyTorch'}",
+            f"{len(self.programs)} programs do not serve {self.lengths}: {limits}",
             fix="use a shorter --prompt-length and --new-tokens, or another model: this model branches on its lengths",
         )

@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 
 HEADS = ("num_key_value_heads", "num_attention_heads")  # the first that a config has
-DIMENSION = 1  # of the heads, in keys and values
+DIMENSION = 1  # the dimension of the heads in keys and values
 
 
 def heads_of(model: torch.nn.Module) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from thunder_core.backend.quantization.layers import QuantizedLinear
+from thunder_core.backend.quantization.linear import QuantizedLinear
 from thunder_core.tracing.extension.transform import prepared_model
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.request.mode import put_into_mode

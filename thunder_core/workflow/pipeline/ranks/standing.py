@@ -1,4 +1,4 @@
-"""The states of ranks: a rank that computes on and on while another rank waits for it is in an endless loop.
+"""The states of ranks: a rank that computes while another rank waits for it for too long is in an endless loop.
 
 A rank makes progress with each command, compiled region, measurement and collective. A rank that waits uses no
 processor time.

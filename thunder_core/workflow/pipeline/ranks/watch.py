@@ -84,7 +84,7 @@ class Watch:
 
     launch: Launch
     store: Any
-    is_alone: Callable[[], bool] = bool
+    is_alone: Callable[[], bool]
     failure: RankFailed | None = None
     signs: dict[int, Sign] = field(default_factory=dict)
     stays: dict[int, Stay] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 OURS = "thunder"
 # The contenders that Thunder may be compared with, and their descriptions; `bench.py` makes them.
 PREPARED = "prepared"
-INDUCTOR_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile
+INDUCTOR_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile
 AGAINST: dict[str, str] = {
     "eager": "eager PyTorch with the loaded model",
     PREPARED: "eager PyTorch with the model that the recipe prepares",

@@ -55,12 +55,12 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
         if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
             raise BadOption(f"{option} {name} is {given!r:.80}, which is not a range", fix="write (minimum, maximum)")
         lower, upper = given
-        told = f"{option} {name}={lower}:{upper}"
+        text = f"{option} {name}={lower}:{upper}"
         if lower < LEAST.get(name, 1):
             raise BadOption(
-                f"{told} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
+                f"{text} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
             )
         if lower == upper:
-            raise BadOption(f"{told} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")
+            raise BadOption(f"{text} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")
         if lower > upper:
-            raise BadOption(f"{told} is an empty range", fix=f"write {option} {name}={upper}:{lower}")
+            raise BadOption(f"{text} is an empty range", fix=f"write {option} {name}={upper}:{lower}")

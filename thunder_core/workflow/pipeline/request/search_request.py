@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option, options_of, require_values
@@ -12,9 +11,9 @@ from thunder_core.foundation.options.duration import parse_duration
 from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
-SEARCH = "Search"  # under which its options stand in the help
+SEARCH = "Search"  # the panel of the options in the help
 OBJECTIVES = ("latency", "throughput", "memory", "size")
-USUAL_SECONDS = 300.0  # of `thunder bench --candidates`
+USUAL_SECONDS = 300.0  # the default time of `thunder bench --candidates`
 TIME_FIX = "set {} to a time above zero, such as 90s, 10m or 1h"
 LONGEST = 7 * 24 * 3600.0  # seconds
 # Options that the search sets itself, or that leave nothing to measure.
@@ -70,7 +69,7 @@ def require_bytes(option: str, number: int) -> None:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """The time of a search, its objective and its bounds; `search` None is no search.
+    """The seconds of a `search`, its objective and its bounds; without seconds, there is no search.
 
     A `fresh` search ignores the results that earlier searches stored.
     """
@@ -81,8 +80,8 @@ class SearchRequest:
         panel=SEARCH,
         parse=search_seconds,
         check=require_time,
-        help="Time to try recipes, dtypes and numbers of threads in, such as 10m. The best one within the bounds wins. "
-        "The same command goes on where an earlier search stopped.",
+        help="Time limit for trying recipes, dtypes and numbers of threads, such as 10m. The best candidate within the "
+        "bounds wins. The same command continues an earlier search.",
     )
     objective: str = option(
         "latency",
@@ -90,8 +89,8 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency, throughput, memory or size. Memory is that of the weights and of a "
-        "call, size that of the weights",
+        help="Objective of the search: latency, throughput, memory or size. Memory counts the weights and a call, size "
+        "only the weights",
     )
     max_kl: float | None = option(
         None,
@@ -130,26 +129,24 @@ class SearchRequest:
         panel=SEARCH,
         parse=bytes_of,
         check=require_bytes,
-        help="Most memory for the weights and the peak of a call, such as 8GiB.",
+        help="Largest memory of the weights and the peak of a call, such as 8GiB.",
     )
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 
     @property
-    def in_vain(self) -> list[str]:
-        """The options that were given, besides the time."""
+    def given_options(self) -> list[str]:
+        """The options that differ from their defaults, besides the time."""
         stated = options_of(SearchRequest)
-        return [stated[one.name].flag for one in fields(self) if one.name != "search" and self._is_given(one)]
-
-    def _is_given(self, one: Any) -> bool:
-        return bool(getattr(self, one.name) != one.default)
+        given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return [stated[name].flag for name in given if name != "search"]
 
 
 def check_search(search: SearchRequest, request: Request) -> None:
-    """Raise for values that cannot be, for bounds without a search, and for what the search chooses itself."""
+    """Raise for invalid values, for bounds without a search, and for options that the search sets itself."""
     require_values(search)
     if search.search is None:
-        if search.in_vain:
-            raise BadOption(f"{', '.join(search.in_vain)} is for a search", fix="add --search 10m, or leave it out")
+        if given := search.given_options:
+            raise BadOption(f"{', '.join(given)} is for a search", fix="add --search 10m, or leave it out")
         return
     stated, usual = options_of(Request), Request()
     for name in CHOSEN:
@@ -169,7 +166,7 @@ def reason_against(name: str) -> str:
 
 
 def refuse_unknown_loss(search: SearchRequest, request: Request) -> None:
-    """Raise `BadOption` for a bound of what training does not lose: its gradients are compared with eager's."""
+    """Raise `BadOption` for a bound on the loss by quantization of a training step, which quantizes nothing."""
     bounds = {"--max-kl": search.max_kl, "--min-top1": search.min_top1, "--max-error": search.max_error}
     given = [name for name, bound in bounds.items() if bound is not None]
     if given and request.train:

@@ -146,8 +146,8 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
     """Return notes on the number of programs, because each costs a trace at the first call that needs it."""
     if plan.generation is not None:
         count = len(specializations_of(session.compiled).programs)
-        told = "1 program generates" if count == 1 else f"{count} programs generate"
-        return (f"{told}: {plan.generation}", LAST_PROGRAM)
+        programs = "1 program generates" if count == 1 else f"{count} programs generate"
+        return (f"{programs}: {plan.generation}", LAST_PROGRAM)
     beside = names_beside_tokens(session.tokenizer_names) if plan.data is None else plan.data.from_tokenizer - {MASK}
     names = ", ".join(() if plan.request.train or plan.request.target else sorted(beside))
     if plan.request.dynamic:

@@ -135,9 +135,9 @@ def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, calls_f
     if not isinstance(compiler, Compiler):
         raise Bug("a compiled module has no compiler", fix="report this")
     total = len(compiler.transforms)
-    told = (
+    transforms = (
         AnnouncedTransform(transform, clock, number, total)
         for number, transform in enumerate(compiler.transforms, start=1)
     )
-    settings = {one.name: getattr(compiler, one.name) for one in fields(compiler)} | {"transforms": tuple(told)}
+    settings = {one.name: getattr(compiler, one.name) for one in fields(compiler)} | {"transforms": tuple(transforms)}
     return AnnouncingCompiler(**settings, clock=clock if calls_first else None)

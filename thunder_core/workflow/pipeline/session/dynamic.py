@@ -31,12 +31,12 @@ POSITIONS = ("seq", "cache")  # the sizes that are limited by a model's position
 
 def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
     """Raise `BadSymbolicArgument` for a name that is not a dimension of the recipe with an option."""
-    known = [name for name in recipe.all_dimensions() if name in InputSize._fields]
+    dimensions = [name for name in recipe.all_dimensions() if name in InputSize._fields]
     for name in ranges:
-        if name not in known:
+        if name not in dimensions:
             raise BadSymbolicArgument(
                 f"--dynamic names {name!r}, which is not a dimension of the recipe {recipe.name}",
-                fix=f"{did_you_mean(name, known)}name one of: {', '.join(known)}",
+                fix=f"{did_you_mean(name, dimensions)}name one of: {', '.join(dimensions)}",
             )
 
 
@@ -105,7 +105,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
         other = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 1))
         varying = _varying(sizes_of(inputs), sizes_of(other))
         named = named_places(session, recipe.all_dimensions()[dimension], other)
-        _requirenamed_places(session, recipe, dimension, varying, named, other)
+        _require_named_places(session, recipe, dimension, varying, named, other)
         for name, places in named.items():
             if any(place in varying for place in places):
                 found[name] = ends.argument(name, dimension, places)
@@ -135,7 +135,7 @@ def _end_of(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
     return traced._replace(**{name: max(1, bounds[place]) for name, bounds in ranges.items()})
 
 
-def _requirenamed_places(
+def _require_named_places(
     session: Session,
     recipe: Recipe,
     dimension: str,

@@ -117,8 +117,8 @@ def comparison_facts(compiled: Any, by: str) -> ComparisonFacts:
 def comparison_rows(checked: list[CheckedOperation]) -> Iterator[ExecutorComparison]:
     """Yield a row for all claims of an executor to the same operations, separately for each reason of omission."""
     groups: dict[tuple[str, tuple[str, ...], str], list[CheckedOperation]] = {}
-    for one in checked:
-        groups.setdefault((one.executor, one.operations, one.left_out), []).append(one)
+    for operation in checked:
+        groups.setdefault((operation.executor, operation.operations, operation.left_out), []).append(operation)
     for (executor, operations, left_out), members in groups.items():
         yield ExecutorComparison(
             executor=executor,

@@ -70,10 +70,10 @@ def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 
 def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
     """Yield the executors that do not support symbolic sizes."""
-    for one in named:
-        if one.executor is not None and not one.executor.symbolic_sizes:
+    for candidate in named:
+        if candidate.executor is not None and not candidate.executor.symbolic_sizes:
             yield Degradation(
-                one.name, NEEDS_CONSTANT_SIZES, "leave out --dynamic, or use a recipe without this executor"
+                candidate.name, NEEDS_CONSTANT_SIZES, "leave out --dynamic, or use a recipe without this executor"
             )
 
 

@@ -39,6 +39,6 @@ def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
     """Return the device or the dtype that the recipes of a sum want; empty if none wants any."""
     wanted = {getattr(one, matter): one.name for one in reversed(recipe.recipes) if getattr(one, matter)}
     if len(wanted) > 1:
-        told = ", ".join(f"{name} wants {value}" for value, name in wanted.items())
-        raise RecipeConflict(f"the recipes differ in their {matter}: {told}", fix="add recipes that agree")
+        wishes = ", ".join(f"{name} wants {value}" for value, name in wanted.items())
+        raise RecipeConflict(f"the recipes differ in their {matter}: {wishes}", fix="add recipes that agree")
     return next(iter(wanted), "")

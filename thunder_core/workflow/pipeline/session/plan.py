@@ -34,8 +34,8 @@ from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfi
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
-STEP = "training: forward, loss and backward, in train mode"
-ELSEWHERE = "cuda"  # the device of a target
+TRAINING_STEP = "training: forward, loss and backward, in train mode"
+TARGET_DEVICE = "cuda"  # the device of a target
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Plan:
     """The plan of a request: its preparation, inputs, stages and destination.
 
     `comparing` is the preparation that includes the executors that only compare the results of others; `prepared`
-    leaves them out. None if the recipe has no such executor. `launch` tells of the ranks of a recipe for several.
+    leaves them out. None if the recipe has no such executor. `launch` is the launch of several ranks, or None.
     """
 
     request: Request
@@ -63,7 +63,7 @@ class Plan:
     @property
     def device(self) -> str:
         """The device on which the program will run."""
-        return ELSEWHERE if self.request.target else str(self.prepared.loading.device)
+        return TARGET_DEVICE if self.request.target else str(self.prepared.loading.device)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the plan as pairs of a name and a text; a name may occur several times."""
@@ -76,7 +76,7 @@ class Plan:
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *(("note", note) for note in loading.notes),
             *(("choice", reason) for reason in prepared.choice),
-            *([("purpose", STEP)] if request.train else []),
+            *([("purpose", TRAINING_STEP)] if request.train else []),
             *([("ranks", ranks)] if (ranks := self._ranks) else []),
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
@@ -269,9 +269,9 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
     """Yield the other unavailable executors, grouped by their reason."""
     printed = {lost.reason for lost in prepared.degraded}
     names: dict[str, list[str]] = {}
-    for one in prepared.executors:
-        if one.reason and one.reason not in printed:
-            names.setdefault(one.reason, []).append(one.name)
+    for executor in prepared.executors:
+        if executor.reason and executor.reason not in printed:
+            names.setdefault(executor.reason, []).append(executor.name)
     yield from (f"{', '.join(skipped)}: {reason}" for reason, skipped in names.items())
 
 

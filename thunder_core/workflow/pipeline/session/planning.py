@@ -1,4 +1,4 @@
-"""Plan a request: what a dry run prints, and what each run prints first."""
+"""Plan a request: a dry run prints only the plan, and each run prints it first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.workflow.benchmark.machine_load import observed_load
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
-from thunder_core.workflow.pipeline.request.launch import launch_of_process
+from thunder_core.workflow.pipeline.request.launch import Launch, launch_of_process
 from thunder_core.workflow.pipeline.request.recipes import require_keepable
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request, needs_no_weights
@@ -47,6 +47,15 @@ def outline(request: Request, *, dry_run: bool = False) -> Plan:
     return replace(planned, load=load)
 
 
+def _require_fitting_recipe(request: Request, prepared: Prepared, launch: Launch | None) -> None:
+    """Raise the error of a recipe that cannot be kept, or that does not fit the options or the ranks of a request."""
+    require_keepable(prepared.recipe)
+    refuse_comparison(request, prepared)
+    require_quantizing(request, prepared)
+    require_fitting_ranks(request, prepared, launch)
+    require_dimensions(prepared.recipe, request.dynamic)
+
+
 def with_memory(outlined: Plan) -> Plan:
     """Add the memory of the stages to a plan; this imports the code of the model and builds it without weights."""
     tokens = 0 if outlined.generation is None else outlined.generation.new_tokens
@@ -60,13 +69,9 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     if request.target:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request, config_is_enough=needs_no_weights(request, dry_run=dry_run))
-    require_keepable(prepared.recipe)
-    refuse_comparison(request, prepared)
-    require_quantizing(request, prepared)
     launch = launch_of_process()
-    require_fitting_ranks(request, prepared, launch)
+    _require_fitting_recipe(request, prepared, launch)
     comparing = prepared if comparing_executors(prepared) else None
-    require_dimensions(prepared.recipe, request.dynamic)
     data, judged_by, calibration = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
         for option, file in named_files(request)

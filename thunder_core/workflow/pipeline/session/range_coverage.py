@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -113,13 +113,7 @@ class RangeCoverage:
 
     def _nearby(self) -> dict[str, list[int]]:
         """Return, for each dimension, its traced size, its range's ends, and sizes near a number in a constraint."""
-        numbers = {
-            int(one)
-            for program in self.programs
-            for told in program.constraints
-            for one in INTEGER.findall(told.condition)
-        }
-        nearby = sorted({number + step for number in numbers for step in (-1, 0, 1)})
+        nearby = sorted({number + step for number in numbers_in_constraints(self.programs) for step in (-1, 0, 1)})
         return {
             name: [
                 *dict.fromkeys(
@@ -139,14 +133,23 @@ class RangeCoverage:
 
     def _not_served(self, missed: InputSize) -> RangeNotServed:
         programs = self.programs
-        whole = next((program.constant_because for program in programs if program.constant_because), "")
-        narrow = [str(one) for program in programs for one in program.constraints if one.needed != GIVEN]
-        told = (
-            f"it was traced for its sizes, because {whole}" if whole else "; ".join(dict.fromkeys(narrow)) or "guards"
-        )
+        limits = limits_of_programs(programs) or "guards"
         sizes = ", ".join(f"{name} {missed.stated[name]}" for name in self.ranges)
         ranges = ranges_in_words(self.ranges)
         return RangeNotServed(
-            f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another program; {told}",
+            f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another program; {limits}",
             fix="use a narrower range, or leave out --dynamic",
         )
+
+
+def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
+    """Return the integers in the conditions under which programs are valid."""
+    conditions = (constraint.condition for program in programs for constraint in program.constraints)
+    return {int(number) for condition in conditions for number in INTEGER.findall(condition)}
+
+
+def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> str:
+    """Return the reason why a program has constant sizes, or else up to `most` constraints; empty if there are none."""
+    whole = next((program.constant_because for program in programs if program.constant_because), "")
+    narrow = [str(one) for program in programs for one in program.constraints if one.needed != GIVEN]
+    return f"it was traced for its sizes, because {whole}" if whole else "; ".join([*dict.fromkeys(narrow)][:most])

@@ -65,8 +65,8 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
     Bound symbols of the tail and of the backwards are counted separately.
     """
     forward, behind = claims_by_executor(trace), Counter[str]()
-    for one in backwards:
-        behind.update(claims_by_executor(one))
+    for backward in backwards:
+        behind.update(claims_by_executor(backward))
     return tuple(
         ExecutorShare(
             executor=name,
@@ -84,8 +84,8 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Executo
     """Return the refusals of the recipe's executors: first unavailable executors, then refused operations."""
     absent = (ExecutorRefusal(executor=one.name, reason=one.reason) for one in candidates if one.reason)
     counts: Counter[tuple[str, str]] = Counter()
-    for one in trace.refused:
-        counts[one.executor, one.reason] += one.count
+    for refusal in trace.refused:
+        counts[refusal.executor, refusal.reason] += refusal.count
     offered = (
         ExecutorRefusal(executor=name, reason=reason, operations=count)
         for (name, reason), count in counts.most_common()

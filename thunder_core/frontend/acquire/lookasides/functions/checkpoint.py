@@ -21,7 +21,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 CHECKS = ("default", "none")  # how to check that recomputation is deterministic, as a trace always is
 
-UNSAID = (
+USE_REENTRANT_WARNING = (
     "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; "
     "use_reentrant=False is recommended."
 )
@@ -47,12 +47,12 @@ def _call(
     **kwargs: Any,
 ) -> Any:
     if use_reentrant is None:
-        warnings.warn(UNSAID, stacklevel=2)
+        warnings.warn(USE_REENTRANT_WARNING, stacklevel=2)
     contexts = None
     if context_fn is not noop_context_fn:
         contexts, _ = run.machine.call(context_fn)
-    cut = use_reentrant is not False and not any(_requires_grad(arg) for arg in args)
-    with torch.no_grad() if cut else nullcontext():
+    without_grad = use_reentrant is not False and not any(_requires_grad(arg) for arg in args)
+    with torch.no_grad() if without_grad else nullcontext():
         return _call_checkpointed(run, contexts, function, args, kwargs)
 
 
@@ -77,7 +77,7 @@ def _call_checkpointed(
             run.kept_operations |= saved_operations(run, policy, bsyms)
 
 
-KNOWN = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 
 
 def is_refused(kwargs: dict[str, Any]) -> bool:
@@ -87,7 +87,7 @@ def is_refused(kwargs: dict[str, Any]) -> bool:
         return True
     if kwargs.get("use_reentrant") is False:
         return contexts and bool(kwargs.get("debug"))
-    return contexts or bool(kwargs.keys() - set(KNOWN)) or bool(kwargs.get("debug"))
+    return contexts or bool(kwargs.keys() - set(OPTIONS)) or bool(kwargs.get("debug"))
 
 
 def _requires_grad(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""torch.func.linearize: the derivative at a point, as the transpose of the transpose that `vjp` gives.
+"""torch.func.linearize: the JVP at a point, as the transpose of the linear function that `vjp` returns.
 
 Eager PyTorch runs the function twice and traces it with `make_fx`. Here the function runs once, and the values that the
 derivative reads are computed before the derivative is called.
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-PROPERTIES = ("shape", "device", "dtype")  # of tangents, which must match the primals
+PROPERTIES = ("shape", "device", "dtype")  # properties of tangents that must match the primals
 
 
 @lookaside(linearize)

@@ -68,8 +68,8 @@ def as_tensor(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     """Return a tensor that `torch.as_tensor` makes of an outside array as an input, with the given dtype and device."""
     if not args or run.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
         return NOT_TAKEN
-    made: torch.Tensor = function(tensor_of_array(run, args[0]), *args[1:], **kwargs)
-    return made
+    tensor: torch.Tensor = function(tensor_of_array(run, args[0]), *args[1:], **kwargs)
+    return tensor
 
 
 @lookaside(torch.tensor)

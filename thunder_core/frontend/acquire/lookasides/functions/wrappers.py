@@ -11,7 +11,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
-NAMES = ("wrapper", "wrapped")  # of the first parameters
+NAMES = ("wrapper", "wrapped")  # the names of the first two parameters
 
 
 @lookaside(functools.update_wrapper)

@@ -11,17 +11,17 @@ Within `torch.vmap`, the functions are called with logical tensors, and the oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch._higher_order_ops.utils import check_meta_consistency
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
-from thunder_core.frontend.acquire.subtraces import Subtraces
+from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.capture.transform_levels import is_wrapped
@@ -60,23 +60,35 @@ def branch(
         for name, function in (("true_branch", true_branch), ("false_branch", false_branch))
     }
     (leaves, structure), (other_leaves, other_structure) = outputs
-    if structure != other_structure:
-        raise RuntimeError(
-            f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
-            f"false branch tree_spec {other_structure}."
-        )
+    require_same_structure(structure, other_structure)
     if is_wrapped(predicate):
         subtraces.inline(branches.values())
         return tree_unflatten(select_by_predicate(subtraces, predicate, leaves, other_leaves), structure)
     if not are_alike(subtraces, leaves, other_leaves):
         return call(true_branch if call(bool, predicate) else false_branch, *operands)
+    results = iter(emit_cond(subtraces, predicate, branches))
+    return tree_unflatten([next(results) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
+
+
+def require_same_structure(structure: TreeSpec, other: TreeSpec) -> None:
+    """Raise PyTorch's `RuntimeError` if the results of the two branches have different structures."""
+    if structure != other:
+        raise RuntimeError(
+            f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
+            f"false branch tree_spec {other}."
+        )
+
+
+def emit_cond(
+    subtraces: Subtraces, predicate: torch.Tensor, branches: Mapping[str, SubtraceRecording]
+) -> Sequence[torch.Tensor]:
+    """Emit a call that selects a branch by the predicate, and return its tensors as the program sees them."""
     read = subtraces.operands(branches.values(), ())
     followed = are_followed(subtraces, read)
     results = [subtraces.like(result, requires_grad=followed) for result in branches["true_branch"].results]
     traces = [subtraces.trace(recording, name, (), read) for name, recording in branches.items()]
     subtraces.emit(cond, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
-    remaining = iter(subtraces.to_program(results))
-    return tree_unflatten([next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
+    return subtraces.to_program(results)
 
 
 def select_by_predicate(

@@ -6,7 +6,7 @@ condition holds for any element of the batch, and changes only the elements for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flat
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.library.control_flow import while_loop
 
 
@@ -51,19 +52,25 @@ def loop(
     condition_recording = record_condition(subtraces, condition, placeholders, additional)
     if condition_recording is None:
         return carried
-    body_recording = subtraces.record(body, run_body, placeholders)
-    read = subtraces.operands((condition_recording, body_recording), placeholders)
-    names = [recorder.proxy_of(tensor) for tensor in placeholders]
-    traces = [
-        subtraces.trace(recording, name, names, read)
-        for recording, name in ((condition_recording, "condition"), (body_recording, "body"))
-    ]  # fmt: skip
-    results = [
-        subtraces.like(result, requires_grad=are_followed(subtraces, (*proxies, *read)))
-        for result in body_recording.results
-    ]
-    subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
+    recordings = {"condition": condition_recording, "body": subtraces.record(body, run_body, placeholders)}
+    results = emit_while_loop(subtraces, recordings, proxies, placeholders)
     return tree_unflatten(list(subtraces.to_program(results)), flat.structure)
+
+
+def emit_while_loop(
+    subtraces: Subtraces,
+    recordings: Mapping[str, SubtraceRecording],
+    carried: Sequence[TensorProxy],
+    placeholders: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:
+    """Emit a loop of a recorded condition and body over the carried tensors, and return its results."""
+    read = subtraces.operands(tuple(recordings.values()), placeholders)
+    names = [subtraces.recorder.proxy_of(tensor) for tensor in placeholders]
+    traces = [subtraces.trace(recording, name, names, read) for name, recording in recordings.items()]
+    followed = are_followed(subtraces, (*carried, *read))
+    results = [subtraces.like(result, requires_grad=followed) for result in recordings["body"].results]
+    subtraces.emit(while_loop, (*traces, tuple(carried), read), results)
+    return results
 
 
 def record_condition(

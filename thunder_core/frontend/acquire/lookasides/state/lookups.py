@@ -22,7 +22,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 
 LOOKUPS = frozenset({"get", "__contains__"})  # methods of containers that look a key up
-MOST_KEYS = 32  # with more keys, guards for each key would cost more than a program for each value
+MOST_KEYS = 32  # maximum keys with a guard for each; with more, a program for each value costs less
 NUMBERS = (int, float, bool)
 # Classes of keys that equal no number, and of which only `str` can equal a text.
 NOT_NUMBERS = (str, bytes, type(None), tuple, frozenset, type)
@@ -40,10 +40,10 @@ def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
     if not isinstance(key, SymbolicNumber) and type(key) is not SymbolicText:
         return False
     keys = known_keys(container, key)
-    found = None if keys is None else equal_numbers(keys, key)
-    if found is None or found[0].source is None or run.outside.is_functional:
+    equal_key = None if keys is None else equal_numbers(keys, key)
+    if equal_key is None or equal_key[0].source is None or run.outside.is_functional:
         return False
-    number, candidates = found
+    number, candidates = equal_key
     run.outside.expand_keys(container)
     if any(number.numbers.decide(operator.eq, (number, candidate)) for candidate in candidates):
         return False  # the guard makes the number equal to this key at each call, so the normal lookup follows

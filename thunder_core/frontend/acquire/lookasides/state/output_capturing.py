@@ -46,18 +46,13 @@ def hooks_of(model: Module) -> Hooks:
 
 def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> Hooks:
     """Return the installed hooks that collect outputs, except those in `before`."""
-    previous = before or {}
-    return {
-        id(module): hooks
-        for module in model.modules()
-        if (
-            hooks := [
-                hook
-                for number, hook in module._forward_hooks.items()
-                if is_capturing(hook) and number not in previous.get(id(module), ())
-            ]
-        )
-    }
+    hooks: Hooks = {}
+    for module in model.modules():
+        previous = (before or {}).get(id(module), ())
+        for number, hook in module._forward_hooks.items():
+            if is_capturing(hook) and number not in previous:
+                hooks.setdefault(id(module), []).append(hook)
+    return hooks
 
 
 def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:

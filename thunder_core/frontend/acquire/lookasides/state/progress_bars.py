@@ -1,4 +1,4 @@
-"""Progress bars of tqdm: what the first bar of a process makes is no part of a program."""
+"""Progress bars of tqdm: objects that the first bar of a process creates are not part of a program."""
 
 from __future__ import annotations
 
