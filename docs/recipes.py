@@ -62,7 +62,8 @@ in Python:
 executor | sdpa
 executor | triton | sdpa comes before triton
 executor | packed-linear | packed-linear comes after triton
-executor | inductor | default lists packed-linear before inductor
+executor | packed-attention | default lists packed-linear before packed-attention
+executor | inductor | default lists packed-attention before inductor
 executor | torch | it runs all operations that no other executor has claimed
 
 ```
@@ -102,7 +103,7 @@ In Python, `without` is a setting, which recipes may return from `setup_config`;
 >>> less.name, less.composition.without
 ('default + without=cse + without=inductor + without=sdpa', ('cse', 'inductor', 'sdpa'))
 >>> less.all_executors()
-('packed-linear', 'torch')
+('packed-linear', 'packed-attention', 'torch')
 >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU())
 >>> torch.equal(thunder.compile(net, "default", without=["inductor:1"])(x), net(x))
 True

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from thunder_core.backend.claiming.kernel_times import MARGIN
+from thunder_core.backend.claiming.kernel_times import MARGIN, KernelTimes
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.prepared_weights import names_to_prepare
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.packed_linear import UNMEASURED, Layer, PackedLinear, product_in
-from thunder_executors.packed_linear.measurement import Times, times_of
+from thunder_executors.packed_linear import Layer, PackedLinear, product_in
+from thunder_executors.packed_linear.claims import UNMEASURED
+from thunder_executors.packed_linear.kernel import PREPACKED_NAME
 from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED
 
@@ -27,7 +28,7 @@ class PrepackedLinear(PackedLinear):
 
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
     before: ClassVar[tuple[str, ...]] = ("packed-linear", "inductor")
-    name: str = "prepacked-linear"
+    name: str = PREPACKED_NAME
 
     @property
     def claims(self) -> str:
@@ -39,23 +40,24 @@ class PrepackedLinear(PackedLinear):
         product = product_in(bsym)
         return product is not None and product.kind == FLOAT32
 
-    def layers_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
+    def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
         """Return the linear layers in float32 whose weights a module holds, and which the trace does not write to."""
         held = names_to_prepare(trace)
         return {
-            place: replace(layer, product=replace(layer.product, kind=PREPACKED))
-            for place, layer in super().layers_in(trace, recorded).items()
-            if layer.product.kind == FLOAT32 and layer.product.weight.name in held
+            place: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
+            for place, layer in super().candidates_in(trace, recorded).items()
+            if layer.operation.kind == FLOAT32 and layer.operation.weight.name in held
         }
 
-    def refusal_of(self, product: Product, times: Times, budget: TuningBudget) -> Refusal | None:
+    def refusal_of(self, operation: Product, times: KernelTimes, budget: TuningBudget) -> Refusal | None:
         """Return the reason why PyTorch, or the kernel that packs in each call, multiplies; None if neither does."""
-        in_place = times_of(replace(product, kind=FLOAT32), budget)
+        packing = replace(operation, kind=FLOAT32)
+        in_place = self.times_of(packing, budget)
         if in_place is None:
             return UNMEASURED
         if in_place.is_kernel_better and times.kernel >= MARGIN * in_place.kernel:
-            return Refusal(f"packed-linear multiplies {product.title}: {times}, {in_place}", lasting=True)
-        return super().refusal_of(product, times, budget)
+            return Refusal(f"packed-linear multiplies {packing.title}: {times}, {in_place}", lasting=True)
+        return super().refusal_of(operation, times, budget)
 
 
 EXECUTOR = PrepackedLinear()

@@ -10,4 +10,4 @@ from thunder_core.passes.recipe import Recipe
 class Default(Recipe):
     """Every torch.nn.Module: drops repeated and dead code, fuses regions with Inductor, and frees memory early."""
 
-    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "inductor", "torch")
+    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "packed-attention", "inductor", "torch")

@@ -14,8 +14,16 @@ class Freeze(Default):
     through `.data` or NumPy. Add this recipe to another one: `--recipe hf-bert --recipe freeze`.
     """
 
-    parts = ("weights packed ahead",)
-    executors = ("sdpa", "prepacked-linear", "packed-linear", "prepacked-convolution", "inductor", "torch")
+    parts = ("weights packed once",)
+    executors = (
+        "sdpa",
+        "prepacked-linear",
+        "packed-linear",
+        "packed-attention",
+        "prepacked-convolution",
+        "inductor",
+        "torch",
+    )
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """Return the transforms of the recipe `default`, and `ChannelsLast`."""

@@ -22,7 +22,7 @@ WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
 class HFTransformers(Recipe):
     """Every model of the transformers library, with its outputs and caches: as `default`, but refuses other models."""
 
-    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "inductor", "torch")
+    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "packed-attention", "inductor", "torch")
     symbolic = WITH_CACHE
 
     def validate(self, model: torch.nn.Module) -> None:

@@ -15,4 +15,4 @@ class ReduceOverhead(Default):
 
     requirements = (Cuda(),)
     parts = ("one launch for many kernels by CUDA graphs",)
-    executors = ("sdpa", "packed-linear", "inductor", "cudagraphs", "torch")
+    executors = ("sdpa", "packed-linear", "packed-attention", "inductor", "cudagraphs", "torch")

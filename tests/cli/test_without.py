@@ -51,7 +51,13 @@ def test_a_whole_model_without_an_executor_is_no_loss_of_the_machine(thunder, he
 def test_an_explanation_omits_left_out_parts(thunder):
     explain = ("recipes", "explain", "default", "--without", "inductor", "--without", "cse", "--without", "sdpa:attn")
     explained = thunder(*explain, "--json").json["recipe"]
-    assert [step["name"] for step in explained["steps"]] == ["DropDeadCode", "sdpa", "packed-linear", "torch"]
+    assert [step["name"] for step in explained["steps"]] == [
+        "DropDeadCode",
+        "sdpa",
+        "packed-linear",
+        "packed-attention",
+        "torch",
+    ]
     assert explained["without"] == ["cse", "inductor", "sdpa:attn"]
     assert "without: cse, inductor, sdpa:attn" in thunder(*explain).out
 

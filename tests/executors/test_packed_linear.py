@@ -389,7 +389,7 @@ def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_p
 
 
 def test_the_executor_is_missing_if_the_processor_lacks_avx2(monkeypatch):
-    monkeypatch.setattr("thunder_executors.packed_linear.missing_processor", lambda: "the kernel needs AVX2")
+    monkeypatch.setattr("thunder_executors.packed_linear.claims.missing_processor", lambda: "the kernel needs AVX2")
     assert KERNEL.missing() == "the kernel needs AVX2"
     compiled = thunder.jit(Layer(), executors=EXECUTORS)
     with torch.no_grad():

@@ -15,7 +15,7 @@ import thunder_core as thunder
 from tests.processes import run_python
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_executors import packed_linear, prepacked_convolution, prepacked_linear
+from thunder_executors import packed_linear, prepacked_convolution
 from thunder_executors.packed_linear import measurement, packed_weights
 from thunder_executors.packed_linear.kernel import pack_function
 from thunder_executors.prepacked_convolution import PrepackedConvolution, operator
@@ -197,8 +197,7 @@ def test_a_packed_weight_that_is_no_faster_than_in_place_is_left_to_packed_linea
     def times(product, budget):
         return measurement.Times(kernel=1.0, library=2.0)
 
-    for module in (packed_linear, prepacked_linear):
-        monkeypatch.setattr(module, "times_of", times)
+    monkeypatch.setattr(packed_linear, "times_of", times)
     compiled = thunder.jit(nn.Linear(40, 50), executors=(PrepackedLinear(), "torch"))
     with torch.no_grad(), tuning(10):
         compiled(torch.randn(20, 40))

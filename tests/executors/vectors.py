@@ -54,9 +54,6 @@ inline Vector power_of_two(Vector exponent) {
     for (int i = 0; i < 16; i++) words[i] = ((int32_t)exponent[i] + 127) << 23;
     return (Vector)words;
 }
-inline Vector with_sign(Vector size, Vector sign) {
-    return (Vector)(((Words)size & 0x7fffffff) | ((Words)sign & ~0x7fffffff));
-}
 inline Vector add_integers(Vector one, Vector other) { return (Vector)((Words)one + (Words)other); }
 inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
     Words words = (Words)sum;

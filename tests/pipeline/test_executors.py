@@ -106,6 +106,6 @@ def test_a_compiler_that_compiles_nothing_degrades_recipes_on_the_cpu(out, monke
     assert "/bin/false does not compile three lines" in lost.reason
     assert (
         dict(planned.rows())["degraded"]
-        == f"fused kernels, executors packed-linear, inductor: {lost.reason} ({lost.fix})"
+        == f"fused kernels, executors packed-linear, packed-attention, inductor: {lost.reason} ({lost.fix})"
     )
     assert dict(planned.rows())["executors"] == "torch"

@@ -231,7 +231,7 @@ def test_options_find_the_recipe_that_has_them() -> None:
 def test_executors_of_a_plugin_precede_executors_of_recipes() -> None:
     first, second = OperatorExecutor("zeta"), OperatorExecutor("zweit")
     recipe = find_recipe("default", {}) + Plugin("x", executors=(first, second))
-    assert recipe.all_executors() == (first, second, "sdpa", "packed-linear", "inductor", "torch")
+    assert recipe.all_executors() == (first, second, "sdpa", "packed-linear", "packed-attention", "inductor", "torch")
     assert (Functionalize() + Plugin("z", transforms=(Pack(),)) + Recipe()).all_transforms() == (
         Functionalize(),
         Pack(),

@@ -61,8 +61,8 @@ def test_left_out_parts_add_up_in_every_order(order: tuple[int, ...]) -> None:
     recipe = find_recipe([parts[place] for place in order], {})
     recipe.composition.require_whole(CLEANUP_TRANSFORMS)
     assert recipe.composition.without == ("cse", "inductor:layers.1", "inductor:layers.2", "sdpa")
-    assert steps(recipe) == ["Functionalize", "DropDeadCode", "packed-linear", "inductor", "torch"]
-    assert recipe.all_executors() == ("packed-linear", "inductor", "torch")
+    assert steps(recipe) == ["Functionalize", "DropDeadCode", "packed-linear", "packed-attention", "inductor", "torch"]
+    assert recipe.all_executors() == ("packed-linear", "packed-attention", "inductor", "torch")
 
 
 def test_each_left_out_name_is_a_separate_part() -> None:
@@ -79,7 +79,12 @@ def test_compile_leaves_out_parts_in_addition_to_the_recipe() -> None:
     torch.testing.assert_close(compiled(x), model(x))
     compiler = thunder.compiler.specializations_of(compiled).compiler
     assert compiler.options.without == ("cse", "inductor:1", "sdpa")
-    assert [executor.name for executor in compiler.executors] == ["packed-linear", "inductor", "torch"]
+    assert [executor.name for executor in compiler.executors] == [
+        "packed-linear",
+        "packed-attention",
+        "inductor",
+        "torch",
+    ]
     assert [type(transform).__name__ for transform in compiler.transforms] == ["DropDeadCode"]
     trace = thunder.last_traces(compiled)[-1]
     assert {bsym.executor for bsym in trace.bound_symbols if bsym.module == "1"} == {"torch"}

@@ -86,6 +86,13 @@ def test_adding_the_recipe_saves_memory() -> None:
 
 def test_overhead_is_reduced_on_cuda_alone() -> None:
     recipe = find_recipe(["hf-llama3", "reduce-overhead"], {})
-    assert [*map(str, recipe.all_executors())] == ["sdpa", "packed-linear", "inductor", "cudagraphs", "torch"]
+    assert [*map(str, recipe.all_executors())] == [
+        "sdpa",
+        "packed-linear",
+        "packed-attention",
+        "inductor",
+        "cudagraphs",
+        "torch",
+    ]
     if not torch.cuda.is_available():
         assert [part.part for part in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]

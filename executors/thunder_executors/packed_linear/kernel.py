@@ -16,7 +16,7 @@ from thunder_executors.inductor.keep import BUILDING
 from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED, ProductKind
 from thunder_executors.packed_linear.source import NAME, PACK, PACK_ENTRY, source_of
 
-EXECUTOR_NAME = "packed-linear"
+EXECUTOR_NAME, PREPACKED_NAME = "packed-linear", "prepacked-linear"
 # Imported at its first use: it imports Inductor, which takes seconds.
 BUILD = "thunder_executors.packed_linear.build:build"
 LIBRARY = "kernels.so"

@@ -22,7 +22,7 @@ from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
-from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, pack_function, source_digest
+from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, PREPACKED_NAME, function, pack_function, source_digest
 from thunder_executors.packed_linear.packed_weights import PackedWeights
 from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import LINEAR
@@ -44,13 +44,14 @@ Multiply = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Times(KernelTimes):
-    """The seconds of a product by the kernel and by PyTorch's library."""
+    """The seconds of a product by the kernel of an executor and by PyTorch's library."""
 
     operation: str = LINEAR
+    executor: str = EXECUTOR_NAME
 
     def __str__(self) -> str:
         kernel, library = format_time(self.kernel), format_time(self.library)
-        return f"{EXECUTOR_NAME} {kernel}{self.disagreement}, {self.operation} {library}"
+        return f"{self.executor} {kernel}{self.disagreement}, {self.operation} {library}"
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
@@ -137,7 +138,9 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         agrees = is_close(calls["kernel"](prepared), calls["library"](weight), kind.tolerance, depth)
         seconds = seconds_of(calls, weights, products_in_pass(product))
     scale = product.columns / columns
-    return Times(**{name: scale * value for name, value in seconds.items()}, agrees=agrees, operation=kind.operation)
+    scaled = {name: scale * value for name, value in seconds.items()}
+    executor = PREPACKED_NAME if kind.prepacked else EXECUTOR_NAME
+    return Times(**scaled, agrees=agrees, operation=kind.operation, executor=executor)
 
 
 def shapes(product: Product, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

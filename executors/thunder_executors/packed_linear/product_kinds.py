@@ -50,7 +50,7 @@ def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> Prod
 
 LINEAR = "torch.nn.functional.linear"
 FLOAT32 = _linear("Floats<float>", torch.float32, "", 1e-4)
-PREPACKED = replace(FLOAT32, type="Packed", words="packed ahead", prepacked=True)
+PREPACKED = replace(FLOAT32, type="Packed", words="packed once", prepacked=True)
 INT8 = ProductKind(
     operation="torch.ops.thunder.int8_product",
     arguments=("x", "codes", "scales"),

@@ -31,6 +31,11 @@ def is_extern_call(operation: BoundSymbol) -> bool:
     return operation.symbol.name.rpartition(".")[0] in EXTERN_CALLS
 
 
+def is_separate(operation: BoundSymbol) -> bool:
+    """Whether an operation never shares a kernel: a library call, or a call that an executor has claimed."""
+    return bool(operation.executor) or is_extern_call(operation)
+
+
 def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
     """Return the segments of the bound symbols: each period of a repeat, and the stretches between repeats."""
     cuts = {
@@ -70,7 +75,7 @@ def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
 class _Value:
     """A tensor: the position of the bound symbol that defines it, its bytes, and the position of its last reader.
 
-    `depth` is the greatest number of extern calls on a path to it. `last_fusible_read_at` is the position of the last
+    `depth` is the greatest number of separate calls on a path to it. `last_fusible_read_at` is the position of the last
     reader that could share a kernel with the operation that defines the tensor.
     """
 
@@ -89,7 +94,7 @@ class _Values:
 
     def of(self, bsyms: Sequence[BoundSymbol]) -> Iterable[_Value]:
         for place, bsym in enumerate(bsyms):
-            for operation in bsym.operations or (bsym,):
+            for operation in (not bsym.executor and bsym.operations) or (bsym,):
                 self._note(operation, place)
         return {id(value): value for value in self.known.values()}.values()
 
@@ -98,10 +103,10 @@ class _Values:
         depth = max((value.depth for value in inputs_known), default=0)
         for value in inputs_known:
             value.last_read_at = place
-            if value.depth == depth and not is_extern_call(operation) and not is_view(operation):
+            if value.depth == depth and not is_separate(operation) and not is_view(operation):
                 value.last_fusible_read_at = place
         for proxy in operation.defines:
             if is_view(operation) and inputs_known:
                 self.known[proxy.name] = inputs_known[0]
             elif isinstance(proxy, TensorProxy):
-                self.known[proxy.name] = _Value(place, depth + is_extern_call(operation), proxy.bytes)
+                self.known[proxy.name] = _Value(place, depth + is_separate(operation), proxy.bytes)

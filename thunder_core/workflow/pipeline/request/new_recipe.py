@@ -34,7 +34,7 @@ class {kind}(Recipe):
     # The model types of transformers that it supports; empty for every torch.nn.Module.
     families: ClassVar[tuple[str, ...]] = ()
     # The executors that may claim bound symbols, in this order; `thunder executors` lists them.
-    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "inductor", "torch")
+    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "packed-attention", "inductor", "torch")
     # Traits: `after`, `before`, `needs`, `excludes` and `provides` name other parts.
 
     class Options(RecipeOptions):

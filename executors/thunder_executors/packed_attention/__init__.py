@@ -1,0 +1,92 @@
+"""Attention on the CPU in float32: Thunder's own kernel for inference, where a measurement shows that it is faster.
+
+The kernel packs a panel of queries, and multiplies it by keys and values where they are in memory. Scores of a panel
+stay in the cache, and a causal mask saves the work that it hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from thunder_core.backend.claiming.kernel_times import KernelTimes
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.inductor.building.machine import processors
+from thunder_executors.packed_attention.attention import Attention, attention_of, region_text
+from thunder_executors.packed_attention.kernel import EXECUTOR_NAME, library
+from thunder_executors.packed_attention.measurement import Times, times_of
+from thunder_executors.packed_attention.repeats import repeated_attention
+from thunder_executors.packed_linear.claims import Candidate, KernelExecutor
+from thunder_executors.sdpa import ATTENTION
+
+
+@dataclass(frozen=True)
+class PackedAttention(KernelExecutor[Attention]):
+    """Claims attention on the CPU in float32, whose result autograd does not record."""
+
+    name: str = EXECUTOR_NAME
+
+    @property
+    def claims(self) -> str:
+        """The claimed operation: attention on the CPU."""
+        return "attention on the CPU in float32, for inference, where its kernel is measured to be faster"
+
+    def takes(self, bsym: BoundSymbol) -> bool:
+        """Whether the kernel could compute a bound symbol."""
+        return attention_in(bsym) is not None
+
+    def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[Attention]]:
+        """Return the attention of a trace that the kernel supports and autograd has not `recorded`, by place."""
+        found = ((place, attention_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
+        candidates = {place: candidate_at(trace, each, place) for place, each in found if each is not None}
+        return {place: candidate for place, candidate in candidates.items() if not candidate.occurrence.numbers}
+
+    def extended(
+        self, trace: Trace, candidates: Mapping[int, Candidate[Attention]], recorded: Sequence[bool]
+    ) -> dict[int, Candidate[Attention]]:
+        """Return attention by groups in place of attention to repeated keys and values, by place."""
+        repeated = repeated_attention(trace, {place: candidates[place].operation for place in candidates})
+        return {
+            place: candidate_at(trace, grouped, *places, place)
+            for place, (grouped, places) in repeated.items()
+            if not any(recorded[repeating] for repeating in places)
+        }
+
+    def times_of(self, operation: Attention, budget: TuningBudget) -> Times | None:
+        """Return the times of attention; None if the remaining budget is too small."""
+        return times_of(operation, budget)
+
+    def refusal_of(self, operation: Attention, times: KernelTimes, budget: TuningBudget) -> Refusal | None:  # noqa: ARG002
+        """Return the reason why PyTorch computes attention; None if the kernel is faster."""
+        if times.is_kernel_better:
+            return None
+        return Refusal(f"PyTorch computes attention of {operation.title}: {times}", lasting=True)
+
+    def machine_code(
+        self, operation: Attention, occurrence: RegionOccurrence, times: KernelTimes | None
+    ) -> MachineCode:
+        """Return the kernel for attention; raise `CompilerFailed` or `OutOfDisk`."""
+        choice = "" if times is None else f"{operation.title}: {times}"
+        return MachineCode(region_text(operation, occurrence), library(), processors()[1], choice=choice)
+
+
+def attention_in(bsym: BoundSymbol) -> Attention | None:
+    """Return the attention of an unclaimed bound symbol of a program, if the kernel supports it."""
+    if bsym.executor or bsym.symbol.name != ATTENTION or bsym.mutates or not bsym.is_resolved:
+        return None
+    return attention_of(bsym)
+
+
+def candidate_at(trace: Trace, attention: Attention, *places: int) -> Candidate[Attention]:
+    """Return the candidate of attention at the last of some places, whose region returns the result."""
+    occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
+    (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == attention.result.name)
+    return Candidate(attention, occurrence.returning({result}), places, last=True)
+
+
+EXECUTOR = PackedAttention()

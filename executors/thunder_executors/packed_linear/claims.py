@@ -1,0 +1,176 @@
+"""The executors that run an operation on the CPU by a kernel in C++, where a measurement shows that it is faster."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, Self, TypeVar
+
+import torch
+
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.claiming.kernel_times import NOT_MEASURED, KernelTimes
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.extension.requirement import CxxCompiler
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+from thunder_executors.packed_linear.kernel import missing_processor
+
+UNMEASURED = Refusal(NOT_MEASURED)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[T]):
+    """Bound symbols of a trace that a kernel could replace: the operation that they compute, and their places.
+
+    The kernel runs at the place `at`, which is by default the first.
+    """
+
+    operation: T
+    occurrence: RegionOccurrence
+    places: tuple[int, ...]
+    last: bool = False
+
+    @property
+    def digest(self) -> str:
+        """The digest of the region, which is the same for equal operations."""
+        return self.occurrence.region.digest
+
+    @property
+    def at(self) -> int:
+        """The place at which the kernel runs."""
+        return self.places[-1 if self.last else 0]
+
+
+@dataclass(frozen=True)
+class KernelExecutor(Executor, Generic[T]):
+    """Claims operations on the CPU that autograd does not record, where its kernel is measured to be faster."""
+
+    symbolic_sizes: ClassVar[bool] = True
+    fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
+    after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
+    before: ClassVar[tuple[str, ...]] = ("inductor",)
+    off_cpu: ClassVar[str] = "it computes on the CPU only"
+    name: str = ""
+    measures: bool = True
+
+    def without_measuring(self) -> Self:
+        """Return the executor that claims each operation that the kernel supports."""
+        return replace(self, measures=False)
+
+    def missing(self) -> str | None:
+        """Return what this machine lacks: AVX2 and FMA, or a C++ compiler; None if nothing."""
+        return missing_processor() or CxxCompiler().missing()
+
+    def missing_on(self, device: torch.device) -> str | None:
+        """Return the reason why programs on a device are not supported; None on a suitable CPU."""
+        return self.missing() if device.type == "cpu" else self.off_cpu
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Return the reason why programs for a GPU are not supported."""
+        return self.off_cpu
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
+        """Return None: all operations of a program are measured together."""
+        return None
+
+    def claim_all(self, trace: Trace) -> Trace:
+        """Return the trace with the kernel in place of each operation for which it is faster."""
+        recorded = may_be_recorded(trace, followed_by_autograd(trace))
+        candidates = self.candidates_in(trace, recorded)
+        budget = TuningBudget()
+        if not candidates or (self.measures and budget.is_off) or self.missing():
+            return trace
+        choices: dict[str, MachineCode | Refusal] = {}
+        for place, candidate in self.extended(trace, candidates, recorded).items():
+            if isinstance(self.choice_once(candidate, budget, choices), MachineCode):
+                candidates[place] = candidate
+        chosen = {each.digest: self.choice_once(each, budget, choices) for each in candidates.values()}
+        kept, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
+        return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
+
+    @abstractmethod
+    def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
+        """Return the candidates of a trace that autograd has not `recorded`, by place."""
+
+    def extended(
+        self,
+        trace: Trace,  # noqa: ARG002
+        candidates: Mapping[int, Candidate[T]],  # noqa: ARG002
+        recorded: Sequence[bool],  # noqa: ARG002
+    ) -> dict[int, Candidate[T]]:
+        """Return the candidates with neighbouring bound symbols that the kernel can compute too, by place."""
+        return {}
+
+    def choice_once(
+        self, candidate: Candidate[T], budget: TuningBudget, choices: dict[str, MachineCode | Refusal]
+    ) -> MachineCode | Refusal:
+        """Return the choice for a candidate, which is made once for equal candidates."""
+        if candidate.digest not in choices:
+            choices[candidate.digest] = self.choice(candidate.operation, candidate.occurrence, budget)
+        return choices[candidate.digest]
+
+    def choice(self, operation: T, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
+        """Return the kernel for an operation, or the reason why PyTorch's library runs."""
+        try:
+            times = self.times_of(operation, budget) if self.measures else None
+            if self.measures and times is None:
+                return UNMEASURED
+            if times is not None and (refusal := self.refusal_of(operation, times, budget)) is not None:
+                return refusal
+            return self.machine_code(operation, occurrence, times)
+        except (CompilerFailed, OutOfDisk) as error:
+            return Refusal(error.what)
+
+    @abstractmethod
+    def times_of(self, operation: T, budget: TuningBudget) -> KernelTimes | None:
+        """Return the times of an operation; None if the remaining budget is too small."""
+
+    @abstractmethod
+    def refusal_of(self, operation: T, times: KernelTimes, budget: TuningBudget) -> Refusal | None:
+        """Return the reason why another implementation runs the operation; None if the kernel is faster."""
+
+    @abstractmethod
+    def machine_code(self, operation: T, occurrence: RegionOccurrence, times: KernelTimes | None) -> MachineCode:
+        """Return the kernel for an operation; raise `CompilerFailed` or `OutOfDisk`."""
+
+
+def replace_candidates(
+    trace: Trace, candidates: Iterable[Candidate[T]], chosen: Mapping[str, MachineCode | Refusal], executor: str
+) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
+    """Return the bound symbols with each candidate replaced by its kernel, and the records of all other candidates."""
+    symbols = symbols_of(chosen, executor.replace("-", "_"))
+    taken: dict[int, list[BoundSymbol]] = {}
+    refused: Counter[Refusal] = Counter()
+    for candidate in candidates:
+        choice = chosen[candidate.digest]
+        if isinstance(choice, Refusal):
+            refused[choice] += 1
+        else:
+            taken |= {place: [] for place in candidate.places}
+            taken[candidate.at] = [region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)]
+    kept = [kept for place, bsym in enumerate(trace.bound_symbols) for kept in taken.get(place, [bsym])]
+    return kept, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
+
+
+def symbols_of(choices: Mapping[str, MachineCode | Refusal], prefix: str) -> dict[str, Symbol]:
+    """Return the symbols of the kernels, numbered in order of occurrence."""
+    kernels = {digest: choice for digest, choice in choices.items() if isinstance(choice, MachineCode)}
+    names = {digest: f"{prefix}_{number}" for number, digest in enumerate(kernels)}
+    return {
+        digest: Symbol(names[digest], code.function(names[digest]), empties=True) for digest, code in kernels.items()
+    }
+
+
+def refused_operations(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
+    """Return the record of operations left to the library: by a measurement, unless compilation failed."""
+    by_measurement = refusal.lasting or refusal == UNMEASURED
+    return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)
