@@ -35,7 +35,7 @@ WINGS = {
         ("fusion",),
     ),
     "passes": (
-        ("recipe",),
+        ("recipe", "replay"),
         ("transforms",),
         ("autodiff/recomputation",),
         ("autodiff",),

@@ -39,6 +39,7 @@ NOT_BY_THEIR_OWN_NAMES = {
         "transformers_versions",
     },
     "tracing": {"library"},
+    "passes": {"replay"},
     "compilation": {"gradients"},
 }
 EMPTY = {f"thunder_core.{wing}" for wing in WINGS}  # packages that only contain rooms

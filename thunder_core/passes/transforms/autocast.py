@@ -11,9 +11,9 @@ import torch
 
 from thunder_core.foundation.errors import DataDependent, OperationFailed
 from thunder_core.passes.recipe import Transform
+from thunder_core.passes.replay import Replay
 from thunder_core.tracing.capture.fakes.memo import metadata, signature
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
-from thunder_core.tracing.capture.replay import Replay
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, State, autocast_state, changes
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol

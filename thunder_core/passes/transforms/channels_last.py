@@ -10,8 +10,8 @@ import torch
 
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.passes.recipe import Transform
+from thunder_core.passes.replay import Replay
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
-from thunder_core.tracing.capture.replay import Replay
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
