@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 
 import pytest
@@ -381,7 +382,7 @@ print("equal")
 """
 
 
-def test_an_artifact_holds_the_kernel(tmp_path, monkeypatch):
+def test_an_artifact_holds_the_kernel(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)).eval()
     x = torch.randn(2, 8, 9, 9).to(memory_format=torch.channels_last)
@@ -390,13 +391,12 @@ def test_an_artifact_holds_the_kernel(tmp_path, monkeypatch):
         torch.save((x, compiled(x)), tmp_path / "values.pt")
     assert len(claims(compiled)) == 2
     thunder.save(compiled, tmp_path / "artifact")
-    monkeypatch.setenv("CXX", "/bin/false")
-    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "empty"))
-    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt")
+    without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=without)
     assert done.stdout == "equal\n", done.stderr
 
 
-def test_two_threads_give_the_same_values(monkeypatch):
+def test_two_threads_give_the_same_values():
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)

@@ -17,6 +17,7 @@ from torch._inductor.graph import GraphLowering
 from torch.fx import Node
 
 from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
+from thunder_core.tracing.ir.sizes import expressions
 
 lowered_pooling_size: Any = lowering.pooling_size
 lowered_node = GraphLowering.run_node
@@ -49,7 +50,7 @@ def checked_node(graph: GraphLowering, node: Node) -> object:
     if not isinstance(result, ir.TensorBox) or not isinstance(value, torch.Tensor):
         return result
     sizes: tuple[Any, ...] = tuple(value.shape)
-    traced = [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]
+    traced = expressions(sizes)
     lowered = list(result.get_size())
     if len(lowered) != len(traced) or any(_differ(graph, *pair) for pair in zip(lowered, traced, strict=True)):
         raise RuntimeError(f"{node.target} was lowered to the sizes {lowered} instead of {traced}")

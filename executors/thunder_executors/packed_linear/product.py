@@ -9,13 +9,12 @@ from math import prod
 from typing import Any
 
 import sympy
-import torch
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import hint_of, text_of
+from thunder_core.tracing.ir.sizes import expressions, hint_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_linear.activations import Activation, activation_of
 from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED, ProductKind, kind_of, operands_of
@@ -161,7 +160,7 @@ def is_row(proxy: TensorProxy, columns: int) -> bool:
 
 def row_stride(proxy: TensorProxy) -> Any | None:
     """Return the elements from a row of a tensor to the next; None if rows are unevenly spaced, or have gaps."""
-    sizes, strides = _expressions(proxy.shape), _expressions(proxy.stride)
+    sizes, strides = expressions(proxy.shape), expressions(proxy.stride)
     if strides[-1] != 1 and sizes[-1] != 1:
         return None
     dimensions = [(size, stride) for size, stride in zip(sizes[:-1], strides[:-1], strict=True) if size != 1]
@@ -173,7 +172,7 @@ def row_stride(proxy: TensorProxy) -> Any | None:
 def is_contiguous(proxy: TensorProxy) -> bool:
     """Whether the rows of a tensor follow each other without a gap."""
     stride = row_stride(proxy)
-    return stride is not None and sympy.expand(stride - _expressions(proxy.shape)[-1]) == 0
+    return stride is not None and sympy.expand(stride - expressions(proxy.shape)[-1]) == 0
 
 
 def region_text(product: Product, occurrence: RegionOccurrence) -> str:
@@ -184,7 +183,7 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         return text_of(sympy.sympify(size), symbols)
 
     def texts(sizes: Sequence[Any]) -> str:
-        return f"({''.join(f'{text(size)}, ' for size in _expressions(sizes))})"
+        return f"({''.join(f'{text(size)}, ' for size in expressions(sizes))})"
 
     return TEXT.format(
         title=f"The product of {product.title}",
@@ -197,7 +196,7 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         weight="packed(weight)" if product.kind.prepacked else "weight",
         dtype=product.kind.result,
         extra="weight" if product.extra is None else "extra",
-        rows=" * ".join(f"({text(size)})" for size in _expressions(product.input.shape[:-1])) or "1",
+        rows=" * ".join(f"({text(size)})" for size in expressions(product.input.shape[:-1])) or "1",
         depth=product.depth,
         columns=product.columns,
         input_stride=text(row_stride(product.input)),
@@ -213,8 +212,3 @@ def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
     names = {proxy.name: name for name, proxy in named.items() if proxy is not None}
     yield from (names[proxy.name] for proxy in occurrence.inputs)
     yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))
-
-
-def _expressions(sizes: Sequence[Any]) -> list[Any]:
-    """Return sizes as expressions, on which comparisons add no guards."""
-    return [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]

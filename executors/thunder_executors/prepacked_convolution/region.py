@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
-import torch
-
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import text_of
+from thunder_core.tracing.ir.sizes import expressions, text_of
 from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.chain import Chain
 from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK
@@ -99,7 +96,7 @@ class RegionNames:
 
     def sizes(self, sizes: Sequence[Any]) -> str:
         """Return a tuple of sizes."""
-        return f"({''.join(f'{text_of(expression(size), self.symbols)}, ' for size in sizes)})"
+        return f"({''.join(f'{text_of(size, self.symbols)}, ' for size in expressions(sizes))})"
 
     def parameters(self, chain: Chain) -> str:
         """Return the tuple of the tensors of which a packed weight is made."""
@@ -194,7 +191,7 @@ def sizes_of_block(block: Block) -> tuple[Any, ...]:
 
 def methods_for(chain: Chain) -> tuple[str, ...]:
     """Return the methods that compute a chain, without oneDNN's."""
-    if not is_channels_last(chain.result) or chain.activation not in NUMBERS:
+    if not chain.result.is_channels_last or chain.activation not in NUMBERS:
         return ()
     if chain.is_depthwise and chain.groups > 1:
         return ("depthwise",)
@@ -202,19 +199,3 @@ def methods_for(chain: Chain) -> tuple[str, ...]:
         return ()
     is_small = tuple(chain.weight.shape[2:]) == (3, 3) and chain.stride == chain.dilation == (1, 1)
     return ("Winograd", "direct") if is_small else ("direct",)
-
-
-def is_channels_last(proxy: TensorProxy) -> bool:
-    """Whether images are dense in channels-last format."""
-    sizes, strides = ([expression(size) for size in values] for values in (proxy.shape, proxy.stride))
-    step = sympy.Integer(1)
-    for dimension in (1, 3, 2, 0):
-        if sizes[dimension] != 1 and sympy.expand(strides[dimension] - step) != 0:
-            return False
-        step *= sizes[dimension]
-    return True
-
-
-def expression(size: Any) -> Any:
-    """Return a size as an expression, on which comparisons add no guards."""
-    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from thunder_core.passes.replay import Replay
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.sizes import expressions
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -126,7 +127,7 @@ class _Replay(Replay):
     def _with_channels_last(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of a convolution with its input in the other memory format."""
         x = args[0] if args else kwargs["input"]
-        if not is_dense(self._recorder.proxy_of(x), (3, 2, 0)):
+        if not self._recorder.proxy_of(x).is_channels_last:
             x = self._copied(x, memory_format=torch.channels_last)
         return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
 
@@ -166,21 +167,3 @@ def has_strides_of(proxy: Proxy, other: TensorProxy) -> bool:
         return False
     pairs = zip(expressions(other.shape), expressions(proxy.stride), expressions(other.stride), strict=True)
     return all(size == 1 or stride == former for size, stride, former in pairs)
-
-
-def is_dense(proxy: Any, order: Iterable[int]) -> bool:
-    """Whether the channels of images are adjacent in memory, and then the dimensions in an order, without gaps."""
-    sizes, strides = expressions(proxy.shape), expressions(proxy.stride)
-    step = sizes[1]
-    if sizes[1] != 1 and strides[1] != 1:
-        return False
-    for dimension in order:
-        if sizes[dimension] != 1 and strides[dimension] != step:
-            return False
-        step *= sizes[dimension]
-    return True
-
-
-def expressions(sizes: Iterable[Any]) -> list[Any]:
-    """Return sizes as expressions, on which comparisons add no guards."""
-    return [size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
-from thunder_core.tracing.ir.sizes import hint_of, sizes_for_trace, symbols_of
+from thunder_core.tracing.ir.sizes import expressions, hint_of, sizes_for_trace, symbols_of
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,19 @@ class TensorProxy(Proxy):
     def is_resolved(self) -> bool:
         """Whether the values of the tensor are those in memory, so that a kernel may read the memory directly."""
         return not (self.is_conj or self.is_neg)
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether a batch of images is dense in memory, with the channels of a pixel next to each other."""
+        if len(self.shape) != 4:
+            return False
+        sizes, strides = expressions(self.shape), expressions(self.stride)
+        step = sympy.Integer(1)
+        for dimension in (1, 3, 2, 0):
+            if sizes[dimension] != 1 and sympy.expand(strides[dimension] - step) != 0:
+                return False
+            step *= sizes[dimension]
+        return True
 
     def named(self, name: str) -> TensorProxy:
         """Return a proxy with this metadata and another name."""

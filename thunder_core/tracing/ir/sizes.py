@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -45,6 +45,11 @@ def comparison_keys(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     if all(type(size) is int for size in sizes):
         return sizes
     return tuple(size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
+
+
+def expressions(sizes: Iterable[Any]) -> list[Any]:
+    """Return sizes as expressions of SymPy, on which comparisons record no decision."""
+    return [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]
 
 
 def hint_of(size: Any) -> int:
