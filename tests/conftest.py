@@ -101,9 +101,9 @@ def rotation(config: pytest.Config) -> int:
 
 
 def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run and the other items: one part of the tests that take seconds."""
+    """The items to run and the other items: one part of the tests that take seconds, and all tests of the source."""
     chosen = {name: number % PARTS == part for number, name in enumerate(LONG.read_text().splitlines())}
-    left_out = {item for item in items if not chosen.get(item.nodeid, True)}
+    left_out = {item for item in items if not chosen.get(item.nodeid, True) and not item.get_closest_marker("source")}
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 

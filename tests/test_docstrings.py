@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.source
+
 ROOT = Path(__file__).resolve().parent.parent
 HEADLESS = re.compile(r"(What|Who|How|Why|Where|Which|That|Also|Those|Whoever|As|Of|So|See) |The same\b")
 # Phrases that made readers read a sentence again. `tests/docs/test_prose.py` has those of the pages.

@@ -18,6 +18,8 @@ import pytest
 from docs.wings import PAGE, WINGS, render, storeys
 from thunder_core.foundation.rooms import ROOMS_OF
 
+pytestmark = pytest.mark.source
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
     "thunder_core": ROOT / "thunder_core",

@@ -17,6 +17,8 @@ from thunder_core.foundation.errors import AmbiguousName, EnvironmentLacks, Unkn
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.workflow.pipeline.request.part_names import module_of_transform
 
+pytestmark = pytest.mark.source
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -15,6 +15,8 @@ from thunder_cli.failure import error_text
 from thunder_core.foundation.errors import SourceLine, WrongInputs
 from thunder_core.foundation.printable import printable, printable_json
 
+pytestmark = pytest.mark.source
+
 ROOT = Path(__file__).parents[1]
 OBEYED = {
     "\x1b[2J": "\\x1b[2J",

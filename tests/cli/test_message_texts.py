@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.source
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("thunder_core", "thunder_cli", "executors", "recipes")
 # Foreign word order, pronouns without a noun, and words of our own for which PyTorch's users have a term.

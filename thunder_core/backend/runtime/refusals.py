@@ -14,6 +14,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint
+from thunder_core.tracing.ir.source_lines import executed_source
 from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
 SYMBOL = re.compile(r"\bs\d+\b")
@@ -96,7 +97,9 @@ def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator
 
 def is_met(condition: str, size: int) -> bool:
     """Whether a condition on one symbol, which a prologue checks, holds for a size."""
-    return bool(eval(condition, {"math": math}, dict.fromkeys(SYMBOL.findall(condition), size)))  # noqa: S307
+    symbol = next(iter(SYMBOL.findall(condition)), "size")
+    source = f"def holds({symbol}):\n    return {condition}\n"
+    return bool(executed_source("constraint", source, {"math": math}, "holds")(size))
 
 
 def describe_value(value: Any) -> str:
