@@ -22,7 +22,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
 from thunder_core.backend.runtime.refusals import (
-    number_refused,
+    numbers_refused,
     refusal_reason,
     refused_sizes_of_one,
     too_many_values,
@@ -301,8 +301,7 @@ class Specializations:
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
         """Record why a call is traced again, and which numbers and sizes differ."""
         self.reasons.extend(reasons)
-        numbers = (number_refused(*refusal) for refusal in refusals)
-        self.observed.changing.update(path for path in numbers if path is not None)
+        self.observed.changing.update(path for refusal in refusals for path in numbers_refused(*refusal))
         self.observed.refused_sizes_of_one = frozenset(
             path for refusal in refusals for path in refused_sizes_of_one(*refusal)
         )

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.dispatch import Refusal
+from thunder_core.backend.runtime.observed_values import Number, same
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
+from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.ir.source_lines import executed_source
@@ -24,10 +26,26 @@ MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at
 MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
 
 
-def number_refused(program: Program, error: Exception) -> str | None:
-    """Return the path of the number whose guard refused a call; None if it was refused for another reason."""
+def numbers_refused(program: Program, error: Exception) -> Iterator[str]:
+    """Yield the paths of the numbers because of which a guard on a number or on a tuple refused a call."""
     guard = program.guard_of(error)
-    return guard.path if guard is not None and guard.is_of_number else None
+    if guard is None or not guard.is_of_number or not isinstance(error, GuardFailed):
+        return
+    if type(error.found) is tuple and guard.path not in program.observed:
+        for path, number in numbers_of_tuple(guard.path, error.found):
+            if path in program.observed and not same(program.observed[path], number):
+                yield path
+    else:
+        yield guard.path
+
+
+def numbers_of_tuple(path: str, values: tuple[Any, ...]) -> Iterator[tuple[str, Number]]:
+    """Yield the path and the value of each number in a tuple and in its inner tuples."""
+    for index, value in enumerate(values):
+        if type(value) is tuple:
+            yield from numbers_of_tuple(f"{path}[{index}]", value)
+        elif type(value) in (int, float):
+            yield f"{path}[{index}]", value
 
 
 def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
@@ -79,6 +97,8 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if guard is not None and isinstance(error.found, torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.found):
             return f"{constraint}, is {size}"
+    if guard is not None and guard.words.startswith("was (") and is_literal(error.found):
+        return f"{guard}, is {error.found!r:.80}"
     return f"{guard or f'guard {error.number}'}, is {describe_value(error.found)}"
 
 

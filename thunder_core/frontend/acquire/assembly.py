@@ -24,6 +24,7 @@ from thunder_core.frontend.acquire.written.constraints import (
 )
 from thunder_core.frontend.acquire.written.dead_references import without_dead_references
 from thunder_core.frontend.acquire.written.epilogue import Epilogue
+from thunder_core.frontend.acquire.written.merged_guards import with_merged_tuples
 from thunder_core.frontend.acquire.written.prologue import Prologue
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
@@ -85,7 +86,7 @@ def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sh
     symbols = paths_of_symbols(run.recorder.sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
     prologue = Prologue(run.inputs.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
-    prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
+    prologue_trace = prologue.trace(with_merged_tuples(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
         prologue_trace,
@@ -147,7 +148,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     run.classes.guard_special()
     sizes = run.recorder.sizes
     prologue = Prologue(run.inputs.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
-    trace = prologue.trace(list(lasting_guards(run)), ((), ()))
+    trace = prologue.trace(with_merged_tuples(lasting_guards(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.number_counting, sizes)
 
 

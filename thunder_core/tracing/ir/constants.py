@@ -15,6 +15,7 @@ from thunder_core.tracing.ir.literal import Scope, literal
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
+LITERALS = frozenset({type(None), bool, int, float, complex, str, bytes})
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
 # The parts of a value that is constant if all its parts are; a size has numbers, a slice has any values.
 PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
@@ -45,6 +46,11 @@ def is_constant(value: Any) -> bool:
     if kind in PARTS:
         return all(map(is_constant, PARTS[kind](value)))
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
+
+
+def is_literal(value: Any) -> bool:
+    """Whether a value is None, a number, a string, or a tuple of such values."""
+    return type(value) in LITERALS or (type(value) is tuple and all(map(is_literal, value)))
 
 
 def is_plain(value: Any) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
 
 from thunder_core.tracing.library.states import digest
 
+# Classes of constants whose parts are compared with their classes, and the parts.
+PARTS_OF_CONSTANTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    tuple: tuple,
+    slice: lambda value: (value.start, value.stop, value.step),
+}
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python never have
 
 
@@ -41,6 +46,22 @@ class CaughtError(UnexpectedValue):
         super().__init__("no error", f"{type(error).__name__}: {error}")
         self.error, self.lines = error, lines
         self.with_traceback(error.__traceback__)
+
+
+def same_values(found: Any, wanted: Any) -> bool:
+    """Whether two constants are equal and of the same class, like their parts.
+
+    The values 1, 1.0 and True differ, and so do 0.0 and -0.0. NaN equals NaN.
+    """
+    kind = type(wanted)
+    if type(found) is not kind:
+        return False
+    if kind is float or kind is complex:
+        return repr(found) == repr(wanted)
+    if kind in PARTS_OF_CONSTANTS:
+        pairs = PARTS_OF_CONSTANTS[kind](found), PARTS_OF_CONSTANTS[kind](wanted)
+        return len(pairs[0]) == len(pairs[1]) and all(map(same_values, *pairs))
+    return bool(found == wanted)
 
 
 def expect_value(found: Any, wanted: Any) -> None:

@@ -15,11 +15,14 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, name_of
+from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, is_literal, name_of
 from thunder_core.tracing.ir.literal import Scope, before_counts, literal
 from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.tree import leaves
 
+SAME_VALUES = "thunder_core.tracing.library.objects:same_values"
 NUMBERS = (float, int)  # classes of numbers that may vary between calls
+COMPARED_BY_TYPE = (bool, int, str, bytes, type(None))  # values of one of these classes are the same if they are equal
 DEVICES: dict[torch.device, torch.device] = {}  # one object for each device, so that a prologue has one name for it
 
 
@@ -99,6 +102,9 @@ class Equal(OfConstant):
     def condition(self, subject: str, scope: GuardScope) -> str:
         if isinstance(self.value, float) and (self.value == 0.0 or math.isnan(self.value)):
             return f"type({subject}) is float and str({subject}) == {str(self.value)!r}"
+        if isinstance(self.value, complex | slice):
+            scope.imports.add(SAME_VALUES)
+            return f"same_values({subject}, {literal(self.value, scope)})"
         same = f"{subject} == {literal(self.value, scope)}"
         return same if isinstance(self.value, str) else f"{same} and {is_of_type(subject, type(self.value), scope)}"
 
@@ -156,21 +162,36 @@ class NumberInC(Guard):
 
 @dataclass(frozen=True, eq=False)
 class Values(Guard):
-    """Requires a tuple of equal constants of the same types."""
+    """Requires a tuple of equal constants of the same types, compared as by `Equal`, also within inner tuples.
+
+    The traced tuple passes by its identity, which is cheap because no item is read.
+    """
 
     values: tuple[Any, ...]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        same = f"{subject} == {literal(self.values, scope)}"
-        if not any(isinstance(value, int | float | complex) for value in self.values):
-            return same
-        typed = f"{same} and [*map(type, {subject})] == {literal([type(value) for value in self.values], scope)}"
-        signed = any(isinstance(value, complex) or (isinstance(value, float) and value == 0) for value in self.values)
-        return f"{typed} and repr({subject}) == {repr(self.values)!r}" if signed else typed
+        equal = self._equality(subject, scope)
+        if not is_literal(self.values):
+            return equal
+        name = self.path.key.strip("_") if isinstance(self.path.key, str) else "values"
+        return f"{subject} is {scope.constant(self.values, f'traced_{name}')} or {equal}"
+
+    def _equality(self, subject: str, scope: GuardScope) -> str:
+        text = literal(self.values, scope)
+        if all(type(value) in COMPARED_BY_TYPE for value in self.values):
+            types = literal([type(value) for value in self.values], scope)
+            return f"type({subject}) is tuple and {subject} == {text} and [*map(type, {subject})] == {types}"
+        scope.imports.add(SAME_VALUES)
+        return f"same_values({subject}, {text})"
 
     @property
     def words(self) -> str:
         return f"was {self.values!r}"
+
+    @property
+    def is_of_number(self) -> bool:
+        """Whether one of the values, or a value in an inner tuple, is a number that may vary between calls."""
+        return any(type(value) in NUMBERS for value in leaves(self.values))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import torch
 
 from thunder_core.frontend.acquire.outside.draws import Kept
-from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata
+from thunder_core.frontend.acquire.outside.guards import SAME_VALUES, Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import NO_OTHER_HOOKS, SPECIAL_METHODS, STATE_OF, OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.written.variables import PROXIED, Variables, statement
@@ -38,7 +38,7 @@ NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
 CALLED_FUNCTIONS = (
     *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
-    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS),
+    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS, SAME_VALUES),
 )
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
@@ -255,7 +255,7 @@ def state_guard(guard: Guard) -> StatedGuard:
         str(guard.path),
         guard.words,
         place=None if isinstance(guard, OfNamespace) else plain_place(guard.path),
-        is_of_number=isinstance(guard, Equal) and guard.is_of_number,
+        is_of_number=isinstance(guard, Equal | Values) and guard.is_of_number,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.ir.literal import Scope, literal
+from thunder_core.tracing.library.objects import same_values
 
 
 def empty_set() -> set[Any]:
@@ -56,7 +57,7 @@ def write_literal(value: Any) -> str | None:
     }:  # the text names an object or a module that `read_literal` does not know
         return None
     try:
-        return text if read_literal(text) == value and type(read_literal(text)) is type(value) else None
+        return text if same_values(read_literal(text), value) else None
     except ValueError:
         return None
 

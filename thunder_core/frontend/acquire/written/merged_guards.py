@@ -1,0 +1,52 @@
+"""Guards on each part of a tuple of constants, merged into one guard on the whole tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.guards import Guard, OfConstant, OfType, Values
+from thunder_core.frontend.acquire.outside.object_guards import Length
+from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
+from thunder_core.tracing.ir.constants import LITERALS
+
+Guards = Mapping[tuple[Any, ...], Guard]
+
+
+def with_merged_tuples(guards: Iterable[Guard]) -> list[Guard]:
+    """Replace the guards on the class, the length and each item of a tuple of literals by one guard.
+
+    A tuple keeps its guards if its length or one of its items is not guarded as a constant, because the program then
+    serves other tuples, too.
+    """
+    by_key = {guard.key: guard for guard in guards}
+    merged: dict[tuple[Any, ...], Guard | None] = {}
+    for key, guard in by_key.items():
+        if isinstance(guard, OfType) and key not in merged and (keys := keys_fixing(guard.path, by_key)):
+            merged |= dict.fromkeys(keys)
+            merged[key] = Values(guard.path, guard.path.value)
+    return [kept for key, guard in by_key.items() if (kept := merged.get(key, guard)) is not None]
+
+
+def keys_fixing(path: Path, guards: Guards) -> list[tuple[Any, ...]]:
+    """Return the keys of the guards that fix a tuple of literals; an empty list if they do not fix all of it."""
+    value = path.value
+    keys: list[tuple[Any, ...]] = [(OfType, path), (Length, path)]
+    if type(value) is not tuple or not all(key in guards for key in keys) or leads_from_draw(path):
+        return []
+    for index, item in enumerate(value):
+        item_path = path.children.get(("item", (int, index)))
+        own_keys = [] if item_path is None else keys_of_item(item_path, item, guards)
+        if not own_keys:
+            return []
+        keys += own_keys
+    return keys
+
+
+def keys_of_item(path: Path, item: Any, guards: Guards) -> list[tuple[Any, ...]]:
+    """Return the keys of the guards that fix an item of a tuple; an empty list if they do not."""
+    if type(item) is tuple:
+        return keys_fixing(path, guards)
+    guard = guards.get((OfConstant, path))
+    is_fixed = isinstance(guard, OfConstant) and guard.value is item and type(item) in LITERALS
+    return [(OfConstant, path)] if is_fixed else []
