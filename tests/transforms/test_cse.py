@@ -134,3 +134,96 @@ def test_gradients_of_casts_are_added_with_all_bits() -> None:
         torch.testing.assert_close(fast(x, weights), program(x, weights))
     lines = [bsym for bsym in thunder.last_traces(fast)[-1].bound_symbols if "to" in bsym.symbol.name.split(".")]
     assert len(lines) == 1, thunder.last_traces(fast)[-1]
+
+
+def functions_called(program: Callable[..., Any], *args: Any) -> list[str]:
+    compiled = thunder.jit(program)
+    before = [argument.clone() for argument in args]
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*args), program(*before), rtol=0, atol=0)
+    torch.testing.assert_close(args, tuple(before))
+    return [bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols]
+
+
+# Programs whose copies are not needed.
+COPIES: dict[str, Callable[[Tensor], Any]] = {
+    "cat with an empty tensor": lambda x: torch.cat([torch.tensor([]), x]) * 2,
+    "cat of one tensor": lambda x: torch.cat([x], dim=-1) * 2,
+    "cat with an empty part": lambda x: torch.cat([x[:0], x, x[2:2]]) * 2,
+    "clone": lambda x: x.clone() * 2,
+    "copies of copies": lambda x: torch.cat([torch.cat([torch.tensor([]), x.clone()])]) * 2,
+    "copy of a result": lambda x: torch.cat([torch.tensor([]), x * 3]) * 2,
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_readers_of_a_copy_read_the_tensor(name: str) -> None:
+    assert {"cat", "clone", "tensor", "zeros"}.isdisjoint(functions_called(COPIES[name], torch.arange(6.0).view(3, 2)))
+
+
+def written_copy(x: Tensor) -> Tensor:
+    y = x.clone()
+    y += 1
+    return x * 2 + y
+
+
+def written_source(x: Tensor) -> Tensor:
+    y = x * 1
+    z = torch.cat([torch.tensor([]), y])
+    y += 1
+    return y + z
+
+
+def viewed_copy(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.clone()
+    return y * 2, y.view(-1)
+
+
+def read_by_place(x: Tensor) -> Tensor:
+    return x[1:].clone().as_strided((2, 2), (2, 1), 0) * 2
+
+
+# Programs whose copies are needed.
+NEEDED_COPIES: dict[str, Callable[[Tensor], Any]] = {
+    "returned": lambda x: torch.cat([torch.tensor([]), x]),
+    "returned view": viewed_copy,
+    "written copy": written_copy,
+    "written source": written_source,
+    "read by place": read_by_place,
+    "other layout": lambda x: x.t().clone(memory_format=torch.contiguous_format).view(-1) * 2,
+    "other dtype": lambda x: torch.cat([torch.zeros(0, dtype=torch.float64), x]) * 2,
+    "two tensors": lambda x: torch.cat([x, x]) * 2,
+}
+
+
+@pytest.mark.parametrize("name", NEEDED_COPIES)
+def test_copies_that_can_be_told_apart_stay(name: str) -> None:
+    names = functions_called(NEEDED_COPIES[name], torch.arange(6.0).view(3, 2))
+    assert not {"cat", "clone"}.isdisjoint(names)
+
+
+def test_a_returned_copy_has_its_own_memory() -> None:
+    x = torch.arange(6.0)
+    copy = thunder.jit(lambda x: torch.cat([torch.tensor([]), x]))(x)
+    copy += 1
+    assert torch.equal(x, torch.arange(6.0))
+
+
+def test_gradients_pass_through_copies() -> None:
+    def program(x: Tensor) -> Tensor:
+        return (torch.cat([torch.tensor([]), x.clone()]) * x).sum()
+
+    x = torch.arange(6.0, requires_grad=True)
+    (theirs,) = torch.autograd.grad(program(x), x)
+    (ours,) = torch.autograd.grad(thunder.jit(program)(x), x)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_copies_with_symbolic_sizes_have_the_values_of_eager() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.cat([torch.tensor([]), x]) * 2 + x.clone()
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for size in (3, 5, 0, 1):
+        x = torch.arange(float(size))
+        torch.testing.assert_close(compiled(x), program(x))

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import may_return_view
+from thunder_core.tracing.analysis.copied_tensors import copied_tensor, differing_copies
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
 from thunder_core.tracing.analysis.structure import constant_key
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -30,6 +31,9 @@ class ShareCommonExpressions(Transform):
     to, because separate result tensors become one. For the same reason, tensors that can be told apart
     (`distinct_tensors`) keep their own bound symbols, and so do tensors whose gradients would be added with fewer bits
     (`rounded_tensors`).
+
+    A copy of a tensor, such as `torch.cat` with an empty tensor, repeats the tensor, and its readers read the tensor
+    itself. Copies that can be told apart from their tensors (`differing_copies`) stay.
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)
@@ -40,6 +44,7 @@ class ShareCommonExpressions(Transform):
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
         distinct = distinct_tensors(trace) | rounded_tensors(trace)
+        copies = distinct | differing_copies(trace)
         first: dict[Hashable, BoundSymbol] = {}
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
@@ -47,7 +52,12 @@ class ShareCommonExpressions(Transform):
             bsym = original.rename(names) if names else original
             if bsym.ordered:
                 first.clear()
-            key = None if bsym.keeps_place or any(p.name in distinct for p in bsym.defines) else signature(bsym)
+            fixed = bsym.keeps_place or any(proxy.name in distinct for proxy in bsym.defines)
+            source = None if fixed or any(proxy.name in copies for proxy in bsym.defines) else copied_tensor(bsym)
+            if source is not None:
+                names[bsym.output.name] = source
+                continue
+            key = None if fixed else signature(bsym)
             earlier = first.setdefault(key, bsym) if key is not None else bsym
             if earlier is bsym:
                 kept.append(bsym)
