@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Generic, TypeVar
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from thunder_core.backend.fusion.wrapping import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 
 Form = TypeVar("Form")
-State = tuple[tuple[int, int] | None, ...]  # the version and the address of each tensor
+State = list[tuple[int, int] | None]  # the version and the address of each tensor
+
+
+@dataclass(eq=False)
+class Kept(Generic[Form]):
+    """The forms of a weight by the settings of the kernel, each with the state that the form was made in."""
+
+    weight: weakref.ref[torch.Tensor]
+    forms: dict[Hashable, tuple[State, Form]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -27,24 +36,42 @@ class PreparedWeights(Generic[Form]):
     made in inference mode have no version counter: their form is made at each call.
     """
 
-    kept: MutableMapping[torch.Tensor, dict[Hashable, tuple[State, Form]]] = field(default_factory=WeakIdKeyDictionary)
+    kept: dict[int, Kept[Form]] = field(default_factory=dict)  # by the `id` of the weight
     lock: RLock = field(default_factory=RLock)
 
     def form_of(
         self, tensors: Sequence[torch.Tensor | None], make: Callable[[], Form], settings: Hashable = None
     ) -> Form:
         """Return the form of the weight `tensors[0]` and of the tensors that belong to it, which `make` makes."""
+        try:
+            state = [None if tensor is None else (tensor._version, tensor.data_ptr()) for tensor in tensors]
+        except RuntimeError:
+            if any(tensor is not None and tensor.is_inference() for tensor in tensors):
+                return make()
+            raise
         weight = tensors[0]
         assert weight is not None
-        if any(tensor is not None and tensor.is_inference() for tensor in tensors):
-            return make()
-        state = tuple(None if tensor is None else (tensor._version, tensor.data_ptr()) for tensor in tensors)
-        entry = self.kept.get(weight, {}).get(settings)
+        kept = self.kept.get(id(weight))
+        entry = kept.forms.get(settings) if kept is not None and kept.weight() is weight else None
         if entry is None or entry[0] != state:
             with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
                 entry = state, make()
-                self.kept.setdefault(weight, {})[settings] = entry
+                self._kept_for(weight).forms[settings] = entry
         return entry[1]
+
+    def _kept_for(self, weight: torch.Tensor) -> Kept[Form]:
+        """Return the forms that are kept for a weight, which are freed with the weight."""
+        number = id(weight)
+        kept = self.kept.get(number)
+        if kept is None or kept.weight() is not weight:
+            kept = self.kept[number] = Kept(weakref.ref(weight, partial(self._free, number)))
+        return kept
+
+    def _free(self, number: int, reference: weakref.ref[torch.Tensor]) -> None:
+        """Free the forms of a weight that was freed, unless another weight has its `id` by now."""
+        kept = self.kept.get(number)
+        if kept is not None and kept.weight is reference:
+            self.kept.pop(number, None)
 
 
 def names_to_prepare(trace: Trace) -> set[str]:
