@@ -20,7 +20,7 @@ State = list[tuple[int, int] | None]  # the version and the address of each tens
 
 
 @dataclass(eq=False)
-class Kept(Generic[Form]):
+class KeptForms(Generic[Form]):
     """The forms of a weight by the settings of the kernel, each with the state that the form was made in."""
 
     weight: weakref.ref[torch.Tensor]
@@ -36,7 +36,7 @@ class PreparedWeights(Generic[Form]):
     made in inference mode have no version counter: their form is made at each call.
     """
 
-    kept: dict[int, Kept[Form]] = field(default_factory=dict)  # by the `id` of the weight
+    kept: dict[int, KeptForms[Form]] = field(default_factory=dict)  # by the `id` of the weight
     lock: RLock = field(default_factory=RLock)
 
     def form_of(
@@ -59,12 +59,12 @@ class PreparedWeights(Generic[Form]):
                 self._kept_for(weight).forms[settings] = entry
         return entry[1]
 
-    def _kept_for(self, weight: torch.Tensor) -> Kept[Form]:
+    def _kept_for(self, weight: torch.Tensor) -> KeptForms[Form]:
         """Return the forms that are kept for a weight, which are freed with the weight."""
         number = id(weight)
         kept = self.kept.get(number)
         if kept is None or kept.weight() is not weight:
-            kept = self.kept[number] = Kept(weakref.ref(weight, partial(self._free, number)))
+            kept = self.kept[number] = KeptForms(weakref.ref(weight, partial(self._free, number)))
         return kept
 
     def _free(self, number: int, reference: weakref.ref[torch.Tensor]) -> None:
