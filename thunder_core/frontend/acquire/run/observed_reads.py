@@ -178,6 +178,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             return  # `on_subscript` guards the item
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
+            self.outside.expand_key(operands[1])
             return
         if function is operator.contains and is_question_for_member(*operands):
             self.outside.member(*operands)
