@@ -144,6 +144,7 @@ class Recorder(RecordedLines):
         self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
         self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
         self.data_dependent.are_constants = self.counts.are_constants
+        self.data_dependent.is_check = self.program.is_check
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
         )
@@ -351,7 +352,7 @@ class Recorder(RecordedLines):
         valued = needs_value(error)
         if valued and function not in self._reads_values and has_integers(args, kwargs):
             raise TakesIntegers from error
-        if valued and (self.data_dependent.allowed or self._is_constant((args, kwargs))):
+        if valued and (self.data_dependent.allows(function) or self._is_constant((args, kwargs))):
             with self.caught_errors.expecting(function, args, kwargs):
                 return self.data_dependent.result(function, args, kwargs, call)
         eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
