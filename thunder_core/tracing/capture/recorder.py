@@ -20,6 +20,7 @@ from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.failures import needs_data, needs_value, with_source_line
 from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
+from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
@@ -325,11 +326,13 @@ class Recorder(RecordedLines):
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, arguments, named = for_all_sizes(function, args, kwargs)
-            call.opaque = call.opaque or (called is not function and function in OPAQUE_WHEN_REPLACED)
+            is_replaced = called is not function and function in OPAQUE_WHEN_REPLACED
+            call.opaque = call.opaque or is_replaced or function in WITH_UNSIZED_PARTS
             shapes = self._shape_changes.around(function, arguments, named)
             with (
                 constants_for((arguments, named)),
                 shapes,
+                self.tensors.mode.estimating(function),
                 self.counts.symbolic_result_size(called, arguments, named, call),
             ):
                 return called(*arguments, **named)
