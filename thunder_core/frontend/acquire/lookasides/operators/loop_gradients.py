@@ -19,7 +19,7 @@ Arguments = tuple[tuple[Any, ...], ...]
 def detach_unreached(
     subtraces: Subtraces, inputs: Sequence[torch.Tensor], arguments: Arguments, results: Sequence[torch.Tensor]
 ) -> Arguments:
-    """Return the arguments of a loop, the carried tensors first; those that no gradient reaches are detached.
+    """Return the arguments of a loop, the carried tensors first; tensors that no gradient reaches are detached.
 
     `inputs` represent the carried tensors and the slices in an iteration, and `results` are its results, the carried
     tensors first. Raises `Unsteady` for a carried tensor that gets a gradient for some numbers of iterations only.
