@@ -272,6 +272,85 @@ def test_random_masks_of_a_speech_model_match_eager_at_each_call() -> None:
         torch.testing.assert_close(one, other)
 
 
+def spans(lengths: Tensor, size: int) -> Any:
+    """Return a mask with random places of each row, as SpecAugment draws them for padded rows."""
+    mask, places = np.zeros((len(lengths), size), dtype=bool), []
+    rounding = np.random.rand(1).item()
+    for length in lengths.tolist():
+        count = min(int(0.3 * length + rounding), 2)
+        chosen = np.random.choice(np.arange(length), count, replace=False)
+        places.append(np.concatenate([chosen, np.ones(2 - count, dtype=np.int32) * (size - 1)]))
+    np.put_along_axis(mask, np.array(places).astype(int), 1, -1)
+    return mask
+
+
+def masked_by_lengths(x: Tensor, padding: Tensor) -> Tensor:
+    kept = torch.zeros_like(padding)
+    kept[torch.arange(len(padding)), padding.sum(-1) - 1] = 1
+    mask = spans(kept.flip([-1]).cumsum(-1).flip([-1]).sum(-1), x.shape[1])
+    return torch.where(torch.tensor(mask), x * 2, x) * float(np.random.rand())
+
+
+def test_function_that_draws_by_values_of_tensors_is_called_at_each_call() -> None:
+    compiled = thunder.jit(masked_by_lengths, executors=["torch"])
+    for step in range(6):
+        x, padding = torch.randn(2, 9, requires_grad=True), torch.ones(2, 9, dtype=torch.int64)
+        padding[1, 9 - step :] = 0
+        seed_all()
+        found, state = compiled(x, padding), np.random.rand()
+        seed_all()
+        assert torch.equal(found, masked_by_lengths(x, padding))
+        assert np.random.rand() == state
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+def noisy(x: Tensor, scale: float) -> Tensor:
+    places = np.random.permutation(4)
+    x = x * (scale if 2 in list(places[:2]) else 3)
+    x += 1
+    return x
+
+
+def test_function_that_returns_a_tensor_is_not_called_by_the_prologue() -> None:
+    def program(x: Tensor) -> Tensor:
+        return noisy(x * 2, 0.5)
+
+    compiled = thunder.jit(program, executors=["torch"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        for _ in range(4):
+            state, outcomes = np.random.get_state(), []
+            for function in (compiled, program):
+                np.random.set_state(state)
+                x = torch.ones(3, requires_grad=True)
+                result = function(x)
+                result.sum().backward()
+                outcomes.append((result.detach(), x.grad, torch.tensor(np.random.rand())))
+            assert all(map(torch.equal, *outcomes))
+
+
+def writes_where_drawn(mask: Tensor) -> Any:
+    places = np.random.permutation(4)
+    mask[int(places.tolist()[0])] = 0
+    return places * 2
+
+
+def test_function_that_writes_to_a_tensor_is_not_called_by_the_prologue() -> None:
+    def program(x: Tensor) -> Any:
+        mask = torch.ones(4) * 2
+        places = writes_where_drawn(mask)
+        return mask * x, places
+
+    compiled = thunder.jit(program, executors=["torch"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        for _ in range(3):
+            seed_all()
+            found = compiled(torch.ones(4))
+            seed_all()
+            assert_same(found, program(torch.ones(4)))
+
+
 def test_array_that_the_program_shuffles_matches_eager() -> None:
     def reordered(_: Any, x: Tensor) -> Any:
         order = np.arange(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import thunder_core as thunder
+from thunder_core.foundation.errors import NotDifferentiable
 
 functional = nn.functional
 SAVE_RESULTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -100,3 +102,46 @@ def test_a_gradient_penalty_trains_as_in_eager() -> None:
             optimizer.step()
     for found, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+class WritingCritic(torch.nn.Module):
+    """A critic that writes to buffers: running statistics, and the vectors of spectral norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6)
+        self.last = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(6, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(torch.nn.functional.leaky_relu(self.norm(self.first(x)), 0.2))
+        return scores
+
+
+def penalized(critic: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x = x.detach().requires_grad_()
+    scores = critic(x)
+    (gradient,) = torch.autograd.grad(scores.sum(), x, create_graph=True)
+    loss = (gradient.norm(2, 1) - 1).square().mean() + scores.mean()
+    loss.backward()
+    return loss.detach()
+
+
+def test_step_with_a_gradient_penalty_is_one_program_that_matches_eager() -> None:
+    torch.manual_seed(0)
+    critic = WritingCritic()
+    twin = copy.deepcopy(critic)
+    compiled = thunder.jit(lambda x: penalized(twin, x))
+    for _ in range(3):
+        critic.zero_grad(set_to_none=False)
+        twin.zero_grad(set_to_none=False)
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(compiled(x), penalized(critic, x))
+        pairs = zip(twin.parameters(), critic.parameters(), strict=True)
+        assert all(torch.allclose(ours.grad, eager.grad, atol=1e-6) for ours, eager in pairs)  # type: ignore[arg-type]
+        torch.testing.assert_close(dict(twin.named_buffers()), dict(critic.named_buffers()))
+
+
+def test_second_derivative_of_a_program_that_writes_to_buffers_is_refused_with_a_fix() -> None:
+    critic = WritingCritic()
+    with pytest.raises(NotDifferentiable, match="compile the whole function that asks for derivatives"):
+        penalized(thunder.jit(critic), torch.randn(5, 4))

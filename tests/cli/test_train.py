@@ -105,6 +105,18 @@ def test_frames_of_sound_are_trained_with_masks_that_numpy_draws(thunder, here, 
     assert [output["name"] for output in report["validation"]["outputs"]][:2] == ["loss", "logits"]
 
 
+def test_speech_recognition_is_trained_with_its_check_of_labels(thunder, here, tmp_path_factory):
+    sample = SampleModel("Wav2Vec2ForCTC", {**SOUND, "pad_token_id": 0, "ctc_zero_infinity": True})
+    folder = tmp_path_factory.mktemp("speech")
+    load_model(ModelRequest(sample=sample)).model.save_pretrained(folder)
+    made = thunder(
+        "optimize", folder, "--train", "--no-benchmark", "--batch", 2, "--without", "inductor", "--out", "step"
+    )
+    assert made.status == 0, made.err
+    report = json.loads((here / "step" / "report.json").read_text())
+    assert [output["name"] for output in report["validation"]["outputs"]][:2] == ["loss", "logits"]
+
+
 def test_object_detection_is_refused_before_the_model_is_loaded(thunder, here, tmp_path_factory):
     config = {**SAMPLES["vit"].config, "image_size": [32, 32], "num_detection_tokens": 4}
     folder = tmp_path_factory.mktemp("objects")

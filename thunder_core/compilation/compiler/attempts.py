@@ -30,13 +30,14 @@ class TracingAttempts:
     """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed.
 
     If `counts` is set, a program that reads values of tensors is traced again with symbols for sizes that depend on
-    these values.
+    these values. `refused_value` is the error for a value that these symbols do not serve.
     """
 
     def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic], *, counts: bool = False) -> None:
         self.pending = list(pending)
         self._may_count = counts
         self.reason = ""
+        self.refused_value: DataDependent | None = None
         self._subject = subject
         self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}  # by class and line of the error
 
@@ -114,6 +115,8 @@ class TracingAttempts:
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
         """Try again with symbols for sizes that depend on tensor values; otherwise handle the error as others."""
+        if tried.counts:
+            self.refused_value = error
         if not self._may_count:
             return self._at_error(tried, error)
         self._may_count = False

@@ -29,7 +29,7 @@ from thunder_core.compilation.compiler.nested import CallsByLine
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.symbolic_warnings import out_of_range, warn_of_shortfalls
 from thunder_core.compilation.compiler.transformation import checked_trace
-from thunder_core.foundation.errors import CannotReplay, EnvironmentLacks, UnknownName
+from thunder_core.foundation.errors import CannotReplay, DataDependent, EnvironmentLacks, UnknownName
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.frontend.acquire.acquire import acquire, add_constraints
@@ -138,6 +138,10 @@ class Compiler:
         try:
             with nullcontext() if may_collect else collection_paused():
                 program = retrace(attempt, attempts.take(), attempts.after)
+        except DataDependent as error:
+            if attempts.refused_value in (None, error):
+                raise
+            raise attempts.refused_value from error
         finally:
             forget_lookups()
         warn_of_shortfalls(subject, named, program)

@@ -12,7 +12,7 @@ import torch
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.tracing.capture.quantities import Quantity
+from thunder_core.tracing.capture.quantities import TENSOR, Quantity
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
@@ -96,10 +96,11 @@ class CountSources:
     line: Callable[[], SourceLine | None]
     observed: dict[str, int] = field(default_factory=dict)
 
-    def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
+    def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: Any) -> Path | None:
         """Return the path of a count, or None for a constant, if a tensor that the count depends on has no path."""
         text = self._text(quantity)
-        self.observed[text] = value
+        if quantity is not TENSOR:
+            self.observed[text] = value
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         read = [proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined]
         paths = self._paths([proxy for proxy in (*read, tensor) if proxy.name not in defined])
@@ -107,7 +108,7 @@ class CountSources:
             return None
         key = Count(text, quantity, tuple(bsyms), tensor, *paths)
         path = Path(key.sources[0], "count", key, value)
-        return path if self.outside.symbolic.includes_count(text, value) else None
+        return path if quantity is TENSOR or self.outside.symbolic.includes_count(text, value) else None
 
     def _text(self, quantity: Quantity) -> str:
         """Return a text that identifies a count, and is the same in another recording of the program."""

@@ -1,4 +1,4 @@
-"""Active error handlers: whether the program may catch an error that is raised now."""
+"""Errors of the program: whether it may catch an error that is raised now, and whether a branch only raises one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from thunder_core.frontend.interpreter.frame import NULL, Frame
 # Instructions before the first `RERAISE` of a handler that can end an error. A plain `finally` has none of them.
 ENDING = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"})
 PADDING = frozenset({"CACHE", "NOP", "NOT_TAKEN"})
+
+# Instructions between a condition and its jump, and beginnings of those after which a branch does more than raise.
+CONVERTING = frozenset({"TO_BOOL", "COMPARE_OP"})
+CONTINUING = ("STORE_", "DELETE_", "RETURN", "JUMP", "POP_JUMP", "FOR_ITER", "YIELD", "SEND", "RERAISE")
 
 Errors = tuple[type[BaseException], ...]
 Clause = tuple[str, ...] | None  # the global names of the classes that an `except` clause catches
@@ -56,6 +60,32 @@ def may_match(frame: Frame, errors: Errors, clause: Clause) -> bool:
         return True
     kinds = [frame.globals.get(name, frame.builtins.get(name)) for name in clause]
     return any(not isinstance(kind, type) or any(issubclass(error, kind) for error in errors) for kind in kinds)
+
+
+def is_check(frame: Frame) -> bool:
+    """Whether the frame is about to branch, and one side of the branch only raises an error that nobody catches."""
+    return only_raises(frame.code, frame.program.offsets[frame.pc]) and not is_caught(frame)
+
+
+@lru_cache(maxsize=4096)
+def only_raises(code: CodeType, offset: int) -> bool:
+    """Whether a side of the branch at an offset only raises an error."""
+    instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in PADDING]
+    indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
+    index = indices[offset]
+    while instructions[index].opname in CONVERTING:
+        index += 1
+    jump = instructions[index]
+    if not jump.opname.startswith("POP_JUMP"):
+        return False
+    return any(is_raising(instructions, place) for place in (index + 1, indices.get(jump.argval, len(instructions))))
+
+
+def is_raising(instructions: list[dis.Instruction], index: int) -> bool:
+    """Whether the instructions from an index on build an error and raise it, without a branch or an assignment."""
+    names = (instruction.opname for instruction in instructions[index:])
+    end = next((name for name in names if name == "RAISE_VARARGS" or name.startswith(CONTINUING)), "")
+    return end == "RAISE_VARARGS"
 
 
 @lru_cache(maxsize=4096)

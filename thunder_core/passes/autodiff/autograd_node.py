@@ -130,7 +130,8 @@ class Bridge:
             request = "the derivative of a derivative" if create_graph else some
             raise NotDifferentiable(
                 f"{request} was requested for a program that writes to its inputs, so the program cannot be run again",
-                fix="leave the part that writes to the inputs out of the compiled program",
+                fix="compile the whole function that asks for derivatives, such as a training step with a gradient "
+                "penalty, or leave the part that writes to the inputs out of the compiled program",
             )
         with torch.enable_grad():
             aliases = [

@@ -17,7 +17,7 @@ import torch
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.fakes.trial import apart
-from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, VALUE, Quantity, find_quantity
+from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, TENSOR, VALUE, Quantity, find_quantity
 from thunder_core.tracing.capture.symbolic.calls import OPAQUE
 from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 MOST_OPERATIONS = 1000  # the largest number of operations in the prologue for one count
 # Functions that are repeatable, although the trace may hold no ATen operations for them.
-ALWAYS_REPEATABLE = COMPOSITES | OPAQUE | frozenset(QUANTITIES)
+ALWAYS_REPEATABLE = COMPOSITES | OPAQUE | frozenset((*QUANTITIES, torch.Tensor.__setitem__))
 NUMBER_MODULES = ("_operator", "builtins", "math")  # the modules of functions that compute numbers from numbers
 TORCH_NAMESPACES = ("aten", "prims")
 # A smaller value that the program reads becomes a constant: 0 and 1 affect more of the metadata.
@@ -105,6 +105,24 @@ class Counts:
                 return None
             self.symbols[key] = self._mark_as_computed_in_prologue(self.sizes.symbol(source, value))
         return self.symbols[key]
+
+    def tensor(self, tensor: torch.Tensor) -> tuple[Any, torch.Tensor] | None:
+        """Return the source and the value of a tensor in this call, or None if the prologue cannot compute it."""
+        fake = self.tensors.fake(tensor)
+        if not self.allowed or not self.tensors.is_named(fake) or fake.is_inference() or fake.requires_grad:
+            return None
+        proxy = self.tensors.proxy(fake)
+        bsyms = self.evaluation.bsyms_for(proxy)
+        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
+            return None
+        if self.evaluation.first_effect() is not None:
+            return None
+        try:
+            value = self.evaluation.value(proxy)
+        except Exception:  # the operations raise the same error for these values when the program runs
+            return None
+        source = self.source_of(TENSOR, bsyms, proxy, value)
+        return None if source is None else (source, value)
 
     def _mark_as_computed_in_prologue(self, size: torch.SymInt) -> torch.SymInt:
         """Record that the prologue computes a symbol from tensors, and return the symbol."""

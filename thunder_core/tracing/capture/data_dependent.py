@@ -23,7 +23,8 @@ class DataDependentValues:
 
     `bsyms` are the bound symbols of the recording so far, and `emit(bsym)` appends a bound symbol. `fail(function,
     error)` returns the error for an operation whose value cannot be computed at tracing. `asking` are the bound symbols
-    whose values were read. `are_constants(proxies)` returns whether the values depend on no input.
+    whose values were read. `are_constants(proxies)` returns whether the values depend on no input, and `is_check()`
+    whether the program asks only to raise an error for another value, which is allowed.
     """
 
     evaluation: TracedValues
@@ -33,6 +34,11 @@ class DataDependentValues:
     allowed: bool
     asking: list[BoundSymbol] = field(default_factory=list)
     are_constants: Callable[[Sequence[Proxy]], bool] = lambda proxies: False
+    is_check: Callable[[], bool] = lambda: False
+
+    def allows(self, function: Callable[..., Any]) -> bool:
+        """Whether the program may read a value with a function; a condition of a check may always be read."""
+        return self.allowed or (function is torch.Tensor.__bool__ and self.is_check())
 
     def number(self, proxy: Proxy) -> Any:
         """Return the value of a number or of a condition in this call, and record a check that it stays the same.
@@ -64,7 +70,7 @@ class DataDependentValues:
 
     def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
         """Return the result of `compute`; raise an error if reading values is not allowed, or if `compute` fails."""
-        if not self.allowed:
+        if not self.allowed and not self.is_check():
             raise self.fail(function, None)
         return self._evaluate(function, compute)
 

@@ -28,6 +28,7 @@ class Quantity:
 
 COUNT = Quantity("count of nonzero elements", "int(torch.count_nonzero({}))", torch.count_nonzero)
 VALUE = Quantity("value of a tensor", "{}.item()", torch.Tensor.item)
+TENSOR = Quantity("tensor", "{}.clone()", torch.clone)
 NUMBER = Quantity("number computed from values of tensors", "{}", int)
 Told = tuple[torch.Tensor, Quantity]
 Arguments = dict[str, Any]

@@ -52,6 +52,10 @@ class RecordedProgram(ABC):
         """Return whether the program would catch an error that depends on the values of tensors."""
         return False
 
+    def is_check(self) -> bool:
+        """Return whether the program asks for a value only to raise an error for another value."""
+        return False
+
     def count_source(
         self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int  # noqa: ARG002
     ) -> Any:  # fmt: skip

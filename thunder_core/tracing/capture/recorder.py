@@ -20,6 +20,7 @@ from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.failures import needs_data, needs_value, with_source_line
 from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
+from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
@@ -144,6 +145,7 @@ class Recorder(RecordedLines):
         self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
         self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
         self.data_dependent.are_constants = self.counts.are_constants
+        self.data_dependent.is_check = self.program.is_check
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
         )
@@ -324,11 +326,13 @@ class Recorder(RecordedLines):
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, arguments, named = for_all_sizes(function, args, kwargs)
-            call.opaque = call.opaque or (called is not function and function in OPAQUE_WHEN_REPLACED)
+            is_replaced = called is not function and function in OPAQUE_WHEN_REPLACED
+            call.opaque = call.opaque or is_replaced or function in WITH_UNSIZED_PARTS
             shapes = self._shape_changes.around(function, arguments, named)
             with (
                 constants_for((arguments, named)),
                 shapes,
+                self.tensors.mode.estimating(function),
                 self.counts.symbolic_result_size(called, arguments, named, call),
             ):
                 return called(*arguments, **named)
@@ -351,7 +355,7 @@ class Recorder(RecordedLines):
         valued = needs_value(error)
         if valued and function not in self._reads_values and has_integers(args, kwargs):
             raise TakesIntegers from error
-        if valued and (self.data_dependent.allowed or self._is_constant((args, kwargs))):
+        if valued and (self.data_dependent.allows(function) or self._is_constant((args, kwargs))):
             with self.caught_errors.expecting(function, args, kwargs):
                 return self.data_dependent.result(function, args, kwargs, call)
         eager = eager_error(function, args, kwargs, self.tensors, valued=valued)

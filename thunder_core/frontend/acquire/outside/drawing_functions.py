@@ -1,14 +1,15 @@
 """Functions of the program that draw arrays and compute with them: the prologue calls them as a whole.
 
 A function that reads the values of arrays that it drew would be traced for these values only. If its arguments are
-constants, and it neither writes to outside objects nor calls PyTorch, the prologue can call it instead.
+constants and tensors that the prologue can compute, and it neither writes to outside objects nor calls PyTorch's
+functions, the prologue can call it instead.
 """
 
 from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,18 +19,26 @@ WRITING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL
 PYTORCH = "torch"
 
 
-def outermost_drawing(frame: Any) -> types.CodeType | None:
-    """Return the code of the outermost running function that may be called as a whole, or None."""
+def outermost_drawing(frame: Any, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
+    """Return the code of the outermost running function that may be called as a whole, or None.
+
+    `is_computable` tells whether the prologue can compute a tensor. The program itself cannot be called as a whole.
+    """
     code = None
     while frame is not None:
-        if frame.function is not None and may_be_called_whole(frame):
+        if frame.function is not None and may_be_called_whole(frame, is_computable if frame.back else is_never):
             code = frame.code
         frame = frame.back
     return code
 
 
-def may_be_called_whole(frame: Any) -> bool:
-    """Whether the function of a frame has only constant arguments and only computes."""
+def is_never(_value: Any) -> bool:
+    """Refuse every tensor."""
+    return False
+
+
+def may_be_called_whole(frame: Any, is_computable: Callable[[Any], bool]) -> bool:
+    """Whether the function of a frame only computes, from constants and from tensors that the prologue computes."""
     code, function = frame.code, frame.function
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
@@ -38,7 +47,7 @@ def may_be_called_whole(frame: Any) -> bool:
         and not code.co_freevars
         and not any(map(is_writing, codes_of(code)))
         and not any(is_of_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names)
-        and all(map(is_constant_tree, arguments))
+        and all(is_constant_tree(argument) or is_computable(argument) for argument in arguments)
     )
 
 

@@ -19,10 +19,11 @@ from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.tracing.capture.fakes.trial import apart
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace, RetraceReason
-from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
 PYTHON = "random._inst"
@@ -127,10 +128,42 @@ class ProgramDraws:
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         for generator in self._process_generators():
             self._keep(generator)
-        value = function(*self._values(args), **self._values(dict(kwargs)))
+        value = self._value_of_call(function, args, kwargs)
         path = self._note(Draw(None, "call", function, *operands, len(self.paths)), value)
         is_state = getattr(function, "__name__", "") in STATES
         return self._guarded_state(path, value) if is_state else self._program_value(path, value)
+
+    def _value_of_call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of a call on the values of its tensors.
+
+        Raises `NotReplayedError`, and leaves the generators as they were, for a function that writes to a tensor or
+        returns one: a tensor of the prologue has no gradient.
+        """
+        args, kwargs = self._values(args), self._values(dict(kwargs))
+        tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not tensors:
+            return function(*args, **kwargs)
+        values = {id(tensor): self._computed(tensor)[1] for tensor in tensors}
+        restores = [restore_of(generator) for generator in self._process_generators()]
+        with apart():
+            copies = {key: value.clone() for key, value in values.items()}
+            args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
+            result = function(*args, **kwargs)
+            is_written = any(copy._version for copy in copies.values())
+        if is_written or any(isinstance(leaf, torch.Tensor) for leaf in leaves(result)):
+            for restore in restores:
+                restore()
+            raise NotReplayedError
+        return result
+
+    def _computed(self, tensor: torch.Tensor) -> tuple[Path, torch.Tensor]:
+        """Return the path and the value of a tensor that the prologue computes."""
+        if not self._run.recorder.knows(tensor) or (computed := self._run.recorder.counts.tensor(tensor)) is None:
+            raise NotReplayedError
+        return computed
+
+    def _is_computable(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and self.knows_arguments((value,), {})
 
     def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that draws from the operating system. The program's first call reuses this result."""
@@ -239,7 +272,7 @@ class ProgramDraws:
 
         If the prologue can call a whole function of the program instead, the program is recorded again.
         """
-        code = outermost_drawing(self._run.machine.frame)
+        code = outermost_drawing(self._run.machine.frame, self._is_computable)
         if code is not None and code not in self.functions:
             raise self._run.retrace(NeedsDrawingFunction(code))
 
@@ -287,7 +320,9 @@ class ProgramDraws:
         if type(value) in CONTAINERS and (path is None or not leads_from_draw(path)):
             self._run.outside.expand(value)
             return self._container(value)
-        if path is not None and not isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
+            return self._computed(value)[0]
+        if path is not None:
             return path
         if is_of(type(value), ARRAYS[0]) and not value.dtype.hasobject:
             return Kept(value.copy())

@@ -38,7 +38,7 @@ from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts
 from thunder_core.frontend.acquire.works import TracedWork
-from thunder_core.frontend.interpreter.catching import is_caught
+from thunder_core.frontend.interpreter.catching import is_caught, is_check
 from thunder_core.passes.autodiff.vjp import backward_of
 from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
 from thunder_core.tracing.capture.place import Place
@@ -207,8 +207,13 @@ class Run(ObservedCalls, RecordedProgram):
         """Whether a function of the program catches an error that depends on the values of tensors."""
         return is_caught(self.machine.frame, ERRORS_BY_VALUES)
 
-    def count_source(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
-        """Return the path of an integer that the values of a tensor determine, or None for a constant."""
+    def is_check(self) -> bool:
+        """Whether the program asks for a value only to raise an error for another value."""
+        frame = self.machine.frame
+        return frame is not None and is_check(frame)
+
+    def count_source(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: Any) -> Path | None:
+        """Return the path of what the values of a tensor determine, or None for a constant."""
         return self.counts(quantity, bsyms, tensor, value)
 
     def backward_of(self, bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:

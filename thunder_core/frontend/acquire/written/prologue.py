@@ -78,7 +78,8 @@ class Prologue:
         self._writes = writes
         self._counts = [path for path in symbols.values() if path.step == "count"]
         self._symbols = [path for path in symbols.values() if path.step != "count"]
-        of_counts = {name for path in self._counts for name in path.key.names}
+        self._drawn_from = [source for path in draws for source in path.key.sources if source.step == "count"]
+        of_counts = {name for path in (*self._counts, *self._drawn_from) for name in path.key.names}
         own_names = {**names, **{path: name for name, path in symbols.items()}}
         self._variables = Variables(roots, own_names, RESERVED | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
@@ -119,6 +120,8 @@ class Prologue:
     def _check_guards(self, guards: Sequence[Guard]) -> tuple[str, list[Path]]:
         """Check the guards, with the draws before the guards that depend on them, and plain tensors last.
 
+        Draws whose arguments are computed from tensors follow after the checks of the tensors.
+
         Returns the name of the tuple of plain tensors, and the paths of its members.
         """
         drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
@@ -126,10 +129,11 @@ class Prologue:
         for guard in guards:
             if not is_of_plain_tensor(guard) and guard not in drawn_guards:
                 self._check_guard(guard)
+        checked = self._check_tensors(plain_guards) if self._drawn_from else None
         self._draw()
         for guard in drawn_guards:
             self._check_guard(guard)
-        return self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
+        return checked or self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
 
     def _draw(self) -> None:
         """Append the statements that draw, in the program's order."""
@@ -186,7 +190,8 @@ class Prologue:
         self._scope.imports.update(TENSOR_GUARDS)
         members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
         for path in self._symbols:
-            self._variables.variable(path)
+            if not self._drawn_from or not leads_from_draw(path):
+                self._variables.variable(path)
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
         passed = self._variables.assign(self._variables.new_name("passed"), f"tensors_match({NAME}, {tensors})")
         self._check(f"{passed} or tracer_at_work() is None", NO_TRACER, "tracer_at_work()")

@@ -7,8 +7,8 @@ the rules). Meta functions that refuse dtypes which the kernel accepts, or retur
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -81,6 +81,15 @@ class FaithfulMode(FakeTensorMode):
         if self._allow_unsafe_data_ptr_access:
             return torch._C._set_warn_deprecated_on_mutable_data_ptr
         return torch._C._set_throw_on_mutable_data_ptr
+
+    @contextmanager
+    def estimating(self, function: Any) -> Iterator[None]:
+        """Estimate sizes during the block for a function of `WITH_UNSIZED_PARTS`."""
+        before, self.estimates_sizes = self.estimates_sizes, self.estimates_sizes or function in WITH_UNSIZED_PARTS
+        try:
+            yield
+        finally:
+            self.estimates_sizes = before
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on fake tensors."""
@@ -373,6 +382,8 @@ METADATA: dict[object, Callable[..., Any]] = {
     aten._grouped_mm.default: grouped_mm,
     aten.block_diag.default: block_diag,
 }
+# Functions whose results have known sizes, although operations within them have results whose sizes depend on values.
+WITH_UNSIZED_PARTS = frozenset({torch.nn.functional.ctc_loss, torch.ctc_loss})
 ESTIMATES: dict[object, Callable[..., Any]] = {
     **dict.fromkeys((aten._ctc_loss.default, aten._ctc_loss.Tensor), ctc_loss),
     **dict.fromkeys((aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor), ctc_loss_backward),

@@ -133,6 +133,8 @@ def import_path(value: Any) -> str | None:
     if isinstance(value, OpOverload):
         return f"{import_path(value.overloadpacket)}.{value._overloadname}"
     dotted = dotted_name(value)
+    if dotted is None and isinstance(value, types.ModuleType):
+        return _replaced_module_path(value)
     if dotted is None and not isinstance(value, type) and hasattr(value, "__objclass__"):
         owner = import_path(value.__objclass__)
         return None if owner is None else f"{owner}.{value.__name__}"
@@ -158,6 +160,12 @@ def _module_path(module: types.ModuleType) -> str:
         home, _, part = home.rpartition(".")
         rest = f"{part}.{rest}".rstrip(".")
     return f"{home}:{rest}".rstrip(":")
+
+
+def _replaced_module_path(module: types.ModuleType) -> str | None:
+    """Return the path of a module that another one has replaced and holds, such as that of `torch.backends.cudnn`."""
+    attributes = vars(sys.modules[module.__name__]) if module.__name__ in sys.modules else {}
+    return next((f"{module.__name__}:{name}" for name, value in attributes.items() if value is module), None)
 
 
 def code_place(value: object) -> str:

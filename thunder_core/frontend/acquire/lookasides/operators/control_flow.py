@@ -229,10 +229,12 @@ def over_slices(
     initial: Sequence[Any],
     slices: Sequence[Any],
     additional: Sequence[Any],
+    detach: Callable[..., Any] = lambda _subtraces, _inputs, arguments, _results: arguments,
 ) -> tuple[torch.Tensor, ...]:
     """Record a function of carried tensors and slices, and the operator that calls it for each slice in order.
 
-    `call` interprets the function and returns its results as one flat sequence.
+    `call` interprets the function and returns its results as one flat sequence. `detach` returns the arguments of the
+    operator without gradients for some of them; by default, all arguments get gradients, as in PyTorch.
     """
     recorder, batches = subtraces.recorder, subtraces.batches
     starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
@@ -248,12 +250,12 @@ def over_slices(
     read = subtraces.operands((recording,), placeholders)
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in placeholders], read)
     length = recorder.tensors.fake(stacks[0]).shape[0]
-    followed = are_followed(subtraces, (*starts, *sliced, *read))
+    arguments = detach(subtraces, placeholders, (tuple(starts), tuple(sliced), read), recording.results)
+    followed = are_followed(subtraces, sum(arguments, ()))
     results = [
         *(subtraces.like(tensor, requires_grad=followed) for tensor in carried),
         *(subtraces.stack(tensor, length, requires_grad=followed) for tensor in rows),
     ]
-    args = (trace, tuple(starts), tuple(sliced), read) if starts else (trace, tuple(sliced), read)
-    subtraces.emit(operator, args, results)
+    subtraces.emit(operator, (trace, *(arguments if starts else arguments[1:])), results)
     stacked = map(batches.with_batches_first, results[len(starts) :])
     return subtraces.to_program((*results[: len(starts)], *stacked))

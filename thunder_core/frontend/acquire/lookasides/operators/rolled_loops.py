@@ -26,6 +26,7 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, over_slices
 from thunder_core.frontend.acquire.lookasides.operators.joined_rows import Rows
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody, loop_body
+from thunder_core.frontend.acquire.lookasides.operators.loop_gradients import detach_unreached
 from thunder_core.frontend.acquire.lookasides.operators.loop_values import (
     Unchanged,
     Unsteady,
@@ -189,7 +190,8 @@ def record(
 
     slices = [turned(run, call(torch.movedim, tensor, place[1], 0), order) for tensor, place in pairs]
     with entered_codes(run) as codes:
-        results = over_slices(subtraces, scan if initial else map_slices, held, iterate, initial, slices, same)
+        target = scan if initial else map_slices
+        results = over_slices(subtraces, target, held, iterate, initial, slices, same, detach_unreached)
     unchanged.require(codes - {body.code})
     require_unwritten_operands(subtraces, body, values)
     require_same_gradients(tree_leaves(flat.results), results)

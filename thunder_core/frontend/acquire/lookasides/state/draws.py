@@ -76,7 +76,10 @@ def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
 def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a program's function that draws: the prologue calls the function if it knows the arguments."""
     if run.draws.knows_arguments(args, kwargs):
-        return run.draws.call(function, args, kwargs)
+        try:
+            return run.draws.call(function, args, kwargs)
+        except NotReplayedError:  # its result has a tensor
+            return run.machine.invoke_quietly(function, args, kwargs)
     return run.machine.invoke_quietly(function, args, kwargs)
 
 

@@ -1,0 +1,80 @@
+"""The inputs of a recorded loop whose gradients are None in eager PyTorch, because no result depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.lookasides.operators.loop_values import Unsteady
+from thunder_core.frontend.acquire.subtraces import Subtraces
+from thunder_core.tracing.capture.torch_facts.graph import graph_of
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.ir.proxy import Proxy
+
+Arguments = tuple[tuple[Any, ...], ...]
+
+
+def detach_unreached(
+    subtraces: Subtraces, inputs: Sequence[torch.Tensor], arguments: Arguments, results: Sequence[torch.Tensor]
+) -> Arguments:
+    """Return the arguments of a loop, the carried tensors first; tensors that no gradient reaches are detached.
+
+    `inputs` represent the carried tensors and the slices in an iteration, and `results` are its results, the carried
+    tensors first. Raises `Unsteady` for a carried tensor that gets a gradient for some numbers of iterations only.
+    """
+    if not torch.is_grad_enabled():
+        return arguments
+    initial, slices, operands = arguments
+    representing = [*inputs, *(subtraces.recorder.tensors.named(proxy.name) for proxy in operands)]
+    reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
+    require_lasting(reaching[: len(initial)])
+    pairs = zip((*initial, *slices, *operands), reaching, strict=True)
+    kept = [proxy if places else detached(subtraces, proxy) for proxy, places in pairs]
+    end = len(initial) + len(slices)
+    return tuple(kept[: len(initial)]), tuple(kept[len(initial) : end]), tuple(kept[end:])
+
+
+def results_reaching(subtraces: Subtraces, tensor: Any, results: Sequence[torch.Tensor]) -> set[int]:
+    """Return the places of the results whose graph contains a tensor; all places if it requires no gradient."""
+    every = set(range(len(results)))
+    if not isinstance(tensor, torch.Tensor):
+        return every
+    with without_our_functions():
+        fake = subtraces.fake(tensor)
+        if not fake.requires_grad:
+            return every
+        graphs = [graph_of([subtraces.fake(result)]) for result in results]
+        node = fake.grad_fn
+        return {place for place, graph in enumerate(graphs) if any(is_of(entry, node, fake) for entry in graph)}
+
+
+def is_of(entry: Any, node: Any, fake: torch.Tensor) -> bool:
+    """Whether a node of autograd's graph has made a tensor, or accumulates the gradient of the tensor."""
+    return entry is node if node is not None else getattr(entry, "variable", None) is fake
+
+
+def require_lasting(reaching: Sequence[Collection[int]]) -> None:
+    """Raise `Unsteady` for a carried tensor whose gradients come from the first iterations only.
+
+    `reaching` has the places of the results that depend on each carried tensor. The gradient lasts if a row depends on
+    the tensor, or a carried tensor whose gradient lasts, and if the tensor depends on itself in a later iteration.
+    """
+    lasting = {place for place, places in enumerate(reaching) if places}
+    while True:
+        kept = {place for place in lasting if any(end >= len(reaching) or end in lasting for end in reaching[place])}
+        if kept == lasting:
+            break
+        lasting = kept
+    if any(places and place not in lasting for place, places in enumerate(reaching)):
+        raise Unsteady("the gradient of a variable is None for some numbers of iterations")
+
+
+def detached(subtraces: Subtraces, proxy: Proxy) -> Proxy:
+    """Return the proxy of a detached tensor."""
+    physical = subtraces.recorder.tensors.named(proxy.name)
+    if physical is None:
+        return proxy
+    (tensor,) = subtraces.to_program([physical])
+    return subtraces.recorder.proxy_of(subtraces.run.machine.call(torch.Tensor.detach, tensor))
