@@ -1,9 +1,14 @@
-"""Measure training steps on gloo ranks: the recipes ddp and fsdp, DistributedDataParallel, FSDP2 and torch.compile.
+"""Measure training steps on gloo ranks: the recipes for several ranks, PyTorch's wrappers, and torch.compile of these.
 
 All contenders of a run are built first. Then they take turns, round by round, in the same processes. The times are
-medians over the rounds, of the slowest rank. With `--memory`, each contender also runs in separate processes. The
-memory is the growth of the peak resident memory of a rank, first from before the model is built (including imports and
-compilation), then from before the measured steps.
+medians over the rounds, of the slowest rank. With `--memory`, each contender also runs in separate processes, and its
+memory is measured in three parts:
+
+- imports: the growth of a rank's resident memory by a small model of the contender. It contains the modules that the
+  contender imports, and what the compiler starts once.
+- model: the growth of the peak resident memory after that, by the real model: its parameters, the optimizer's state,
+  compilation, and the steps.
+- step: the peak of the bytes that PyTorch's CPU allocator allocates during one step, above those before the step.
 Usage: python -m benchmarks.distributed [--ranks N] [--rounds N] [--layers N] [--width N] [--memory] [--only NAME ...]
 [--out FILE]
 """
@@ -11,6 +16,8 @@ Usage: python -m benchmarks.distributed [--ranks N] [--rounds N] [--layers N] [-
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import statistics
 import tempfile
@@ -18,18 +25,24 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder_core
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 WARM_UP = 2
 CLEAR_PEAK = "5"  # Linux resets the peak of the resident memory if this is written to `clear_refs`
+MIB = 2**20
+PLAN = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}
+STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 
 
 class Block(torch.nn.Module):
@@ -69,6 +82,12 @@ def fsdp2(model: Model) -> Any:
     return fully_shard(model)
 
 
+def parallelized(model: Model) -> Any:
+    """Apply `parallelize_module` to the linear layers of the model."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return parallelize_module(model, mesh, {path: STYLES[style]() for path, style in PLAN.items()})
+
+
 CONTENDERS: dict[str, Callable[[Model], Any]] = {
     "DDP": DistributedDataParallel,
     "torch.compile of DDP": lambda model: torch.compile(DistributedDataParallel(model)),
@@ -78,14 +97,20 @@ CONTENDERS: dict[str, Callable[[Model], Any]] = {
     "torch.compile of FSDP2": lambda model: torch.compile(fsdp2(model)),
     "recipe fsdp": lambda model: thunder_core.compile(model, "fsdp"),
     "recipe fsdp, eager operations": lambda model: thunder_core.compile(model, "fsdp", without=["inductor"]),
+    "parallelize_module": parallelized,
+    "torch.compile of parallelize_module": lambda model: torch.compile(parallelized(model)),
+    "recipe tensor-parallel": lambda model: thunder_core.compile(model, "tensor-parallel", parallelize_plan=PLAN),
+    "recipe tensor-parallel, eager operations": lambda model: thunder_core.compile(
+        model, "tensor-parallel", parallelize_plan=PLAN, without=["inductor"]
+    ),
 }
 
 
-def step_of(name: str, arguments: argparse.Namespace) -> Callable[[], None]:
+def step_of(name: str, layers: int, width: int, rows: int) -> Callable[[], None]:
     """Return a training step of a contender, after warm-up steps."""
-    model = CONTENDERS[name](Model(arguments.layers, arguments.width))
+    model = CONTENDERS[name](Model(layers, width))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    x = torch.randn(arguments.rows, arguments.width)
+    x = torch.randn(rows, width)
 
     def step() -> None:
         model(x).pow(2).mean().backward()
@@ -107,49 +132,74 @@ def seconds_of(step: Callable[[], None]) -> float:
     return float(seconds)
 
 
-def measure(rank: int, store: str, names: list[str], arguments: argparse.Namespace, answer: Any) -> None:
-    """Measure contenders on one rank; the first rank puts the results into the queue `answer`."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=arguments.ranks)
-    before = resident_memory("VmRSS")
-    steps = {name: step_of(name, arguments) for name in names}
-    built = resident_memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
+class Memory(NamedTuple):
+    """The memory of a contender on the first rank, in MiB."""
+
+    imports: float
+    model: float
+    step: float
+
+
+def measure_times(names: list[str], arguments: argparse.Namespace) -> dict[str, float]:
+    """Return the median seconds of contenders that take turns."""
+    steps = {name: step_of(name, arguments.layers, arguments.width, arguments.rows) for name in names}
     rounds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(arguments.rounds):
         for name, step in steps.items():
             rounds[name].append(seconds_of(step))
-    peak = resident_memory("VmHWM")
+    return {name: statistics.median(values) for name, values in rounds.items()}
+
+
+def measure_memory(names: list[str], arguments: argparse.Namespace) -> Memory:
+    """Return the memory of one contender."""
+    (name,) = names
+    before = resident_memory()
+    step_of(name, 2, 16, 8)
+    imported = resident_memory()
+    step = step_of(name, arguments.layers, arguments.width, arguments.rows)
+    for _ in range(arguments.rounds):
+        seconds_of(step)
+    peak = status_of("VmHWM")
+    allocated = peak_allocated(step)
+    return Memory((imported - before) / MIB, (peak - imported) / MIB, allocated / MIB)
+
+
+def serve(rank: int, store: str, measure: Callable[..., Any], names: list[str], arguments: Any, answer: Any) -> None:
+    """Measure contenders on one rank; the first rank puts the result into the queue `answer`."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=arguments.ranks)
+    result = measure(names, arguments)
     if rank == 0:
-        medians = {name: statistics.median(values) for name, values in rounds.items()}
-        answer.put((medians, ((peak - before) / 1024, (peak - built) / 1024)))
+        answer.put(result)
     dist.barrier()
     dist.destroy_process_group()
 
 
-def resident_memory(name: str) -> int:
-    """Return the KiB of resident memory now (`VmRSS`) or at its peak (`VmHWM`)."""
+def status_of(name: str) -> int:
+    """Return the bytes of resident memory now (`VmRSS`) or at its peak (`VmHWM`)."""
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:"))
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:"))
 
 
-Measured = tuple[dict[str, float], tuple[float, float]]
+def resident_memory() -> int:
+    """Return the bytes of resident memory, without what was freed, and reset the peak."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
+    return status_of("VmRSS")
 
 
-def run(names: list[str], arguments: argparse.Namespace) -> Measured:
-    """Run contenders in the same processes; return their median seconds and the growth of a rank's memory in MiB.
-
-    The growth is counted from before the models are built, and from before the measured steps.
-    """
+def run(measure: Callable[..., Any], names: list[str], arguments: argparse.Namespace) -> Any:
+    """Measure contenders in new processes, and return the result of the first rank."""
     context = mp.get_context("spawn")
     answer = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        inputs = [(rank, f"{folder}/store", names, arguments, answer) for rank in range(arguments.ranks)]
-        processes = [context.Process(target=measure, args=values) for values in inputs]
+        inputs = [(rank, f"{folder}/store", measure, names, arguments, answer) for rank in range(arguments.ranks)]
+        processes = [context.Process(target=serve, args=values) for values in inputs]
         for process in processes:
             process.start()
-        result: Measured = answer.get(timeout=arguments.timeout)
+        result = answer.get(timeout=arguments.timeout)
         for process in processes:
             process.join()
     return result
@@ -171,17 +221,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    times, _ = run(arguments.only, arguments)
-    memory = {name: run([name], arguments)[1] for name in arguments.only} if arguments.memory else {}
+    times: dict[str, float] = run(measure_times, arguments.only, arguments)
+    memory = {name: run(measure_memory, [name], arguments) for name in arguments.only} if arguments.memory else {}
     for name, seconds in times.items():
-        growth = "  {:8.0f} MiB, {:8.0f} MiB in steps".format(*memory[name]) if name in memory else ""
-        print(f"{name:32} {1000 * seconds:8.1f} ms{growth}")
-    if arguments.out:
-        arguments.out.write_text(
-            json.dumps(
-                {"ranks": arguments.ranks, "seconds": times, "MiB": memory, "torch": torch.__version__}, indent=1
-            )
+        parts = (
+            "".join(f"  {field} {value:6.1f} MiB" for field, value in memory[name]._asdict().items()) if memory else ""
         )
+        print(f"{name:40} {1000 * seconds:8.1f} ms{parts}")
+    if arguments.out:
+        found = {"ranks": arguments.ranks, "rounds": arguments.rounds, "seconds": times}
+        found |= {"MiB": {name: value._asdict() for name, value in memory.items()}, "torch": torch.__version__}
+        arguments.out.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch import nn
 
 import thunder_core as thunder
 from tests.executors.cudagraphs.test_cudagraphs import Model, graphs_in
+from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_executors.cudagraphs import EXECUTOR
 
 pytestmark = pytest.mark.gpu
@@ -172,3 +173,15 @@ def test_a_recording_frees_what_it_does_not_return():
             compiled(x)
         torch.cuda.synchronize()
         assert torch.cuda.memory_allocated() - before < 8 * x.nbytes
+
+
+def test_peak_memory_of_a_replay_contains_the_temporaries_of_the_graph():
+    model = Deep(width=1024).cuda()
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    x = torch.randn(1024, 1024, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(x)
+        eager = peak_of(lambda: model(x), x.device)
+        assert peak_of(lambda: compiled(x), x.device) >= 2 * x.nbytes
+    assert eager < 8 * x.nbytes  # without the pool of the graph

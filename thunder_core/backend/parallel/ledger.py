@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
@@ -36,6 +37,14 @@ class PlacedRun(NamedTuple):
     lines: tuple[str, ...]
 
 
+class RankWaits(NamedTuple):
+    """The position of a rank, the collectives in which that rank waits, and the question that this answers."""
+
+    position: int
+    waits: str
+    question: str
+
+
 @dataclass
 class Ledger:
     """The runs of programs in a group: of this rank, and of the other ranks as far as they are published.
@@ -56,6 +65,7 @@ class Ledger:
     unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
     published: int = 0
     numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of published lines
+    lines: tuple[str, ...] = ()  # of the last run
     answered: bytes = b""
     lock: Lock = field(default_factory=Lock)
     # The lines of the runs that were read, by rank and place; the number of these runs; and all lines by number.
@@ -75,7 +85,7 @@ class Ledger:
     def note(self, position: int, lines: tuple[str, ...]) -> None:
         """Note a run of this rank, which begins now."""
         self.attempt = self.attempt + 1 if position == self.position else 0
-        self.position = position
+        self.position, self.lines = position, lines
         self.unpublished.append((position, self.attempt, lines))
 
     def publish(self, position: int, attempt: int, lines: tuple[str, ...]) -> None:
@@ -97,8 +107,8 @@ class Ledger:
                 self.publish(*self.unpublished.pop())
         return PlacedRun(self.last, lines)
 
-    def answer(self, group: Any) -> None:
-        """Publish all runs and the position of this rank, if another rank has asked for them."""
+    def answer(self, group: Any, waits: Callable[[], str] = "[]".__str__) -> None:
+        """Publish all runs, the position and the waits of this rank, if another rank has asked for them."""
         key = f"{self.rank}/asked"
         if not self.store.check([key]) or (question := self.store.get(key)) == self.answered:
             return
@@ -106,8 +116,17 @@ class Ledger:
         with self.lock:
             while self.unpublished:
                 self.publish_oldest()
-        self.store.set(f"{self.rank}/at", str(position))
+        self.store.set(f"{self.rank}/at", f"{position} {question.decode()} {waits()}")
         self.answered = question
+
+    def end(self, group: Any) -> None:
+        """Publish that this rank ends, and its last position."""
+        self.store.set(f"{self.rank}/ended", str(position_of(group)))
+
+    def end_of(self, rank: int) -> int:
+        """Return the position at which another rank ended; -1 if that rank has not ended."""
+        key = f"{rank}/ended"
+        return int(self.store.get(key)) if self.store.check([key]) else -1
 
     def publish_oldest(self) -> None:
         """Publish the oldest run, and keep the run for the next question if the store fails."""
@@ -133,10 +152,17 @@ class Ledger:
             self.others[rank][place_in(place)] = self.known[rank][int(number or -1)]
             self.counts[rank] += 1
 
+    def standing_of(self, rank: int) -> RankWaits:
+        """Return the position and the waits that another rank has published last."""
+        key = f"{rank}/at"
+        if not self.store.check([key]):
+            return RankWaits(-1, "[]", "")
+        position, question, waits = self.store.get(key).decode().split(" ", 2)
+        return RankWaits(int(position), waits, question)
+
     def position_of(self, rank: int) -> int:
         """Return the position that another rank has published last."""
-        key = f"{rank}/at"
-        return int(self.store.get(key)) if self.store.check([key]) else -1
+        return self.standing_of(rank).position
 
     def difference(self, rank: int, run: PlacedRun) -> tuple[str, ...] | None:
         """Return the different lines of another rank at the place of a run, or None if that rank agrees.
@@ -157,6 +183,14 @@ class Ledger:
     def report(self, run: PlacedRun, message: str) -> None:
         """Write the error of a run for the other ranks."""
         self.store.set(f"differs/{run.place}", message)
+
+    def report_deadlock(self, message: str) -> None:
+        """Write the error of a deadlock for the other ranks, unless a rank has written one."""
+        self.store.compare_set("deadlock", "", message)
+
+    def deadlock(self) -> str:
+        """Return the error of a deadlock that a rank has written, or an empty string."""
+        return str(self.store.get("deadlock").decode()) if self.store.check(["deadlock"]) else ""
 
     def error_of(self, place: RunPlace) -> str:
         """Return the error that another rank has written for a run, or an empty string."""

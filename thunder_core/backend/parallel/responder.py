@@ -1,13 +1,14 @@
 """A thread that answers the questions of other ranks about the programs that this rank runs.
 
-The main thread cannot answer while it waits in a collective for the rank that asks.
+The main thread cannot answer while it waits in a collective for the rank that asks. The thread ends by a finalizer of
+`multiprocessing`, because the processes of this module end without the functions of `atexit`.
 """
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from threading import Event, Thread
 
 PAUSE = 0.25  # seconds between two queries of the store
@@ -17,9 +18,9 @@ PATIENCE = 2.0  # seconds that the end of the process waits for a query
 class Responder:
     """A daemon thread that calls a function again and again, until the process ends."""
 
-    def __init__(self, answer: Callable[[], None]) -> None:
-        """Call `answer` in the thread."""
-        self.answer = answer
+    def __init__(self, answer: Callable[[], None], at_end: Callable[[], None]) -> None:
+        """Call `answer` in the thread, and `at_end` once when the process ends."""
+        self.answer, self.at_end = answer, at_end
         self.ended = Event()
         self.thread: Thread | None = None
 
@@ -29,13 +30,14 @@ class Responder:
             self.ended = Event()
             self.thread = Thread(target=self._run, name="thunder collectives", daemon=True)
             self.thread.start()
-            atexit.register(self.stop)
+            Finalize(None, self.stop, exitpriority=0)
 
     def stop(self) -> None:
         """End the thread before the interpreter ends."""
         self.ended.set()
         if self.thread is not None:
             self.thread.join(PATIENCE)
+        self.at_end()
 
     def _run(self) -> None:
         while not self.ended.wait(PAUSE):

@@ -24,9 +24,12 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.creations import number_of
+from thunder_core.backend.parallel.deadlocks import FIX as STEPS_FIX
+from thunder_core.backend.parallel.deadlocks import DeadlockWatch, ended_rank
 from thunder_core.backend.parallel.ledger import Ledger, PlacedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.responder import Responder
+from thunder_core.backend.parallel.waits import Running
 from thunder_core.foundation.errors import CollectivesDiffer, SourceLine
 from thunder_core.tracing.analysis.collectives import Collective, collectives_of, first_difference, groups_of
 from thunder_core.tracing.ir.trace import Trace
@@ -45,15 +48,28 @@ FIX = (
 _ledgers: WeakKeyDictionary[Any, Ledger | None] = WeakKeyDictionary()  # None for a group without a store
 
 
+def known_ledgers() -> list[tuple[Any, Ledger]]:
+    """Return the groups of this process that have a ledger, each with its ledger."""
+    return [(group, ledger) for group, ledger in list(_ledgers.items()) if ledger is not None]
+
+
 def answer_all() -> None:
-    """Answer the questions of other ranks in all groups."""
-    for group, ledger in list(_ledgers.items()):
-        if ledger is not None:
-            with suppress(RuntimeError):  # the store of this group has gone; the other groups are answered
-                ledger.answer(group)
+    """Answer the questions of other ranks in all groups, and search for deadlocks."""
+    for group, ledger in known_ledgers():
+        with suppress(RuntimeError):  # the store of this group has gone; the other groups are answered
+            ledger.answer(group, _watch.waits_text)
+    _watch.look(ledger for _, ledger in known_ledgers())
 
 
-_responder = Responder(answer_all)
+def end_all() -> None:
+    """Tell the other ranks in all groups that this process ends."""
+    for group, ledger in known_ledgers():
+        with suppress(RuntimeError):
+            ledger.end(group)
+
+
+_watch = DeadlockWatch()
+_responder = Responder(answer_all, end_all)
 
 
 def ledger_of(group: Any) -> Ledger | None:
@@ -162,12 +178,21 @@ def raise_difference(own_run: RunInGroup, rank: int, others: Sequence[str]) -> N
     raise CollectivesDiffer(message, fix=FIX, where=where)
 
 
-def raise_reported(groups: Mapping[str, GroupCollectives], error: RuntimeError) -> None:
-    """Raise `CollectivesDiffer` if a run failed because another rank found a difference and ended."""
-    for _, ledger, _ in ledgers_of(groups):
+def raise_reported(programs: Sequence[Running], error: RuntimeError) -> None:
+    """Raise `CollectivesDiffer` if a run failed because another rank found a difference, or has ended."""
+    for program in programs:
         with suppress(RuntimeError):
-            if message := ledger.error_of(ledger.last):
+            if message := _watch.message_of(program.ledger) or program.ledger.error_of(program.ledger.last):
                 raise CollectivesDiffer(message, fix=FIX) from error
+            if message := ended_rank(program):
+                where = program.collectives[program.place or 0].source
+                raise CollectivesDiffer(message, fix=STEPS_FIX, where=where) from error
+
+
+def running_in(groups: Mapping[str, GroupCollectives]) -> list[Running]:
+    """Return a program that begins now, with each of its groups."""
+    several = len(groups) > 1
+    return [Running(group, ledger, members.collectives, several) for group, ledger, members in ledgers_of(groups)]
 
 
 def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
@@ -188,10 +213,13 @@ def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., A
         else:
             compare_first_run(groups)
             is_compared = True
+        programs = _watch.programs[key := object()] = running_in(groups)
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
-            raise_reported(groups, error)
+            raise_reported(programs, error)
             raise
+        finally:
+            del _watch.programs[key]
 
     return run

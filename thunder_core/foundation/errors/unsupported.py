@@ -143,6 +143,9 @@ class CollectivesDiffer(UnsupportedError):
     the first collective that differs. If one rank comes more than ten seconds after another, only the late one may
     raise it, while the other one waits in its collective. Ranks have to call the same collectives in the same order,
     with tensors of the same sizes and dtypes. `THUNDER_COMPARE_COLLECTIVES=0` leaves the comparison out.
+
+    The error also ends ranks that wait forever, for example after one rank has run one more step than the others: a
+    rank waits in a program for a rank that waits in another collective, or that has ended.
     """
 
     code = "TH0813"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from thunder_core.workflow.benchmark.allocations import peak_allocated
+from thunder_core.workflow.benchmark.graph_pools import free_bytes, replayed_pools
 
 Call = Callable[[], object]
 
@@ -56,8 +57,10 @@ TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cud
 def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:
     """Return the peak bytes of a call above the memory allocated before; None if they are not measured.
 
-    CUDA's allocator always counts. On a CPU, the resident set size of the process is not meaningful, because the
-    allocator keeps memory that earlier calls have freed. PyTorch's profiler measures it if `on_host` is set.
+    CUDA's allocator always counts. It counts the temporaries of CUDA graphs as free, so the free blocks of the memory
+    pools of all graphs that the call replays are added. On a CPU, the resident set size of the process is not
+    meaningful, because the allocator keeps memory that earlier calls have freed. PyTorch's profiler measures it if
+    `on_host` is set.
     """
     if device.type == "cpu" and on_host:
         return peak_allocated(call)
@@ -66,6 +69,7 @@ def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int |
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    call()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    with replayed_pools() as pools:
+        call()
+        torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before + free_bytes(pools)

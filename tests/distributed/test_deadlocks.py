@@ -1,0 +1,63 @@
+"""A rank that waits for a rank that waits elsewhere or has ended: both end soon, with an error that names the line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch.multiprocessing as mp
+
+from tests.distributed import deadlocks
+from thunder_core.foundation.errors import CollectivesDiffer
+
+IN_BARRIER, IN_PROGRAM = "waits in `barrier` at", "waits in `all_reduce` at"
+CASES = {  # the rank that is ahead, and what its error says of the other rank
+    "other_in_eager_collective": (0, IN_BARRIER),
+    "other_in_another_group": (1, IN_BARRIER),
+    "other_in_a_program_of_another_group": (0, IN_PROGRAM),
+    "other_in_another_known_program": (1, "calls `"),
+    "other_has_raised_in_an_exception_handler": (0, IN_BARRIER),
+    "other_has_ended": (1, "has ended"),
+    "other_has_raised": (0, "has ended"),
+}
+
+
+def run(case: str, ahead: int, folder: Path, size: int = 2) -> list[tuple[int, str]]:
+    """Run a case on several ranks; return the status and the errors of each rank."""
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload([deadlocks.__name__])
+    processes = [
+        context.Process(target=deadlocks.main, args=(case, ahead, rank, size, str(folder))) for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    end = time.monotonic() + 60
+    for process in processes:
+        process.join(max(end - time.monotonic(), 0))
+        process.kill()
+        process.join()
+    return [(process.exitcode or 0, (folder / f"errors-{rank}").read_text()) for rank, process in enumerate(processes)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rank_that_is_ahead_ends_with_an_error(case: str, tmp_path: Path) -> None:
+    ahead, told = CASES[case]
+    ends = run(case, ahead, tmp_path)
+    status, text = ends[ahead]
+    assert status in (1, CollectivesDiffer.status)  # not killed
+    assert "[TH0813]" in text
+    assert told in text
+    assert "deadlocks.py:" in text
+    if told != "has ended":
+        assert "[TH0813]" in ends[1 - ahead][1]
+        assert ends[1 - ahead][0] in (1, CollectivesDiffer.status)
+
+
+def test_late_rank_is_no_deadlock(tmp_path: Path) -> None:
+    assert [status for status, _ in run("late", 0, tmp_path)] == [0, 0]
+
+
+def test_rank_that_waits_for_a_late_rank_of_another_group_is_no_deadlock(tmp_path: Path) -> None:
+    """The second rank waits in a barrier for the first rank, which waits for the third rank in a program."""
+    assert run("rank_of_another_group_is_late", 0, tmp_path, 3) == [(0, "")] * 3

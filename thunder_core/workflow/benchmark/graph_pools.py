@@ -1,0 +1,41 @@
+"""The memory of CUDA graphs: a graph computes in blocks of its memory pool, which the allocator counts as free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeAlias
+
+import torch
+
+Pool: TypeAlias = tuple[int, int]
+
+
+@contextmanager
+def replayed_pools() -> Iterator[set[Pool]]:
+    """Yield the memory pools of the graphs that are replayed within the context."""
+    pools: set[Pool] = set()
+    graph_class: Any = torch.cuda.CUDAGraph
+    replay = graph_class.replay
+
+    @wraps(replay)
+    def replay_noted(graph: Any) -> None:
+        pools.add(tuple(graph.pool()))
+        replay(graph)
+
+    graph_class.replay = replay_noted
+    try:
+        yield pools
+    finally:
+        graph_class.replay = replay
+
+
+def free_bytes(pools: set[Pool]) -> int:
+    """Return the bytes of memory pools that the allocator counts as free: the temporaries of their graphs."""
+    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot() if pools else []  # type: ignore[no-untyped-call]
+    return sum(
+        segment["total_size"] - segment["allocated_size"]
+        for segment in segments
+        if tuple(segment["segment_pool_id"]) in pools
+    )
