@@ -178,12 +178,12 @@ def expression(size: Any) -> Any:
 
 def region_text(attention: Attention, occurrence: RegionOccurrence) -> str:
     """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
-    symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
+    symbols = {proxy.value.node.expr: f"s{index}" for index, proxy in enumerate(occurrence.region.symbols)}
 
     def texts(sizes: Sequence[Any]) -> str:
         return f"({''.join(f'{text_of(expression(size), symbols)}, ' for size in sizes)})"
 
-    names = {proxy.name: f"x{place}" for place, proxy in enumerate(occurrence.inputs)}
+    names = {proxy.name: f"x{index}" for index, proxy in enumerate(occurrence.inputs)}
     tensors = [names[proxy.name] for proxy in attention.tensors]
     return TEXT.format(
         title=attention.title,
@@ -209,5 +209,5 @@ def scale_bits(scale: float) -> int:
 
 def _names(occurrence: RegionOccurrence) -> Iterator[str]:
     """Yield the names of the region's arguments, in order."""
-    yield from (f"x{place}" for place, _ in enumerate(occurrence.inputs))
-    yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))
+    yield from (f"x{index}" for index, _ in enumerate(occurrence.inputs))
+    yield from (f"s{index}" for index, _ in enumerate(occurrence.region.symbols))

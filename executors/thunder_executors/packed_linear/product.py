@@ -177,7 +177,7 @@ def is_contiguous(proxy: TensorProxy) -> bool:
 
 def region_text(product: Product, occurrence: RegionOccurrence) -> str:
     """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
-    symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
+    symbols = {proxy.value.node.expr: f"s{index}" for index, proxy in enumerate(occurrence.region.symbols)}
 
     def text(size: Any) -> str:
         return text_of(sympy.sympify(size), symbols)
@@ -211,4 +211,4 @@ def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
     named = {"x": product.input, "weight": product.weight, "extra": product.extra}
     names = {proxy.name: name for name, proxy in named.items() if proxy is not None}
     yield from (names[proxy.name] for proxy in occurrence.inputs)
-    yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))
+    yield from (f"s{index}" for index, _ in enumerate(occurrence.region.symbols))
