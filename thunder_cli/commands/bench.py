@@ -90,10 +90,11 @@ def bench(
         refuse_search(settings)
         bench_request = generation_told(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
-        if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
+        files = [Path(name).expanduser() for name in (model or "", other or "")]
+        if all(file.is_file() for file in files):
             from thunder_cli.results.result_comparison import compare_files
 
-            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), output)
+            compare_files(*files, output)
             return
         from thunder_cli.results.gates import earlier_result
 

@@ -62,7 +62,7 @@ def draw_times(suite: BenchmarkSuite) -> Figure:
     width = BAR / len(names)
     for number, name in enumerate(names):
         chosen = [next(c for c in report.candidates if c.name == name) for report in suite.reports]
-        places = [place + (number - (len(names) - 1) / 2) * width for place in range(len(chosen))]
+        places = [index + (number - (len(names) - 1) / 2) * width for index in range(len(chosen))]
         bars = axes.bar(
             places,
             [candidate.median * MILLI for candidate in chosen],
