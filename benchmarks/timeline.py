@@ -131,8 +131,8 @@ def events_of(traces: Sequence[Trace], rounds: int = 5) -> list[Event]:
     events: list[Event] = []
     for number, trace in enumerate(traces):
         starts = Waits(trace.bound_symbols).starts
-        for place, bsym in enumerate(trace.bound_symbols):
-            events.append(event_of(bsym, number, place, starts, seconds[number][place]))
+        for index, bsym in enumerate(trace.bound_symbols):
+            events.append(event_of(bsym, number, index, starts, seconds[number][index]))
     return events
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.foundation.errors import DataDependent
-from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
+from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
@@ -102,7 +102,7 @@ class Replay(RecordedProgram):
             return self._recorder.numbers.unknown(proxy.name, proxy.kind, self._refuse_value)
         if not isinstance(proxy, TensorProxy):
             return proxy
-        fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
+        fake = fresh_fake(MemoizedResult(proxy, None, 0), [], self._recorder.tensors.mode)
         self._recorder.tensors.adopt(fake, proxy)
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 

@@ -30,9 +30,9 @@ def with_inputs_read(captured: torch.fx.GraphModule) -> tuple[torch.fx.GraphModu
     module = torch.fx.GraphModule(captured, copy.deepcopy(captured.graph))
     ask_tensors_for_sizes(module)
     positions = []
-    for place, node in enumerate(placeholders_of(module)):
+    for index, node in enumerate(placeholders_of(module)):
         if node.users:
-            positions.append(place)
+            positions.append(index)
         else:
             module.graph.erase_node(node)
     module.recompile()
@@ -81,7 +81,7 @@ def _symbols_of(name: str, example: Any) -> Iterator[SymbolicArgument]:
 def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
     """Yield the symbolic sizes of a tensor with their dimensions."""
     sizes: Iterable[Any] = tensor.shape
-    yield from ((place, size) for place, size in enumerate(sizes) if is_symbol(size))
+    yield from ((index, size) for index, size in enumerate(sizes) if is_symbol(size))
 
 
 def is_symbol(value: Any) -> bool:

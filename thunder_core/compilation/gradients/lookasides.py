@@ -38,9 +38,9 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
     """Record the function, and apply reverse mode to its bound symbols."""
     differentiated = run.machine.load_attr(gradient, "function")
     places = places_of(gradient.argnums, len(args), gradient.name)
-    reverse = Reverse(run, gradient.name, tuple(args[place] for place in places))
+    reverse = Reverse(run, gradient.name, tuple(args[index] for index in places))
     primals_by_place = dict(zip(places, reverse.primals, strict=True))
-    output = reverse.call(differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs)
+    output = reverse.call(differentiated, [primals_by_place.get(index, arg) for index, arg in enumerate(args)], kwargs)
     where = run.place().source
     value, aux = split_aux(output, gradient.has_aux, gradient.name, where)
     scalar = require_scalar(value, gradient.name, where)

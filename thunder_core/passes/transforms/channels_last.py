@@ -79,7 +79,7 @@ def is_convolution(bsym: BoundSymbol) -> bool:
 def can_change(trace: Trace) -> bool:
     """Whether autograd records no convolution, and only operations in any format read tensors that are written to."""
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
-    if any(recorded[place] for place, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
+    if any(recorded[index] for index, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
         return False
     if any(switches_autocast(bsym) or not bsym.is_resolved for bsym in trace.bound_symbols):
         return False

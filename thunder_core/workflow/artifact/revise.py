@@ -9,8 +9,8 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import ArtifactError, OutputExists
 from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_file
+from thunder_core.workflow.artifact.format.artifact_folder import whole_folder
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest, ValidationState
-from thunder_core.workflow.artifact.format.place import whole_folder
 from thunder_core.workflow.artifact.format.read import Artifact, read_manifest
 from thunder_core.workflow.artifact.format.signature import is_signed
 from thunder_core.workflow.report import PAGES, Report, write_report

@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import stage_line_fault
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import record, settings_kept
-from thunder_core.workflow.fault_localization.stages import Evaluated, first_difference
+from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
 from thunder_core.workflow.validation.inside import Fault
 
 RAISES = "it raises {kind}: {error}"
@@ -36,18 +36,18 @@ def raising_place(trace: Trace, inputs: Values, states: RandomStates) -> tuple[i
     values = {**own_inputs(inputs, trace), **trace.constants}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
-        for place, bsym in enumerate(trace.bound_symbols):
+        for index, bsym in enumerate(trace.bound_symbols):
             try:
                 evaluate((bsym,), values)
             except Exception as error:
-                return place, error
+                return index, error
     return None
 
 
 def difference_until(before: Trace, stage: Trace, place: int, inputs: Values, states: RandomStates) -> Fault | None:
     """Return the fault of a stage's first line before a place whose value differs from the previous stage, or None."""
     until = stage.having(stage.bound_symbols[:place], made_by=stage.made_by, output=())
-    first, second = (Evaluated(trace, record(trace, inputs, states)) for trace in (before, until))
+    first, second = (EvaluatedStage(trace, record(trace, inputs, states)) for trace in (before, until))
     return first_difference(first, second)
 
 

@@ -60,8 +60,8 @@ def judge_points(
 def _judge_point(
     size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
 ) -> PointReport:
-    places = [place for place, input_size in enumerate(sizes) if input_size == size]
-    outputs = [judge(name, [results[place] for place in places], tolerance) for name, results in measured.items()]
+    places = [index for index, input_size in enumerate(sizes) if input_size == size]
+    outputs = [judge(name, [results[index] for index in places], tolerance) for name, results in measured.items()]
     worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
     return PointReport(
         size=size,

@@ -53,9 +53,9 @@ def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> 
     The operands' strides are for the broadcast shape: zero in expanded dimensions.
     """
     order = list(range(len(shape)))[::-1]
-    for place in range(1, len(order)):
-        at = place
-        for before in reversed(range(place)):
+    for index in range(1, len(order)):
+        at = index
+        for before in reversed(range(index)):
             compared = _compare(order[before], order[at], shape, operands)
             if compared < 0:
                 break

@@ -35,7 +35,7 @@ REPLACED = type("Replaced", (), {})()  # an object that equals no value of a gua
 
 
 @dataclass
-class Keeper:
+class ConstantConverter:
     """Converts the constants of all traces of an artifact to plain data; tensors are collected in one table."""
 
     subject: object

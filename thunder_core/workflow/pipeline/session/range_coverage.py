@@ -101,7 +101,7 @@ class RangeCoverage:
             yield from (self.traced._replace(**{name: size}) for name, found in sizes.items() for size in found)
         draw = Random(0)  # noqa: S311 - the same sizes in each run
         places = range(count) if count <= MAX_PROBES else draw.sample(range(count), MAX_PROBES)
-        yield from (self._combination(sizes, place) for place in places)
+        yield from (self._combination(sizes, index) for index in places)
 
     def _combination(self, sizes: Mapping[str, Sequence[int]], place: int) -> InputSize:
         """Return the combination with this number, of all combinations of the sizes."""
