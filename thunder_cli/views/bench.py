@@ -60,8 +60,8 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
         table.columns[-1].justify = "left"
         for report in suite.reports:
             for candidate in report.candidates:
-                place = size_of(report) if candidate is report.first else ""
-                table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
+                label = size_of(report) if candidate is report.first else ""
+                table.add_row(label, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
     return with_title(title, rounds_of(first), fitting(table_of, columns_of(suite.reports), SPARE, width))

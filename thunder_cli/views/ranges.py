@@ -42,9 +42,9 @@ def _cell(point: RangePoint, column: str) -> Text:
     return cell(point) if getattr(point, part) is not None else Text("")
 
 
-def _median(point: RangePoint, place: int) -> Text:
+def _median(point: RangePoint, index: int) -> Text:
     assert point.benchmark is not None
-    return Text(format_time(point.benchmark.candidates[place].median), "" if place else DIM)
+    return Text(format_time(point.benchmark.candidates[index].median), "" if index else DIM)
 
 
 def _verdict(point: RangePoint) -> Text:
@@ -89,8 +89,8 @@ def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
     """Return the constraints that programs added, each with its source, and the number of those from the ranges."""
     decided = [row for row in rows if not row.is_given]
     table = plain_table("program", "size", "constraint", "needed by", text_columns=2)
-    for place in (1, 2, 3):
-        table.columns[place].justify, table.columns[place].no_wrap = "left", False
+    for index in (1, 2, 3):
+        table.columns[index].justify, table.columns[index].no_wrap = "left", False
     for row in decided:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
     given = len(rows) - len(decided)

@@ -21,9 +21,9 @@ from thunder_core.backend.cache.build import (
 )
 from thunder_core.backend.cache.entry import Entry
 from thunder_core.backend.cache.explanation import MissExplanation, explain
+from thunder_core.backend.cache.folders import ENTRIES, cache_folder, opened_entries
 from thunder_core.backend.cache.key import Key
 from thunder_core.backend.cache.manifest import Damage
-from thunder_core.backend.cache.place import ENTRIES, cache_folder, opened_entries
 from thunder_core.backend.cache.prune import Freed, choose_removed
 from thunder_core.backend.cache.read import read_entry
 from thunder_core.backend.cache.record import Record, mark_used, read_records

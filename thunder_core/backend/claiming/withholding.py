@@ -69,25 +69,25 @@ class WithholdingExecutor(Executor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with every bound symbol that the executor takes outside of these modules."""
-        turn = Turn.of(trace, self._places(trace, lambda bsym: not bsym.executor), WITHHELD)
+        turn = Turn.of(trace, self._offered_indices(trace, lambda bsym: not bsym.executor), WITHHELD)
         claimed = apply_patterns(turn.trace, self.name, self.executor.replacements)
         claimed = turn.end(self.executor.claim_all(claimed))
         return with_refused(claimed, self.name, self._count(turn))
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
         """Return the claimed trace with the executor's checks outside of these modules."""
-        turn = Turn.of(claimed, self._places(claimed, lambda bsym: bool(bsym.executor)), EAGER)
+        turn = Turn.of(claimed, self._offered_indices(claimed, lambda bsym: bool(bsym.executor)), EAGER)
         return turn.end(self.executor.check_claimed(unclaimed, turn.trace))
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """Return the claimed trace with the executor's wrappers outside of these modules."""
-        turn = Turn.of(trace, self._places(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
+        turn = Turn.of(trace, self._offered_indices(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
         wrapped = self.executor.wrap_claimed(turn.trace)
         if wrapped is turn.trace:
             return trace
         return with_refused(turn.end(wrapped), self.name, sum(map(self.executor.takes, turn.withheld)))
 
-    def _places(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
+    def _offered_indices(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
         bsyms = enumerate(trace.bound_symbols)
         return frozenset(index for index, bsym in bsyms if is_offered(bsym) and is_within(bsym, self.patterns))
 

@@ -22,21 +22,21 @@ ENTANGLED = "the program reads more results of flex attention than the kernel co
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
     """Return the trace with the bound symbols of each flex attention as one region, if the executor compiles it."""
-    indices = {name: places_of(trace, name, attention) for name, attention in trace.attentions.items()}
-    occurrences = {name: occurrence_of(trace, indices[name], name) for name in indices if indices[name]}
+    indices_by_name = {name: indices_of(trace, name, attention) for name, attention in trace.attentions.items()}
+    occurrences = {name: occurrence_of(trace, indices, name) for name, indices in indices_by_name.items() if indices}
     regions = {occurrence.region.digest: occurrence.region for occurrence in occurrences.values()}
     compiled = dict(zip(regions, executor.compile(list(regions.values())), strict=True)) if regions else {}
     fused = [digest for digest, result in compiled.items() if isinstance(result, Fused)]
     symbols = {digest: _symbol(compiled[digest], f"attention_{number}") for number, digest in enumerate(fused)}
     refused = list(trace.refused)
     replaced: dict[int, list[BoundSymbol]] = {}
-    for name, region_places in indices.items():
-        result = compiled[occurrences[name].region.digest] if region_places else Refusal(ENTANGLED, lasting=True)
+    for name, indices in indices_by_name.items():
+        result = compiled[occurrences[name].region.digest] if indices else Refusal(ENTANGLED, lasting=True)
         if isinstance(result, Refusal):
-            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(region_places)), result.lasting))
+            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(indices)), result.lasting))
             continue
         claimed = region_bound_symbol(occurrences[name], symbols[occurrences[name].region.digest], executor.name)
-        replaced |= {**{index: [] for index in region_places}, max(region_places): [claimed]}
+        replaced |= {**{index: [] for index in indices}, max(indices): [claimed]}
     bsyms = [new for index, bsym in enumerate(trace.bound_symbols) for new in replaced.get(index, [bsym])]
     bsyms = read_bound_symbols(bsyms, trace.outputs) if replaced else bsyms
     return trace.having(bsyms, made_by=f"claim attention by {executor.name}", refused=tuple(refused))
@@ -57,7 +57,7 @@ def occurrence_of(trace: Trace, indices: Collection[int], name: str) -> RegionOc
     return replace(occurrence.returning(occurrence.defined), bsyms=bsyms)
 
 
-def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
+def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     """Return the indices of the bound symbols that compute a flex attention and nothing else; empty if unclear.
 
     The inputs of the operation exist before the first of these indices, and nothing is written to until the last.

@@ -57,8 +57,8 @@ class EagerPiece:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function with the given and the kept arguments."""
         passed = iter(args)
-        places = range(len(args) + len(self.kept))
-        return self.subject(*(self.kept[at] if at in self.kept else next(passed) for at in places), **kwargs)
+        indices = range(len(args) + len(self.kept))
+        return self.subject(*(self.kept[at] if at in self.kept else next(passed) for at in indices), **kwargs)
 
 
 class PieceCall(NestedCall):
@@ -72,8 +72,8 @@ class PieceCall(NestedCall):
         gradient.
         """
         piece: Any = self.compiled
-        places = [index for index in range(len(self.args)) if index not in piece.kept]
-        args = self._line_arguments(tuple(self.args[index] for index in places))
+        indices = [index for index in range(len(self.args)) if index not in piece.kept]
+        args = self._line_arguments(tuple(self.args[index] for index in indices))
         kwargs = self._line_arguments(dict(self.kwargs))
         probe, acquired = self._probe()
         if probe.outside.effects.effects or names_written_to(acquired.computation):

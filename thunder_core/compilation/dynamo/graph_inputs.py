@@ -43,10 +43,10 @@ def ask_tensors_for_sizes(module: torch.fx.GraphModule) -> None:
     """Change a graph so that it reads sizes from its tensors instead of taking them as numbers."""
     placeholders = placeholders_of(module)
     sizes = {
-        str(size): (node, place)
+        str(size): (node, dimension)
         for node in reversed(placeholders)
         if isinstance(tensor := node.meta.get("example_value"), torch.Tensor)
-        for place, size in symbolic_sizes(tensor)
+        for dimension, size in symbolic_sizes(tensor)
     }
     for node in placeholders:
         number = node.meta.get("example_value")
@@ -73,9 +73,9 @@ def _symbols_of(name: str, example: Any) -> Iterator[SymbolicArgument]:
     if is_symbol(example):
         yield SymbolicArgument(name + hint, *_range_of(example))
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):
-        for place, size in symbolic_sizes(example):
+        for dimension, size in symbolic_sizes(example):
             lower, upper = _range_of(size)
-            yield SymbolicArgument(f"{name}.size({place}){hint}", max(lower or 1, 1), upper)
+            yield SymbolicArgument(f"{name}.size({dimension}){hint}", max(lower or 1, 1), upper)
 
 
 def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:

@@ -77,7 +77,7 @@ def run_on_floats(
     If the values cannot be identified, the call is recorded without subsymbols. Raises `ValueError` if the results look
     different for other values.
     """
-    first_values, second_values = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
+    first_values, second_values = ({key: pair[index] for key, pair in stand_ins.items()} for index in (0, 1))
     output, call, twin = run_twice(run, arguments, first_values, second_values)
     parts = None if call.opaque else with_names(call.subsymbols, twin.subsymbols, names)
     call.opaque, call.subsymbols = parts is None, parts or []
@@ -111,7 +111,7 @@ def backward_reads_numbers(
     `backward_of(bsym, followed)` returns the operations of its backward, or None if it cannot be derived.
     """
     names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
-    first_values, second_values = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
+    first_values, second_values = ({proxy.name: pair[index] for pair, proxy in names.items()} for index in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         first, second = (
             backward_of(with_values(bsym, values), requires_grad_names) for values in (first_values, second_values)

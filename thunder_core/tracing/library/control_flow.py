@@ -70,10 +70,10 @@ def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[
     followed = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
     if not followed or not torch.is_grad_enabled():
         return results
-    places = [index for index, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
-    values: Any = _Linked.apply(len(places), *(results[index] for index in places), *followed)  # type: ignore[no-untyped-call]
-    by_place = dict(zip(places, values, strict=True))
-    return tuple(by_place.get(index, result) for index, result in enumerate(results))
+    indices = [index for index, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
+    values: Any = _Linked.apply(len(indices), *(results[index] for index in indices), *followed)  # type: ignore[no-untyped-call]
+    by_index = dict(zip(indices, values, strict=True))
+    return tuple(by_index.get(index, result) for index, result in enumerate(results))
 
 
 class _Linked(torch.autograd.Function):

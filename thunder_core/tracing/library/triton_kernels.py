@@ -31,8 +31,8 @@ def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, 
         kernel.run(*args, grid=lambda meta: chosen(grids, meta), warmup=False, **kwargs)
         return
     number = next(_numbers)
-    places = iter(range(len(tensors)))
-    blank = tree_map(lambda leaf: _TensorPlaceholder(next(places)) if _is_tensor(leaf) else leaf, (args, kwargs))
+    indices = iter(range(len(tensors)))
+    blank = tree_map(lambda leaf: _TensorPlaceholder(next(indices)) if _is_tensor(leaf) else leaf, (args, kwargs))
     _launches[number] = _Launch(kernel, grids, blank, tuple(written))
     read = [tensor for index, tensor in enumerate(tensors) if index not in written]
     with torch.no_grad():

@@ -71,7 +71,7 @@ class Differentiation:
     def requires_grad_names(self) -> list[str]:
         """The names of the inputs whose gradients are computed."""
         return [
-            self.derivative.body.inputs[place].name for place in self.derivative.differentiated.requires_grad_inputs
+            self.derivative.body.inputs[index].name for index in self.derivative.differentiated.requires_grad_inputs
         ]
 
     def values(self, *kept_for: Trace) -> BackwardInputs:
@@ -132,7 +132,7 @@ def backward_inputs(
     If traces are passed, only their inputs are kept.
     """
     forward = derivative.differentiated.forward
-    names = [derivative.body.output[place].name for place in derivative.differentiated.results]
+    names = [derivative.body.output[index].name for index in derivative.differentiated.results]
     chosen = [name for name, is_taken in zip(names, has_cotangent, strict=True) if is_taken]
     taken = {proxy.name for trace in kept_for for proxy in trace.inputs}
     kept = {*taken, *chosen} if kept_for else None

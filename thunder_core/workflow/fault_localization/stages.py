@@ -224,11 +224,11 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
     """Return the bound symbol that causes a wrong value of the stage after; None if only the returned values differ."""
     line_of = definitions(after)
     if name.startswith(RESULT):
-        place = int(name.removeprefix(RESULT))
+        index = int(name.removeprefix(RESULT))
         olds, news = list(leaves(before.output)), list(leaves(after.output))
-        if place >= min(len(olds), len(news)):
+        if index >= min(len(olds), len(news)):
             return None  # a view that the tail trace makes, not a result of this trace
-        old, new = olds[place], news[place]
+        old, new = olds[index], news[index]
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
             return None  # the transform returns another value, which the stage before also defines
         name = getattr(new, "name", "")

@@ -170,8 +170,8 @@ class SearchRun:
             skipped=earlier.skipped if earlier else (),
         )
         leader = self._leader()
-        place = (self.candidates.index(candidate) + 1, len(self.candidates))
-        self.observer.trying(candidate.name, place, leader, self._seconds_left())
+        position = (self.candidates.index(candidate) + 1, len(self.candidates))
+        self.observer.trying(candidate.name, position, leader, self._seconds_left())
         result = self.run_trial(order, self._limit(order))
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier

@@ -90,7 +90,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
-        and all(0 <= place < derivative.count for place in derivative.results)
+        and all(0 <= index < derivative.count for index in derivative.results)
         and len(derivative.strides) == number
         and is_cut == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
