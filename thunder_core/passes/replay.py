@@ -58,7 +58,7 @@ class Replay(RecordedProgram):
         """Run a bound symbol, and append the bound symbols that replace it to `bsyms`."""
 
     @abstractmethod
-    def _restored(self, leaf: Any) -> Any:
+    def _restore(self, leaf: Any) -> Any:
         """Return the value of a name with the metadata that its proxy has in the trace, by a bound symbol if needed."""
 
     def _run_all(self) -> None:
@@ -125,7 +125,7 @@ class Replay(RecordedProgram):
     def _keep_restored(self, bsym: BoundSymbol) -> None:
         """Keep a bound symbol with operands that have their former metadata; functions of a branch stay as they are."""
         inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
-        operands = {proxy.name: self._restored(proxy) for proxy in inputs}
+        operands = {proxy.name: self._restore(proxy) for proxy in inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
         for proxy in bsym.defines:
             names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())

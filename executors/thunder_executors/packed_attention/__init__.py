@@ -46,7 +46,7 @@ class PackedAttention(KernelExecutor[Attention]):
         candidates = {index: candidate_at(trace, each, index) for index, each in found if each is not None}
         return {index: candidate for index, candidate in candidates.items() if not candidate.occurrence.numbers}
 
-    def extended(
+    def extend_candidates(
         self, trace: Trace, candidates: Mapping[int, Candidate[Attention]], recorded: Sequence[bool]
     ) -> dict[int, Candidate[Attention]]:
         """Return attention by groups in place of attention to repeated keys and values, by place."""

@@ -50,7 +50,9 @@ class PackedLinear(KernelExecutor[Product]):
         products = ((index, product_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index])
         return {index: layer_at(trace, product, index) for index, product in products if product is not None}
 
-    def extended(self, trace: Trace, candidates: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
+    def extend_candidates(
+        self, trace: Trace, candidates: Mapping[int, Layer], recorded: Sequence[bool]
+    ) -> dict[int, Layer]:
         """Return the layers whose results only an activation reads, together with this activation, by index."""
         return layers_with_activation(trace, candidates, recorded)
 

@@ -95,7 +95,7 @@ class KernelExecutor(CpuExecutor, Generic[T]):
         if not candidates or (self.measures and budget.is_off) or self.missing():
             return trace
         choices: dict[str, MachineCode | Refusal] = {}
-        for index, candidate in self.extended(trace, candidates, recorded).items():
+        for index, candidate in self.extend_candidates(trace, candidates, recorded).items():
             if isinstance(self.choice_once(candidate, budget, choices), MachineCode):
                 candidates[index] = candidate
         chosen = {each.digest: self.choice_once(each, budget, choices) for each in candidates.values()}
@@ -106,7 +106,7 @@ class KernelExecutor(CpuExecutor, Generic[T]):
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
         """Return the candidates of a trace that autograd has not `recorded`, by index."""
 
-    def extended(
+    def extend_candidates(
         self,
         trace: Trace,  # noqa: ARG002
         candidates: Mapping[int, Candidate[T]],  # noqa: ARG002

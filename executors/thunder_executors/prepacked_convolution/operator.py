@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from thunder_core.backend.fusion.prepared_weights import PreparedWeights
-from thunder_executors.prepacked_convolution.weights import Packed, Tensors, normalized
+from thunder_executors.prepacked_convolution.weights import Packed, Tensors, fold_normalization
 
 Ints: TypeAlias = tuple[int, ...]
 Settings: TypeAlias = tuple[Any, ...]  # stride, padding, dilation, groups, eps, and the size of the input
@@ -64,7 +64,7 @@ def convolution(
 def pack(tensors: Tensors, settings: Settings) -> Packed:
     """Return a weight in oneDNN's layout, with the batch normalization that follows in the weight and the bias."""
     stride, padding, dilation, groups, eps, size = settings
-    weight, bias = normalized(tensors, eps)
+    weight, bias = fold_normalization(tensors, eps)
     with torch.no_grad():
         packed = torch.ops.mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, size)
     return Packed(packed, bias)

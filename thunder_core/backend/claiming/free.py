@@ -36,7 +36,7 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
     """
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     last_uses: list[list[Proxy]] = []
-    held = Waits(trace.bound_symbols).held()
+    held = Waits(trace.bound_symbols).held_inputs()
     for index, bsym in reversed(list(enumerate(trace.bound_symbols))):
         used = (*bsym.inputs, *held.get(index, ()), *bsym.defines)
         last = {proxy.name: proxy for proxy in used if proxy.name not in live}

@@ -129,7 +129,7 @@ class Waits:
             makers |= {proxy.name: index for proxy in bsym.outputs}
         return starts
 
-    def held(self) -> dict[int, tuple[Proxy, ...]]:
+    def held_inputs(self) -> dict[int, tuple[Proxy, ...]]:
         """Return the inputs of each collective by the position of its wait; their memory is needed until then."""
         return {wait: self.bsyms[start].inputs for wait, start in self.starts.items() if wait != start}
 

@@ -213,7 +213,7 @@ class ConstantFinder:
                 fix="load the artifact with the model and the packages that it was made with",
             ) from error
 
-    def compared(self, name: str, facts: ConstantFacts) -> object:
+    def compared_object(self, name: str, facts: ConstantFacts) -> object:
         """Return the object that a guard compares with; `REPLACED`, which equals nothing, if it was replaced."""
         value = self.value(name, facts)
         return REPLACED if facts.kind == "import" and facts.code not in ("", code_place(value)) else value

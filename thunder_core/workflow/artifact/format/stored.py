@@ -154,7 +154,7 @@ def stored_derivative(
 def stored_source(artifact: Artifact, stage: StageFacts, finder: ConstantFinder) -> Source:
     """Return the text of a stage with the objects that the text refers to by name."""
     needed = {name: facts for name, facts in stage.constants.items() if facts.kind != "lost"}
-    find = finder.compared if stage.trace == "prologue" else finder.value
+    find = finder.compared_object if stage.trace == "prologue" else finder.value
     return Source(artifact.source(stage), {name: find(name, facts) for name, facts in needed.items()})
 
 
