@@ -26,7 +26,7 @@ from thunder_core.workflow.pipeline.generation.artifact_generation import (
 )
 from thunder_core.workflow.pipeline.request.request import Request
 
-REPORTED = r"then ([\d.]+) tokens/s \(([\d.]+) GiB/s of weights; memory bandwidth ([\d.]+) GiB/s\)"
+REPORTED = r"then ([\d.,]+) tokens/s \(([\d.]+) GiB/s of weights; memory bandwidth ([\d.]+) GiB/s\)"
 PROMPT = "w1 w2 w3 w4 w5 w6"
 TEMPLATE = "{% for turn in messages %}w7 {{ turn.content }}{% endfor %}"
 
@@ -90,7 +90,7 @@ def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, ma
     assert found["memory"]["weights"] == sum(held.values())
     assert 1e8 < found["memory"]["bandwidth"] < 1e13
     words = thunder(*run).err
-    rate, read, most = map(float, re.search(REPORTED, words).groups())
+    rate, read, most = (float(number.replace(",", "")) for number in re.search(REPORTED, words).groups())
     assert read == pytest.approx(rate * sum(held.values()) / 2**30, abs=0.06)
     assert most > 0.1
 

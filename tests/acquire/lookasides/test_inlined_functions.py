@@ -268,6 +268,62 @@ def test_one_program_serves_all_sizes_of_a_function_that_writes() -> None:
     assert "runs after the program" in thunder.last_backward_reason(compiled)
 
 
+class Scaling(Function):
+    """Keeps a dict that it is given for its backward, like the functions of reversible networks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, log: list[int], options: dict[str, Any]) -> Tensor:
+        log.append(1)
+        ctx.options = options
+        return x * options["scale"]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient * ctx.options["scale"] * len(ctx.options), None, None
+
+
+def test_a_dict_that_the_program_creates_and_a_function_keeps() -> None:
+    def program(x: Tensor, log: list[int], scale: float) -> Tensor:
+        return Scaling.apply(x, log, {"scale": scale, "inner": {"x": x.detach()}}).sin()
+
+    compiled, found = thunder.jit(program), []
+    for run in (program, compiled, compiled):
+        x, log = torch.ones(3, requires_grad=True), [0]
+        run(x, log, 2.0).sum().backward()
+        assert x.grad is not None
+        found.append((x.grad.tolist(), log))
+    assert found[1:] == found[:1] * 2
+
+
+def changed_later(x: Tensor, log: list[int]) -> Tensor:
+    options = {"scale": 2.0}
+    y = Scaling.apply(x, log, options)
+    options["scale"] = 3.0
+    return y
+
+
+def returned(x: Tensor, log: list[int]) -> Any:
+    options = {"scale": 2.0}
+    return Scaling.apply(x, log, options), [options]
+
+
+def stored(x: Tensor, log: list[Any]) -> Tensor:
+    options = {"scale": 2.0}
+    log.append(options)
+    return Scaling.apply(x, log, options)
+
+
+def shared(x: Tensor, log: list[int]) -> Tensor:
+    options = {"scale": 2.0}
+    return Scaling.apply(Scaling.apply(x, log, options), log, options)
+
+
+@pytest.mark.parametrize("program", [changed_later, returned, stored, shared])
+def test_a_dict_that_a_function_keeps_is_refused_if_it_is_used_otherwise(program: Callable[..., Any]) -> None:
+    with pytest.raises(CannotReplay, match=r"`Scaling`.* keeps a dict .*(used later|in two places)"):
+        thunder.jit(program)(torch.ones(2, requires_grad=True), [])
+
+
 def test_a_list_of_the_program_that_a_backward_would_write_to_is_refused() -> None:
     def program(x: Tensor) -> tuple[Tensor, list[Tensor]]:
         gradients: list[Tensor] = []

@@ -70,7 +70,7 @@ def blame_tracer(error: BaseException) -> None:
 
 def is_proxy(value: object) -> bool:
     """Whether a value is a proxy of torch.fx."""
-    return isinstance(value, torch.fx.Proxy)
+    return issubclass(type(value), torch.fx.Proxy)  # not isinstance, which reads the value's own `__class__`
 
 
 def callers_line() -> SourceLine | None:

@@ -79,6 +79,7 @@ def trace_program(run: Run) -> Acquired:
     try:
         output = run.output = _interpret(run, state)
         require_complete(run)
+        run.functions.require_unshared_containers(output)
         run.functions.leave_changed_backwards_to_autograd()
         run.recorder.record_autocast_changes()
         if (failure := run.recorder.failure or run.outside.failure) is not None:

@@ -16,9 +16,10 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
-from thunder_core.frontend.acquire.inlined_functions import InlinedFunction
+from thunder_core.frontend.acquire.inlined_functions import InlinedFunction, KeptContainers
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
@@ -59,6 +60,7 @@ class AppliedFunctions:
         self._run = run
         self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls with their arguments, and whether a probe succeeded
         self._live: set[Function] = set()
+        self._kept = KeptContainers()
         self._read_by_backwards: list[tuple[Function, Handover, tuple[Path, ...]]] = []
         self._probes: list[Any] = []
 
@@ -71,7 +73,7 @@ class AppliedFunctions:
         """
         self._read_methods(kind)
         if not kwargs and self._conflicts(kind, args):
-            return InlinedFunction(self._run, kind, args, lambda reason: self._refuse(kind, reason)).apply()
+            return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
         self._settle(kind, args, kwargs)
         effects = self._run.outside.effects.effects
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
@@ -178,6 +180,11 @@ class AppliedFunctions:
             off, on = (replace(switch, source=source, module=module) for switch in (off, on))
             recorder.bound_symbols[start:] = [off, *bsyms, on]
 
+    def require_unshared_containers(self, output: Any) -> None:
+        """Refuse containers that a function keeps for its backward, and that the ended program used afterwards."""
+        effects = self._run.outside.effects.effects
+        self._kept.require_unshared((output, [(effect.arguments, dict(effect.keywords)) for effect in effects]))
+
     def leave_changed_backwards_to_autograd(self) -> None:
         """Let autograd run each backward that reads a value which the program, now ended, has changed."""
         read = self._read_by_backwards
@@ -194,6 +201,17 @@ class AppliedFunctions:
     def _handover(self, called: Function | str, probe: Any) -> Handover:
         line = self._run.place().source
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
+
+    def _refusal(self, kind: Function) -> Callable[[str], NoReturn]:
+        """Return a function that refuses the forward of a function for a reason, at the current line."""
+        line = self._run.place().source
+
+        def refuse(reason: str) -> NoReturn:
+            what = f"the forward of `{kind.__qualname__}`, a torch.autograd.Function, {reason}"
+            self._run.recorder.failure = CannotReplay(what, fix=FIX, where=line)
+            raise self._run.recorder.failure
+
+        return refuse
 
     def _refuse(self, called: Function | str, reason: str) -> NoReturn:
         refuse: Callable[[str, str], NoReturn] = self._run.refuse

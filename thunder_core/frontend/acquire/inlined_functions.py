@@ -7,6 +7,7 @@ symbol then connects the results with the function's own backward, which autogra
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, NoReturn
@@ -24,15 +25,54 @@ NOT_WALKED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, Tracebac
 MISMARKED = "marks a tensor as dirty that is not both an input and a result with a gradient"
 
 
-class InlinedFunction:
-    """One application of a function whose forward is part of the program; `refuse(reason)` raises."""
+class KeptContainers:
+    """The lists and dicts that a program creates and functions keep for their backwards, which get copies of them.
 
-    def __init__(self, run: Any, kind: Any, args: tuple[Any, ...], refuse: Callable[[str], NoReturn]) -> None:
+    A copy is right if the program does not change the original afterwards, and nobody else has the original.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Any, list[Any], Callable[[str], NoReturn]]] = []
+
+    def includes(self, value: Any) -> bool:
+        """Whether a function keeps this object."""
+        return any(value is kept for kept, _, _ in self._kept)
+
+    def add(self, value: Any, refuse: Callable[[str], NoReturn]) -> None:
+        """Add a list or dict; `refuse(reason)` raises."""
+        self._kept.append((value, contents_of(value), refuse))
+
+    def require_unshared(self, reachable: Any) -> None:
+        """Refuse an object that has changed since, or that can be reached after the program."""
+        known = {id(value) for value in values_in(reachable, set())} if self._kept else set()
+        for value, contents, refuse in self._kept:
+            now = contents_of(value)
+            has_changed = len(now) != len(contents) or any(map(operator.is_not, now, contents))
+            if has_changed or id(value) in known:
+                refuse(
+                    f"keeps a {type(value).__name__} that the program creates for its backward, and that is used later"
+                )
+
+
+def contents_of(container: Any) -> list[Any]:
+    """Return the items of a list, or the keys and values of a dict."""
+    return [*container, *container.values()] if type(container) is dict else [*container]
+
+
+class InlinedFunction:
+    """One application of a function whose forward is part of the program; `refuse(reason)` raises.
+
+    `kept` has the lists and dicts of the program of which backwards get copies.
+    """
+
+    def __init__(
+        self, run: Any, kind: Any, args: tuple[Any, ...], kept: KeptContainers, refuse: Callable[[str], NoReturn]
+    ) -> None:
         self._run = run
         self._kind = kind
         self._args = args
+        self._kept = kept
         self._refuse = refuse
-        self._copied: list[Any] = []  # lists and dicts of the program, of which the backward gets copies
 
     def apply(self) -> Any:
         """Run the forward in the program, and return its output, connected with the backward."""
@@ -130,12 +170,11 @@ class InlinedFunction:
             return Opaque(value)
         if type(value) is tuple:
             return tuple(map(self._kept_value, value))
-        is_given = any(value is given for given in values_in(self._args, set()))
-        if type(value) not in (list, dict) or is_given:
+        if type(value) not in (list, dict):
             self._refuse(f"keeps a {type(value).__name__} that the program creates for its backward")
-        if any(value is copied for copied in self._copied):
+        if self._kept.includes(value):
             self._refuse(f"keeps a {type(value).__name__} for its backward in two places, or in itself")
-        self._copied.append(value)
+        self._kept.add(value, self._refuse)
         if type(value) is list:
             return list(map(self._kept_value, value))
         return {key: self._kept_value(item) for key, item in value.items()}

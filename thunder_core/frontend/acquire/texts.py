@@ -130,7 +130,7 @@ class Texts:
             return not self.read_at_once
         if type(value) in (torch.Tensor, FakeTensor):
             return not self._run.recorder.levels.depth
-        with_strings = not isinstance(value, SymbolicNumber) and type(value) not in CONTAINERS
+        with_strings = not issubclass(type(value), SymbolicNumber) and type(value) not in CONTAINERS
         return not with_strings and holds_tensors(value, set()) and not self._run.recorder.levels.depth
 
     # ---- reading texts ------------------------------------------------------------------------------------------

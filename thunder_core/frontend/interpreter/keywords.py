@@ -29,7 +29,7 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
         for key in mapping if target else ():
             if _has(machine, target, key):
                 _refuse_repeated(function, key)
-        target.update(mapping)
+        target.update(_stored_items(mapping))
         return
     try:
         for key in _keys(machine, mapping):
@@ -50,7 +50,7 @@ def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> Non
     """Add a mapping to a dictionary display: `{**mapping}`."""
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
-        machine.natively(target.update, (mapping,), {})
+        machine.natively(target.update, (_stored_items(mapping),), {})
         return
     try:
         for key in _keys(machine, mapping):
@@ -64,6 +64,11 @@ def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> Non
 def _is_read_by_c(mapping: Any) -> bool:
     """Whether a mapping is a dictionary whose stored items CPython reads without calling methods of its class."""
     return issubclass(type(mapping), dict) and type_lookup(type(mapping), "__iter__") is dict.__iter__
+
+
+def _stored_items(mapping: Any) -> Any:
+    """Return what `dict.update` adds as CPython's opcode would: from a subclass, it would read the attribute `keys`."""
+    return mapping if type(mapping) is dict else dict.items(mapping)
 
 
 def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:

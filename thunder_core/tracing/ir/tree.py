@@ -35,15 +35,20 @@ def _add_leaves(trees: Iterable[Any], result: list[Leaf]) -> None:
         elif kind is slice:
             _add_leaves((tree.start, tree.stop, tree.step), result)
         elif issubclass(kind, SEQUENCES):
-            _add_leaves(tree, result)
+            _add_leaves(stored_items(tree), result)
         else:
             result.append(tree)
 
 
+def stored_items(sequence: Any) -> Iterator[Any]:
+    """Return an iterator over the items of a tuple or list, bypassing an `__iter__` of its own class."""
+    return tuple.__iter__(sequence) if issubclass(type(sequence), tuple) else list.__iter__(sequence)
+
+
 def structure(tree: Any) -> Hashable:
     """Return the classes and positions of the containers of a tree; None for a leaf."""
-    if isinstance(tree, tuple | list):
-        return (type(tree), *map(structure, tree))
+    if issubclass(type(tree), SEQUENCES):
+        return (type(tree), *map(structure, stored_items(tree)))
     if type(tree) is dict:
         return (dict, *((key, structure(item)) for key, item in tree.items()))
     return slice if type(tree) is slice else None
@@ -70,7 +75,7 @@ def _replace(tree: Any, change: Callable[[Leaf], Leaf], rebuilt: Callable[[Any, 
     if kind is slice:
         return slice(*[_replace(item, change, rebuilt) for item in (tree.start, tree.stop, tree.step)])
     if issubclass(kind, SEQUENCES):
-        return rebuilt(tree, [_replace(item, change, rebuilt) for item in tree])
+        return rebuilt(tree, [_replace(item, change, rebuilt) for item in stored_items(tree)])
     return change(tree)
 
 

@@ -104,11 +104,11 @@ def new(kind: type) -> Any:
 def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
     """Set the items (of a dict, list, set or deque) and attributes of an instance, without its overridden methods."""
     base: Any = _native_base(type(made))
-    if isinstance(made, dict):
+    if issubclass(base, dict):
         for key, value in (items or {}).items():
             base.__setitem__(made, key, value)
     elif items:
-        (base.update if isinstance(made, set) else base.extend)(made, items)
+        (base.update if issubclass(base, set) else base.extend)(made, items)
     for name, value in (state or {}).items():
         object.__setattr__(made, name, value)
 

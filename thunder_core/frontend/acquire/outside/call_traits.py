@@ -6,6 +6,7 @@ import types
 import weakref
 from typing import Any
 
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
@@ -46,9 +47,9 @@ def is_fixed(value: Any) -> bool:
     """Whether a value and its parts are constants or known by identity."""
     if type(value) is tuple:
         return all(map(is_fixed, value))
-    return is_constant(value) or isinstance(value, BY_IDENTITY)
+    return is_constant(value) or issubclass(type(value), BY_IDENTITY)
 
 
 def is_plain_mapping(value: Any) -> bool:
     """Whether looking up a key in the value runs dict's own code."""
-    return isinstance(value, dict) and type(value).__contains__ is dict.__contains__
+    return issubclass(type(value), dict) and type_lookup(type(value), "__contains__") is dict.__contains__

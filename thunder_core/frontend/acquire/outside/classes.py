@@ -84,7 +84,7 @@ class Classes:
             return
         first = arguments[0]
         self.note_instance(type(first))
-        for kind in (type(first), first) if isinstance(first, type) else (type(first),):
+        for kind in (type(first), first) if issubclass(type(first), type) else (type(first),):
             name = self._name_of(kind, function)
             if name is not None:
                 self.found(kind, name)

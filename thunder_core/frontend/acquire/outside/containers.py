@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, type_lookup
 
 # Methods of builtin containers that change them; all others only read.
@@ -55,12 +56,12 @@ def container_base(value: Any) -> Any:
 
 def mapping_base(container: dict[Any, Any]) -> Any:
     """Return the built-in class whose methods read a mapping's stored items, bypassing overrides."""
-    return collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
+    return collections.OrderedDict if issubclass(type(container), collections.OrderedDict) else dict
 
 
 def plain_copy(value: Any) -> Any:
     """Copy a container's items to a built-in container of the same kind, bypassing overrides."""
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         base = mapping_base(value)
         return base(base.items(value))
     base = container_base(value)
@@ -87,7 +88,7 @@ def is_known_key(key: Any) -> bool:
 
 def is_known_item(container: Any, key: Any) -> bool:
     """Whether the key alone determines an item of a built-in container, without calling `__index__`."""
-    return is_known_key(key) and (isinstance(container, dict) or type(key) is int)
+    return is_known_key(key) and (issubclass(type(container), dict) or type(key) is int)
 
 
 def is_known_by_identity(value: Any) -> bool:
@@ -103,8 +104,7 @@ def is_known_by_identity(value: Any) -> bool:
 
 def index_of(container: Any, key: Any) -> Any:
     """Return the key of an item, with a negative index converted to a positive one."""
-    counted = isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < 0
-    return key + len(container) if counted else key
+    return key + length_of(container) if is_index_into(container, key) and key < 0 else key
 
 
 def level_of(kind: type, name: str) -> type | None:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 
 NESTING = (dict, list, tuple, set, frozenset, deque)
@@ -24,11 +25,11 @@ def is_namespace(path: Path) -> bool:
 
 def item_path(path: Path, key: Any, value: Any) -> Path:
     """Return the path to an item, bypassing a `__getitem__` of the container's own class."""
-    for base in (dict, list, tuple, deque):
-        if isinstance(path.value, base):
-            plain = type(path.value).__getitem__ is base.__getitem__
-            return path.item(key, value) if plain else path.child("stored item", key, value)
-    return path.item(key, value)
+    kind = type(path.value)
+    if not issubclass(kind, dict | list | tuple | deque):
+        return path.item(key, value)
+    is_plain = type_lookup(kind, "__getitem__") is stored_class(path.value).__getitem__
+    return path.item(key, value) if is_plain else path.child("stored item", key, value)
 
 
 def is_question_for_member(container: Any, key: Any) -> bool:
@@ -42,10 +43,27 @@ def is_question_for_member(container: Any, key: Any) -> bool:
 
 def is_index_into(container: Any, key: Any) -> bool:
     """Whether the key is a valid index of the sequence."""
-    return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)
+    if not issubclass(type(container), list | tuple) or type(key) is not int:
+        return False
+    length = length_of(container)
+    return -length <= key < length
+
+
+def stored_class(container: Any) -> Any:
+    """Return the built-in class that stores a container's items: its own class, or a base.
+
+    The methods of this class read the items. Methods of the container's own class may be the user's code.
+    """
+    kind = type(container)  # not isinstance, which reads the container's own `__class__`
+    return next(base for base in NESTING if issubclass(kind, base))
 
 
 def items_of(container: Any) -> Any:
-    """Return an iterator over the items of a sequence or set, bypassing an `__iter__` of its own class."""
-    base = next(base for base in NESTING if isinstance(container, base))
-    return base.__iter__(container)
+    """Return an iterator over the stored items of a sequence or set, bypassing an `__iter__` of its own class."""
+    return stored_class(container).__iter__(container)
+
+
+def length_of(container: Any) -> int:
+    """Return the number of stored items of a built-in container, bypassing a `__len__` of its own class."""
+    length: int = stored_class(container).__len__(container)
+    return length

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
+from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
@@ -16,6 +18,17 @@ STATE_OF = "thunder_core.tracing.library.states:state_of"
 NO_OTHER_HOOKS = "thunder_core.tracing.library.capturing_hooks:no_others"
 
 
+def stored(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
+    """Return the expression of the method that reads the items that a container stores.
+
+    That is `otherwise`, unless the container's own class overrides the method.
+    """
+    base = stored_class(path.value)
+    if type_lookup(type(path.value), method) is getattr(base, method):
+        return otherwise
+    return f"{bind_constant(base, scope)}.{method}"
+
+
 @dataclass(frozen=True, eq=False)
 class Length(Guard):
     """Requires a container of this length."""
@@ -23,7 +36,7 @@ class Length(Guard):
     length: int
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"len({subject}) == {self.length}"
+        return f"{stored(self.path, '__len__', 'len', scope)}({subject}) == {self.length}"
 
     @property
     def words(self) -> str:
@@ -77,7 +90,9 @@ class Members(Guard):
     members: frozenset[Any]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} == {literal(set(self.members), scope)}"
+        members = literal(set(self.members), scope)
+        equals = stored(self.path, "__eq__", "", scope)
+        return f"{equals}({subject}, {members})" if equals else f"{subject} == {members}"
 
     @property
     def words(self) -> str:
@@ -91,7 +106,9 @@ class MembersThemselves(Guard):
     members: tuple[Any, ...]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{{*map(id, {subject})}} == {{*map(id, {scope.constant(self.members, 'members')})}}"
+        iterator = stored(self.path, "__iter__", "", scope)
+        members = f"{iterator}({subject})" if iterator else subject
+        return f"{{*map(id, {members})}} == {{*map(id, {scope.constant(self.members, 'members')})}}"
 
     @property
     def words(self) -> str:

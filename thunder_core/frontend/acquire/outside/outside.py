@@ -25,7 +25,7 @@ from thunder_core.frontend.acquire.outside.guards import (
     SameAs,
     constant_guard,
 )
-from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
+from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of, length_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_number_in_c
 from thunder_core.frontend.acquire.outside.object_guards import (
     HasMember,
@@ -110,7 +110,8 @@ class Outside(GuardedPaths):
 
     def read(self, path: Path, value: Any) -> None:
         """Guard a value that the program read at this path, or note the path to the value."""
-        if self.outside_reads is not None and not isinstance(value, BY_IDENTITY):
+        kind = type(value)  # not isinstance, which reads the value's own `__class__`
+        if self.outside_reads is not None and not issubclass(kind, BY_IDENTITY):
             self.outside_reads.note(path)
         if is_constant(value):
             self.guard(constant_guard(path, value))
@@ -123,16 +124,16 @@ class Outside(GuardedPaths):
             return
         self.paths[id(value)] = path
         if is_proxy(value):
-            self.guard(OfType(path, type(value)))
+            self.guard(OfType(path, kind))
             self.read(path.child("proxied", "", proxied(value)), proxied(value))
-        elif is_number_in_c(type(value)):
+        elif is_number_in_c(kind):
             self.guard(NumberInC(path, value))
-        elif isinstance(value, BY_IDENTITY):
+        elif issubclass(kind, BY_IDENTITY):
             self.guard(Is(path, value))
             self.register_cells(path, value)
-        elif not isinstance(value, torch.Tensor):
-            self.guard(OfType(path, type(value)))
-            for name in WRAPPERS.get(type(value), ()):
+        elif not issubclass(kind, torch.Tensor):
+            self.guard(OfType(path, kind))
+            for name in WRAPPERS.get(kind, ()):
                 part = getattr(value, name)
                 self.read(path.attribute(name, part), part)
                 self.expand(part)
@@ -183,9 +184,10 @@ class Outside(GuardedPaths):
             return None
         if self.is_own(owner, key) is not False if is_item else self.effects.has_written(owner, key):
             return None
-        if is_item and isinstance(owner, list | tuple) and type(key) is int and key < 0:
-            self.guard(Length(path, len(owner)))
-            key %= len(owner)
+        if is_item and issubclass(type(owner), list | tuple) and type(key) is int and key < 0:
+            length = length_of(owner)
+            self.guard(Length(path, length))
+            key %= length
         number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
@@ -210,19 +212,21 @@ class Outside(GuardedPaths):
         """Note that the program read `container[key]`."""
         self.require_open(container)
         path = self.paths.get(id(container))
-        if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
+        if path is None or id(container) in self._expanded or issubclass(type(container), torch.Tensor):
             return
+        kind = type(container)  # not isinstance, which reads the container's own `__class__`
         own = self.is_own(container, key)
         if own is None:
             self.expand(container)
         elif own:
             return
-        elif isinstance(container, MAPPINGS) and (is_constant(key) or self.path_of(key) is not None):
+        elif issubclass(kind, MAPPINGS) and (is_constant(key) or self.path_of(key) is not None):
             self.read(self._item_path(path, key, value), value)
-        elif isinstance(container, list | tuple) and type(key) is int:
+        elif issubclass(kind, list | tuple) and type(key) is int:
+            length = length_of(container)
             if key < 0:
-                self.guard(Length(path, len(container)))
-            self.read(self._item_path(path, key % len(container), value), value)
+                self.guard(Length(path, length))
+            self.read(self._item_path(path, key % length, value), value)
         else:
             self.expand(container)
 
@@ -298,8 +302,8 @@ class Outside(GuardedPaths):
                 if key not in leaving:
                     self._read_item(container, path, key, item)
         elif issubclass(kind, list | tuple | deque):
-            self.guard(Length(path, len(original_container)))
-            for index, item in enumerate(original_container):
+            self.guard(Length(path, length_of(original_container)))
+            for index, item in enumerate(items_of(original_container)):
                 if index not in leaving:
                     self._read_item(container, path, index, item)
         elif issubclass(kind, set | frozenset):

@@ -6,7 +6,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.outside.containers import BLIND, container_base, level_of
 from thunder_core.frontend.acquire.outside.effects import Announced
-from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace, length_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.outside import Outside
 
@@ -49,7 +49,7 @@ class OutsideWrites:
             and is_index_into(container, args[0])
             and self._outside.is_own(container, args[0]) is not None
         ):
-            self._outside.guard(Length(path, len(container)))
+            self._outside.guard(Length(path, length_of(container)))
         elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
             self._outside.expand(container)
         self._outside.effects.call(path, name, args, kwargs, level or level_of(type(container), name))

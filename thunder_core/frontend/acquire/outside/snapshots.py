@@ -31,14 +31,14 @@ def tables_of(owner: Any) -> list[dict[str, Any]]:
     namespace = namespace_of(owner)
     if namespace is None:
         return []
-    if not isinstance(owner, torch.nn.Module):
+    if not issubclass(type(owner), torch.nn.Module):
         return [namespace]
     return [namespace, *(namespace[table] for table in MODULE_TABLES if isinstance(namespace.get(table), dict))]
 
 
 def has_own(owner: Any, name: str) -> bool:
     """Whether an object itself has an attribute, in any of its tables."""
-    if isinstance(owner, type):
+    if issubclass(type(owner), type):
         return name in vars(owner)
     tables = tables_of(owner)
     return not tables or any(name in table for table in tables) or _descriptor(owner, name) is not None
@@ -46,13 +46,13 @@ def has_own(owner: Any, name: str) -> bool:
 
 def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
     """Return a function that restores an attribute's current value; `orders` returns the names of a table in order."""
-    if isinstance(owner, type):
+    if issubclass(type(owner), type):
         return _class_snapshot(owner, name)
     descriptor = _descriptor(owner, name)
     if descriptor is not None:
         return _descriptor_snapshot(descriptor, owner, name)
     restores = [entry_snapshot(table, name, orders(table)) for table in tables_of(owner)]
-    passing = vars(owner).get(NOT_PERSISTENT) if isinstance(owner, torch.nn.Module) else None
+    passing = vars(owner).get(NOT_PERSISTENT) if issubclass(type(owner), torch.nn.Module) else None
     was_passing = isinstance(passing, set) and name in passing
 
     def restore() -> None:

@@ -67,4 +67,4 @@ def references_in(data: Any) -> Iterator[Any]:
 
 def is_dead(value: Any) -> bool:
     """Whether a value is a weak reference to an object that no longer exists."""
-    return isinstance(value, weakref.ref) and weakref.ref.__call__(value) is None
+    return issubclass(type(value), weakref.ref) and weakref.ref.__call__(value) is None

@@ -12,6 +12,7 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.foundation.errors import CannotReplay
+from thunder_core.frontend.acquire.outside.namespaces import items_of
 from thunder_core.frontend.acquire.outside.reductions import (
     Frozen,
     Reduction,
@@ -20,6 +21,7 @@ from thunder_core.frontend.acquire.outside.reductions import (
     reduction_of,
     root_of_array,
 )
+from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.acquire.written.rebuilding import (
     attributes_of,
     is_rebuildable,
@@ -50,7 +52,7 @@ class Expressions(TensorExpressions):
 
     def value(self, value: Any, where: str) -> str:
         """Return an expression for a value at the end of tracing; error messages name `where` the value is."""
-        if isinstance(value, SymbolicNumber) and value.size is not None:
+        if issubclass(type(value), SymbolicNumber) and value.size is not None:
             value = value.numbers.simplify_number(value)
         if type(value) is SymbolicText and value.text is not None:
             value = value.text
@@ -60,7 +62,7 @@ class Expressions(TensorExpressions):
 
     def tensor(self, value: Any, _where: str) -> str | None:
         """Return the expression of a tensor: computed, from outside or a constant."""
-        return self._tensor(value) if isinstance(value, torch.Tensor) else None
+        return self._tensor(value) if issubclass(type(value), torch.Tensor) else None
 
     def constant(self, value: Any, _where: str) -> str | None:
         """Return a constant as a literal."""
@@ -73,16 +75,17 @@ class Expressions(TensorExpressions):
 
     def kept_constant(self, value: Any, _where: str) -> str | None:
         """Return the constant of an object that is kept unchanged."""
-        return self.scope.constant(value.value, "kept") if isinstance(value, Frozen) else None
+        return self.scope.constant(value.value, "kept") if issubclass(type(value), Frozen) else None
 
     def symbolic_number(self, value: Any, _where: str) -> str | None:
         """Return the name of a number that the prologue finds or the computation returns."""
-        if not isinstance(value, SymbolicNumber):
+        if not issubclass(type(value), SymbolicNumber):
             return None
         if value.source is not None:
             return self.outside(value.source)
-        self.computed_inputs[value.proxy.name] = value.proxy
-        return value.proxy.name
+        proxy: Proxy = value.proxy
+        self.computed_inputs[proxy.name] = proxy
+        return proxy.name
 
     def made_by_computation(self, value: Any, _where: str) -> str | None:
         """Return the name of a backward hook, or of its handle, that a line of the computation has made."""
@@ -93,7 +96,7 @@ class Expressions(TensorExpressions):
 
     def node(self, value: Any, _where: str) -> str | None:
         """Return the name of an autograd node, which a line of the computation finds."""
-        is_node = isinstance(value, Node) and self._recorder is not None
+        is_node = issubclass(type(value), Node) and self._recorder is not None
         return self._node(value, self._recorder) if is_node and self._recorder else None
 
     def already_made(self, value: Any, _where: str) -> str | None:
@@ -121,7 +124,7 @@ class Expressions(TensorExpressions):
 
     def method(self, value: Any, where: str) -> str | None:
         """Return the expression of a bound method, of Python or of C."""
-        if not isinstance(value, types.MethodType) and not is_bound_in_c(value):
+        if not issubclass(type(value), types.MethodType) and not is_bound_in_c(value):
             return None
         owner = self.value(value.__self__, where)
         name = name_of_method(value)
@@ -132,7 +135,7 @@ class Expressions(TensorExpressions):
 
     def function(self, value: Any, where: str) -> str | None:
         """Return the name of a function that the program made, and that no module has under its name."""
-        if not isinstance(value, types.FunctionType) or dotted_name(value) is not None:
+        if not issubclass(type(value), types.FunctionType) or dotted_name(value) is not None:
             return None
         return self._rebuild_function(value, where)
 
@@ -143,11 +146,11 @@ class Expressions(TensorExpressions):
 
     def identical(self, value: Any, _where: str) -> str | None:
         """Return the name of a class, a function or a module."""
-        return literal(value, self.scope) if isinstance(value, BY_IDENTITY) else None
+        return literal(value, self.scope) if issubclass(type(value), BY_IDENTITY) else None
 
     def cell(self, value: Any, where: str) -> str | None:
         """Return the name of a closure cell."""
-        return self._rebuild_cell(value, where) if isinstance(value, types.CellType) else None
+        return self._rebuild_cell(value, where) if issubclass(type(value), types.CellType) else None
 
     def display(self, value: Any, where: str) -> str | None:
         """Return a display of a list, set or dict that is mentioned once."""
@@ -162,7 +165,7 @@ class Expressions(TensorExpressions):
 
     def _count(self, value: Any, where: str) -> None:
         """Count the mentions of each object to rebuild. An object that is mentioned once is written in place."""
-        if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
+        if issubclass(type(value), SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if self._hook_of_computation(value) is not None:
             return
@@ -177,7 +180,7 @@ class Expressions(TensorExpressions):
 
     def _hook_of_computation(self, value: Any) -> Proxy | None:
         """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
-        may_be_hook = self._recorder is not None and isinstance(value, Hook | RemovableHandle)
+        may_be_hook = self._recorder is not None and issubclass(type(value), Hook | RemovableHandle)
         return self._recorder.tensors.made(value) if may_be_hook and self._recorder else None
 
     def _node(self, node: Node, recorder: Recorder) -> str | None:
@@ -235,7 +238,7 @@ class Expressions(TensorExpressions):
 
     def _display(self, value: Any, where: str) -> str:
         """Return a list, set or dict that is mentioned once as a display."""
-        if isinstance(value, dict):
+        if type(value) is dict:
             pairs = (
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
             )
@@ -246,9 +249,9 @@ class Expressions(TensorExpressions):
     def _rebuild(self, value: Any, where: str) -> str:
         """Emit an instance of a class that can be rebuilt, with its contents; return its name or expression."""
         kind = type(value)
-        if isinstance(value, tuple):
-            inner = self.value(tuple(value), where)
-            if getattr(value, "__dict__", None):
+        if issubclass(kind, tuple):
+            inner = self.value(tuple(items_of(value)), where)
+            if namespace_of(value):
                 return self._rebuild_tuple_with_attributes(value, inner, where)
             if hasattr(kind, "n_sequence_fields"):  # a C struct sequence, such as the result of torch.max
                 return f"{literal(kind, self.scope)}({inner})"
@@ -310,13 +313,13 @@ class Expressions(TensorExpressions):
     def _fill(self, value: Any, name: str, where: str) -> None:
         """Emit the statement that gives a new object its items and attributes."""
         parts = [name]
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             inner = ", ".join(
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in dict.items(value)
             )
             parts += [f"items={{{inner}}}"] if inner else []
-        elif isinstance(value, list | set | deque):
-            inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
+        elif issubclass(type(value), list | set | deque):
+            inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(items_of(value)))
             parts += [f"items=[{inner}]"] if inner else []
         state = attributes_of(value)
         inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.outside.namespaces import items_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
+from thunder_core.frontend.acquire.outside.snapshots import MISSING, namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
@@ -36,29 +38,30 @@ def attributes_of_fakes() -> frozenset[str]:
 
 def parts_of(value: Any) -> list[Any]:
     """Return the parts from which an object is rebuilt: its items, its attributes and its closure."""
-    if isinstance(value, torch.Tensor):
+    kind = type(value)  # not isinstance, which reads the value's own `__class__`
+    if issubclass(kind, torch.Tensor):
         return [*attributes_of_tensor(value).values()]
-    if isinstance(value, types.FunctionType):
+    if issubclass(kind, types.FunctionType):
         has_name = dotted_name(value) is not None
         return [] if has_name else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
-    if isinstance(value, types.CellType):
+    if kind is types.CellType:
         return [] if value == types.CellType() else [value.cell_contents]
-    if isinstance(value, types.MethodType):
+    if kind is types.MethodType:
         return [value.__self__, *([value.__func__] if name_of_method(value) is None else [])]
     if is_bound_in_c(value):
         return [value.__self__]
-    if isinstance(value, BY_IDENTITY):
+    if issubclass(kind, BY_IDENTITY):
         return []
-    if type(value) in PARTS:
-        return [*PARTS[type(value)](value)]
-    items = (
-        [*dict.keys(value), *dict.values(value)]
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, ITEMS)
-        else ()
-    )
-    return [*items, *attributes_of(value).values()]
+    if kind in PARTS:
+        return [*PARTS[kind](value)]
+    return [*items_to_rebuild(value), *attributes_of(value).values()]
+
+
+def items_to_rebuild(value: Any) -> Iterable[Any]:
+    """Return the items of a container and the keys of a mapping, bypassing the methods of its own class."""
+    if issubclass(type(value), dict):
+        return [*dict.keys(value), *dict.values(value)]
+    return items_of(value) if issubclass(type(value), ITEMS) else ()
 
 
 def name_of_method(method: Any) -> str | None:
@@ -88,9 +91,18 @@ def is_rebuildable(kind: type) -> bool:
 def attributes_of(value: Any) -> Mapping[str, Any]:
     """Return the attributes of an object, including those in slots."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
-    slots += ["default_factory"] if isinstance(value, defaultdict) else []
-    attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    return {**attributes, **getattr(value, "__dict__", {})}
+    slots += ["default_factory"] if issubclass(type(value), defaultdict) else []
+    attributes = {name: stored_attribute(value, name) for name in slots}
+    present = {name: item for name, item in attributes.items() if item is not MISSING}
+    return {**present, **(namespace_of(value) or {})}
+
+
+def stored_attribute(value: Any, name: str) -> Any:
+    """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return MISSING
 
 
 def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:

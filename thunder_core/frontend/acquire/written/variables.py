@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from thunder_core.frontend.acquire.outside.guards import GuardScope
+from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import Code, Scope, literal, unique_name
@@ -151,7 +152,8 @@ def _keys(path: Path, owner: str, scope: Scope) -> str:
 
 
 def _stored_item(path: Path, owner: str, scope: Scope) -> str:
-    return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, scope)})"
+    base = bind_constant(stored_class(path.parent.value), scope) if path.parent is not None else "tuple"
+    return f"{base}.__getitem__({owner}, {literal(path.key, scope)})"
 
 
 # For each kind of step, the expression that applies the step to the variable of its parent.
@@ -169,12 +171,6 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
     "keys": _keys,
     "called": _call_text,
 }
-
-
-def stored_base(path: Path) -> str:
-    """Return the name of the built-in class that stores an item: the class of its container, or a base."""
-    container = path.parent.value if path.parent else None
-    return next(base.__name__ for base in (dict, list, tuple) if isinstance(container, base))
 
 
 def holder(path: Path) -> Path | None:

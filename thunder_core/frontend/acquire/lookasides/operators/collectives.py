@@ -134,7 +134,7 @@ def finish_works(run: TracedRun, output: Any) -> None:
     """Record that the program waits, at its end, for all unfinished works. Refuse to return a work."""
     for work in run.works:
         work.wait()
-    returned = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, TracedWork)), None)
+    returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
     if returned is not None:
         run.recorder.failure = OperationFailed(
             f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where

@@ -25,7 +25,7 @@ def is_instance(run: TracedRun, /, *args: Any) -> bool | NotTaken:
     if len(args) != 2:
         return NOT_TAKEN
     value, classes = args
-    if isinstance(value, SymbolicNumber):
+    if issubclass(type(value), SymbolicNumber):  # not isinstance, which reads the value's own `__class__`
         return isinstance(value, classes) or isinstance(value.kind(), classes)
     if type(value) is FakeTensor and any(alternative is FakeTensor for alternative in _alternatives(classes)):
         return any(isinstance(value, alternative) for alternative in _eager(classes))
@@ -41,7 +41,7 @@ def class_of(run: TracedRun, /, *args: Any, **kwargs: Any) -> type | NotTaken:
 
 def shown_class(value: Any) -> type | None:
     """Return the class that programs see for a symbolic number, a fake or a symbolic text; None for other objects."""
-    if isinstance(value, SymbolicNumber):
+    if issubclass(type(value), SymbolicNumber):
         kind: type = value.kind
         return kind
     return CLASSES.get(type(value))

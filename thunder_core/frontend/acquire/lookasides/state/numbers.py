@@ -23,7 +23,7 @@ LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without thei
 @lookaside_of_each(*CONVERSIONS)
 def convert(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record `float(tensor)` or `int(tensor)` as a number that the trace need not know."""
-    if len(args) == 1 and isinstance(args[0], torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
+    if len(args) == 1 and issubclass(type(args[0]), torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
         return _convert(run, function, args[0].item())
     return compute(function, run, *args, **kwargs)
 
@@ -37,7 +37,7 @@ def _convert(run: TracedRun, function: Callable[..., Any], number: Any) -> Any:
 @lookaside_of_each(*(function for function in RESULT_CLASSES if function not in CONVERSIONS))
 def compute(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record a function of symbolic numbers as a bound symbol."""
-    is_of_number = not kwargs and len(args) == 1 and isinstance(args[0], SymbolicNumber)
+    is_of_number = not kwargs and len(args) == 1 and issubclass(type(args[0]), SymbolicNumber)
     return _convert(run, function, args[0]) if is_of_number else NOT_TAKEN
 
 
