@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
-from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import expressions, text_of
+from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.chain import Chain
 from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK
@@ -71,38 +69,6 @@ def {entry}(args):
 """
 
 
-@dataclass(frozen=True)
-class RegionNames:
-    """The names of a region's tensors and symbols in its text."""
-
-    tensors: Mapping[str, str]
-    symbols: Mapping[Any, str]
-
-    @classmethod
-    def of(cls, occurrence: RegionOccurrence) -> RegionNames:
-        """Return the names of the inputs of a region, in order."""
-        tensors = {proxy.name: f"t{index}" for index, proxy in enumerate(occurrence.inputs)}
-        symbols = {proxy.value.node.expr: f"s{index}" for index, proxy in enumerate(occurrence.region.symbols)}
-        return cls(tensors, symbols)
-
-    @property
-    def arguments(self) -> str:
-        """All names, as the target of an assignment."""
-        return ", ".join((*self.tensors.values(), *self.symbols.values()))
-
-    def tensor(self, proxy: TensorProxy | None) -> str:
-        """Return the name of a tensor; `None` if there is none."""
-        return "None" if proxy is None else self.tensors[proxy.name]
-
-    def sizes(self, sizes: Sequence[Any]) -> str:
-        """Return a tuple of sizes."""
-        return f"({''.join(f'{text_of(size, self.symbols)}, ' for size in expressions(sizes))})"
-
-    def parameters(self, chain: Chain) -> str:
-        """Return the tuple of the tensors of which a packed weight is made."""
-        return f"({''.join(f'{self.tensor(proxy)}, ' for proxy in (chain.weight, chain.bias, *chain.statistics))})"
-
-
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
     """Return the text of a module that defines the region: it prepares the weight, and computes the result."""
     names = RegionNames.of(occurrence)
@@ -111,7 +77,7 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
         "entry": ENTRY,
         "names": names.arguments,
         "x": names.tensor(chain.x),
-        "parameters": names.parameters(chain),
+        "parameters": parameters_text(names, chain),
     }
     if method == ONEDNN:
         return LIBRARY_TEXT.format(**words, addend=names.tensor(chain.addend), settings=settings_text(chain))
@@ -134,7 +100,9 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
     """Return the text of a module that defines the region of a block."""
     names = RegionNames.of(occurrence)
     packed = (
-        "None" if chain is None else f"packed_weights({names.parameters(chain)}, {chain.eps}, {method!r}, {panel})"
+        "None"
+        if chain is None
+        else f"packed_weights({parameters_text(names, chain)}, {chain.eps}, {method!r}, {panel})"
         for chain, method in block.stages
     )
     return BLOCK_TEXT.format(
@@ -150,6 +118,11 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
         sizes=names.sizes(sizes_of_block(block, (*block.x.shape, *block.x.stride), block.result.shape)),
         has_addend=int(block.addend is not None),
     )
+
+
+def parameters_text(names: RegionNames, chain: Chain) -> str:
+    """Return the tuple of the tensors of which a packed weight is made."""
+    return f"({''.join(f'{names.tensor(proxy)}, ' for proxy in (chain.weight, chain.bias, *chain.statistics))})"
 
 
 def settings_text(chain: Chain) -> str:
