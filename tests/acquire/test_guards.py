@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend
 
 import thunder_core as thunder
-from thunder_core.frontend.acquire.outside.guards import Apart, Guard, SameAs, Truth, Values
+from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard, SameAs, Truth, Values
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Misses, NoHooks, NoOtherHooks, NotStored
 from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
@@ -534,6 +534,13 @@ def aliases_parted() -> bool:
     return torch.equal(compiled(X, one, one), X) and torch.equal(compiled(X, one, Config()), -X)
 
 
+def equals_made_one() -> bool:
+    first, second, third = Config(1.0), Config(1.0), Config(1.0)
+    compiled = thunder.jit(lambda x, a, b, c: x * (1 + (a == b) + 2 * (b in [c])))
+    same = torch.equal(compiled(X, first, second, third), X)
+    return same and torch.equal(compiled(X, first, first, first), X * 4)
+
+
 def others_made_one() -> bool:
     compiled = thunder.jit(lambda x, a, b: x if a is b else -x)
     one = Config()
@@ -656,6 +663,7 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
     Misses: cache_cleared,
     SameAs: aliases_parted,
     Apart: others_made_one,
+    AllApart: equals_made_one,
     HasFact: offset_changed,
     NoHooks: hook_added,
     NoOtherHooks: hook_added_to_the_librarys,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.outside.guards import Guard, OfConstant, OfTwoPaths, TensorMetadata
+from thunder_core.frontend.acquire.outside.guards import AllApart, Guard, OfConstant, OfTwoPaths, TensorMetadata
 from thunder_core.frontend.acquire.outside.object_guards import Absent
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
@@ -119,6 +119,9 @@ class Handover:
     def _translated_guard(self, guard: Guard) -> Guard | None:
         """Return the guard on the outer program's paths; None if the outer program passes the value at one of them."""
         path = self._translated(guard.path)
+        if isinstance(guard, AllApart):
+            paths = [outer for inner in (guard.path, *guard.rest) if (outer := self._translated(inner)) is not None]
+            return AllApart(paths[0], tuple(paths[1:])) if len(paths) > 1 else None
         if path is None or not isinstance(guard, OfTwoPaths):
             return None if path is None else replace(guard, path=path)
         other = self._translated(guard.other)

@@ -58,19 +58,23 @@ def callback(machine: Machine, function: Any) -> Any:
 class BridgedIterator:
     """An iterator whose steps in Python are interpreted."""
 
-    __slots__ = ("_hint", "_iterator", "_machine")
+    __slots__ = ("_hint", "_iterator", "_machine", "is_announced")
 
     def __init__(self, machine: Machine, iterator: Any, hint: Callable[[], int]) -> None:
         self._machine = machine
         self._iterator = iterator
         self._hint = hint
+        self.is_announced = False  # whether C code hashes or compares the items, which are then announced
 
     def __iter__(self) -> "BridgedIterator":
         return self
 
     def __next__(self) -> Any:
         try:
-            return self._machine.next_for_native(self._iterator)
+            value = self._machine.next_for_native(self._iterator)
+            if self.is_announced:
+                self._machine.announce_hash(value)
+            return value
         except BaseException as error:
             error.__traceback__ = without_own_entries(error.__traceback__)
             raise
@@ -120,6 +124,14 @@ def _observable(machine: Machine, value: Any) -> Any:
     if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
         return _bridge(machine, iter(value), value)
     return value
+
+
+def compared(machine: Machine, value: Any) -> Any:
+    """Return an iterable of items that C code hashes or compares when it receives them."""
+    bridged = iterable(machine, value)
+    if type(bridged) is BridgedIterator:
+        bridged.is_announced = True
+    return bridged
 
 
 def steps(machine: Machine, value: Any) -> Any:

@@ -348,6 +348,9 @@ class Machine(ABC):
     def announce_iteration(self, iterable: Any) -> None:  # noqa: B027
         """Announce that an iterable is about to be unpacked natively, if there is an observer."""
 
+    def announce_hash(self, value: Any) -> None:  # noqa: B027
+        """Announce that C code is about to hash or compare a value, if there is an observer."""
+
     def announce_identity(self, left: Any, right: Any) -> None:  # noqa: B027
         """Announce that two objects are compared with `is`, if there is an observer."""
 

@@ -231,6 +231,11 @@ class ObservedMachine(PlainMachine):
         """Announce that an iterable is about to be unpacked natively."""
         self.observer.on_operation(iter, (iterable,))
 
+    def announce_hash(self, value: Any) -> None:
+        """Announce that C code is about to hash or compare a value: a key, a member of a set, an item to sort."""
+        if type(value) not in PLAIN:
+            self.observer.on_operation(hash, (value,))
+
     def announce_identity(self, left: Any, right: Any) -> None:
         """Announce that two objects are compared with `is`."""
         self.observer.on_operation(operator.is_, (left, right))

@@ -6,6 +6,7 @@ from types import BuiltinFunctionType, FunctionType, GeneratorType, NoneType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
+from thunder_core.frontend.interpreter.iterators import is_handing_on
 from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
 
 Operator = Callable[[Any, Any], Any]
@@ -191,7 +192,8 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     unbound = type_lookup(kind, "__contains__")
     if type(unbound) is FunctionType:
         return truth(machine, machine.invoke(unbound, (container, item), {}))
-    if unbound is ABSENT and python_method(kind, "__iter__") is not None:
+    steps_python = kind is GeneratorType or is_handing_on(kind)
+    if unbound is ABSENT and (steps_python or python_method(kind, "__iter__") is not None):
         iterator = iterate(machine, container)
         while True:
             element = advance(machine, iterator, ABSENT)

@@ -92,6 +92,7 @@ STATES: dict[type | str, State] = {
     "numpy.generic": lambda value: (value.dtype.str, value.tobytes()),
     "numpy.ndarray": of_array,
     "numpy.dtype": repr,
+    **dict.fromkeys(("torch.finfo", "torch.iinfo"), repr),
 }
 
 

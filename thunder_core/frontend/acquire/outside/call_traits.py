@@ -9,7 +9,12 @@ from typing import Any
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
-SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
+SHALLOW = frozenset(
+    {
+        *(len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type),
+        *(getattr, hasattr, setattr, delattr, callable),
+    }
+)
 KEEPING = ("append", "extend", "setdefault")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import Apart, Guard
+from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
 from thunder_core.frontend.acquire.outside.object_guards import Absent, HasFact, Misses, NotStored
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -22,7 +22,7 @@ class GuardedPaths:
         self.paths: dict[int, Path] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self._roots: dict[int, Path] = {}
-        self._identified: dict[int, Any] = {}
+        self._identified: dict[type, dict[Path, None]] = {}  # by class, the paths of objects compared by identity
         self._absent: dict[Path, dict[Any, None]] = {}
 
     def path_of(self, value: Any) -> Path | None:
@@ -81,10 +81,20 @@ class GuardedPaths:
         self.guard(Apart(left_path, right_path))
 
     def note_identity_read(self, value: Any) -> None:
-        """Note that the program read the identity of an object, which it may compare with other identities."""
-        for other in self._identified.values():
-            self.guard_comparison(value, other)
-        self._identified[id(value)] = value
+        """Note that the program read the identity of an object, which it may compare with other identities.
+
+        Objects of different classes differ, because their classes are guarded.
+        """
+        path = self.paths.get(id(value))
+        kind = type(value)
+        if path is None or path in self._identified.setdefault(kind, {}):
+            return
+        known = self._identified[kind]
+        known[path] = None
+        first, *rest = known
+        if rest:
+            self.guards.pop((AllApart, first), None)  # the new guard comes after the guards on the new object
+            self.guard(AllApart(first, tuple(rest)))
 
     def guard_fact(self, value: Any, query: str, answer: object) -> None:
         """Guard a fact about an outside tensor or generator that is not part of its metadata."""

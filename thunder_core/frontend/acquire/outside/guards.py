@@ -231,6 +231,31 @@ class Apart(OfTwoPaths):
 
 
 @dataclass(frozen=True, eq=False)
+class AllApart(Guard):
+    """Requires different objects at all of these paths: objects of one class that C code compares by identity."""
+
+    rest: tuple[Path, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (AllApart, self.path)
+
+    @property
+    def others(self) -> tuple[Path, ...]:
+        return self.rest
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        variables = (subject, *(scope.variables[path] for path in self.rest))
+        if len(variables) == 2:
+            return " is not ".join(variables)
+        return f"len({{{', '.join(f'id({name})' for name in variables)}}}) == {len(variables)}"
+
+    @property
+    def words(self) -> str:
+        return f"was a different object from {', '.join(map(str, self.rest))}"
+
+
+@dataclass(frozen=True, eq=False)
 class LacksKey(OfTwoPaths):
     """Requires a mapping without the key at the other path."""
 

@@ -15,6 +15,7 @@ from thunder_core.frontend.acquire.outside.containers import (
     is_used_up,
     receiver,
 )
+from thunder_core.frontend.acquire.outside.namespaces import NESTING
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
@@ -46,6 +47,7 @@ class NativeCalls:
         owner, name, rest, level = receiver(function, args)
         if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
             self._outside.lookup(owner, rest[0])
+            self._outside.expand_key(rest[0])
         elif owner is not None and self._outside.path_of(owner) is not None:
             if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
                 return self._take(machine, function, args, kwargs)
@@ -54,8 +56,12 @@ class NativeCalls:
             elif name not in MUTATORS:
                 self._outside.expand(owner)
             self.mutate(owner, name, rest, kwargs, level)
+        elif name in COMPARING and issubclass(type(owner), NESTING):
+            self._outside.expand_whole(owner)
         elif is_changing(function):
             self._writes.call_changing(function, args, kwargs)
+        if name == "setdefault" and rest:
+            self._outside.expand_key(rest[0])
         expand = self._outside.expand if is_shallow(function) else self._outside.expand_whole
         for arg in (*rest, *kwargs.values()):
             if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):

@@ -128,6 +128,8 @@ class NativeReads:
 
     def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """Note that a C function has returned. A method that only reads is called again at each call."""
+        if function is dict or getattr(function, "__name__", "") == "fromkeys":
+            self._keys(value)
         owner, name = receiver_of(function, args)
         if (
             owner is None
@@ -140,6 +142,12 @@ class NativeReads:
         method_args = args if getattr(function, "__self__", None) is owner else args[1:]
         if all(map(is_constant, method_args)):
             self._outside.guard_method_call(owner, name, method_args, value)
+
+    def _keys(self, mapping: Any) -> None:
+        """Guard the keys of a mapping that C code has made, because C code has hashed and compared them."""
+        for key in mapping if type(mapping) is dict else ():
+            if not is_constant(key):
+                self._outside.expand_whole(key)
 
     def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Note that an operator is about to be applied to objects, possibly by C code."""

@@ -303,6 +303,8 @@ class Outside(GuardedPaths):
                     self._read_item(container, path, key, item)
         elif issubclass(kind, list | tuple | deque):
             self.guard(Length(path, length_of(original_container)))
+            if kind is deque:
+                self.attribute(container, "maxlen", container.maxlen)
             for index, item in enumerate(items_of(original_container)):
                 if index not in leaving:
                     self._read_item(container, path, index, item)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.frontend.acquire.outside.containers import container_base
+from thunder_core.frontend.acquire.outside.containers import container_base, is_known_by_identity
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards import TensorMetadata
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
+from thunder_core.frontend.acquire.outside.outside import VIEWS
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
 from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
-from thunder_core.tracing.ir.constants import is_plain
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
 
 # C attributes about where an exception was raised, which its text and its copies do not contain.
@@ -40,19 +43,45 @@ class WholeReads(FunctionReads):
             parts_of = self._parts_function(type(current))
             if parts_of is None or number in seen or number in self._whole:
                 self.examine(current)
+                self.identify(current)
                 continue
             (self._whole if number in self.paths else seen).add(number)  # only the ids of outside objects stay valid
             pending += parts_of(current)
 
+    def expand_key(self, key: Any) -> None:
+        """Guard a key that C code looks up in a mapping of the program, which compares the key with other keys."""
+        if issubclass(type(key), tuple):
+            self.expand_whole(key)
+        else:
+            self.identify(key)
+
+    def identify(self, value: Any) -> None:
+        """Note the identity of an outside object that C code is about to hash or compare, if its class has no equality.
+
+        Bound methods are equal if their objects are the same.
+        """
+        owner = value.__self__ if type(value) is types.MethodType else value
+        if self.path_of(owner) is None or issubclass(type(owner), (*BY_IDENTITY, torch.Tensor)):
+            return
+        if owner is not value or is_known_by_identity(owner):
+            self.note_identity_read(owner)
+
     def _parts_function(self, kind: type) -> Callable[[Any], Iterable[Any]] | None:
         """Return the function that guards and returns the contents of a class's instances; None if there are none."""
-        if issubclass(kind, NESTING):
+        if issubclass(kind, NESTING) or kind is types.MappingProxyType or kind in VIEWS:
             return self._items
         return self.attributes if answer_of(kind) is NativeAnswer.ATTRIBUTES else None
 
     def _items(self, container: Any) -> Iterable[Any]:
         self.expand(container)
-        return dict.values(container) if issubclass(type(container), dict) else items_of(container)
+        kind = type(container)
+        if kind is defaultdict and not isinstance(container.default_factory, types.FunctionType):
+            self.attribute(container, "default_factory", container.default_factory)  # a part of the container's text
+        if issubclass(kind, dict):
+            return dict.values(container)
+        if issubclass(kind, NESTING):
+            return [*items_of(container)]
+        return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
 
     def attributes(self, value: Any) -> list[Any]:
         """Guard all attributes of an object, which C code is about to read, and return their values."""

@@ -174,11 +174,11 @@ class ObservedReads(ObservedWrites, TracedRun):
             return
         if function is operator.contains and settle_lookup(self, *operands):
             return
-        if function is operator.getitem and self.outside.symbolic.may_be and is_plain_mapping(operands[0]):
-            return  # `on_subscript` guards the item
         if function in KEYED and is_plain_mapping(operands[0]):
-            self.outside.lookup(operands[0], operands[1])
-            return
+            self.outside.expand_key(operands[1])
+            if function is operator.contains or not self.outside.symbolic.may_be:
+                self.outside.lookup(operands[0], operands[1])
+            return  # `on_subscript` guards the item
         if function is operator.contains and is_question_for_member(*operands):
             self.outside.member(*operands)
             return

@@ -15,12 +15,13 @@ from thunder_core.frontend.interpreter.frame import Machine
 class Bridged:
     """The arguments of a C function that are callables or iterables.
 
-    With `rest`, all other positional ones are iterables.
+    With `rest`, all other positional ones are iterables. With `compares`, the function hashes, compares or adds items.
     """
 
     callables: tuple[int | str, ...] = ()
     iterables: tuple[int | str, ...] = ()
     rest: bool = False
+    compares: bool = False
 
     def __call__(self, machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call the C function natively, with bridges for arguments that would run Python code."""
@@ -33,24 +34,25 @@ class Bridged:
         if position in self.callables:
             return bridges.callback(machine, value)
         if position in self.iterables or (self.rest and isinstance(position, int)):
-            return bridges.iterable(machine, value)
+            return (bridges.compared if self.compares else bridges.iterable)(machine, value)
         return value
 
 
 _ITERABLE = Bridged(iterables=(0,))
+_COMPARED = Bridged(iterables=(0,), compares=True)
 REPLACED.update(
     {
-        all: _ITERABLE,
-        any: _ITERABLE,
+        all: _COMPARED,
+        any: _COMPARED,
         enumerate: Bridged(iterables=(0, "iterable")),
-        frozenset: _ITERABLE,
+        frozenset: _COMPARED,
         functools.reduce: Bridged(callables=(0,), iterables=(1,)),
         functools.cmp_to_key: Bridged(callables=(0, "mycmp")),
         list: _ITERABLE,
         map: Bridged(callables=(0,), rest=True),
-        set: _ITERABLE,
-        sorted: Bridged(callables=("key",), iterables=(0,)),
-        sum: _ITERABLE,
+        set: _COMPARED,
+        sorted: Bridged(callables=("key",), iterables=(0,), compares=True),
+        sum: _COMPARED,
         tuple: _ITERABLE,
         zip: Bridged(rest=True),
     }
@@ -59,7 +61,7 @@ REPLACED.update(
 
 def _extreme(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `min` or `max`, with one iterable or with the values themselves."""
-    shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else ())
+    shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else (), compares=True)
     return shape(machine, function, arguments, keywords)
 
 

@@ -50,13 +50,17 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 @opcode("BUILD_SET", observed=True)
 def build_set(frame: Frame, count: int) -> None:
     """[items] -> [set]."""
-    frame.stack.append(frame.machine.natively(set, (take(frame, count),), {}))
+    items = take(frame, count)
+    for item in items:
+        frame.machine.announce_hash(item)
+    frame.stack.append(frame.machine.natively(set, (items,), {}))
 
 
 @opcode("SET_ADD", observed=True)
 def set_add(frame: Frame, depth: int) -> None:
     """[set, ..., item] -> [set, ...]."""
     item = frame.stack.pop()
+    frame.machine.announce_hash(item)
     frame.machine.natively(frame.stack[-depth].add, (item,), {})
 
 
@@ -64,12 +68,15 @@ def set_add(frame: Frame, depth: int) -> None:
 def build_map(frame: Frame, count: int) -> None:
     """[key, value, ...] -> [dict]."""
     items = take(frame, 2 * count)
-    values = items[1::2]
-    frame.stack.append(frame.machine.natively(lambda keys: dict(zip(keys, values, strict=True)), (items[::2],), {}))
+    keys, values = items[::2], items[1::2]
+    for key in keys:
+        frame.machine.announce_hash(key)
+    frame.stack.append(frame.machine.natively(lambda keys: dict(zip(keys, values, strict=True)), (keys,), {}))
 
 
 @opcode("MAP_ADD", observed=True)
 def map_add(frame: Frame, depth: int) -> None:
     """[dict, ..., key, value] -> [dict, ...]."""
     value, key = frame.stack.pop(), frame.stack.pop()
+    frame.machine.announce_hash(key)
     frame.machine.natively(frame.stack[-depth].__setitem__, (key, value), {})

@@ -125,11 +125,12 @@ def search(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs
     if not any(isinstance(item, SymbolicNumber) for item in (value, *items)):
         return NOT_TAKEN
     run.outside.expand(items)
-    is_before = operator.lt if function is bisect.bisect_left else operator.le
     low, high = 0, len(items)
     while low < high:
         middle = (low + high) // 2
-        if is_before(items[middle], value):
+        # Each function makes its own comparison, because all comparisons with NaN are false.
+        is_behind = items[middle] < value if function is bisect.bisect_left else not value < items[middle]
+        if is_behind:
             low = middle + 1
         else:
             high = middle
