@@ -85,10 +85,16 @@ def measure_layers(layers: int, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         for who in COMPILERS:
             with tempfile.TemporaryDirectory() as folder:
-                places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-                first = run_module(MODULE, "cold", who, str(layers), f"{folder}/artifact", **places)
-                places |= {"THUNDER_CACHE_DIR": f"{folder}/empty", "CXX": "/bin/false" if who == "thunder" else "g++"}
-                again = run_module(MODULE, "warm", who, str(layers), f"{folder}/artifact", **places)
+                environment = {
+                    "THUNDER_CACHE_DIR": f"{folder}/thunder",
+                    "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+                }
+                first = run_module(MODULE, "cold", who, str(layers), f"{folder}/artifact", **environment)
+                environment |= {
+                    "THUNDER_CACHE_DIR": f"{folder}/empty",
+                    "CXX": "/bin/false" if who == "thunder" else "g++",
+                }
+                again = run_module(MODULE, "warm", who, str(layers), f"{folder}/artifact", **environment)
             results[who]["cold"].append(first["seconds"])
             results[who]["bytes"].append(first["bytes"])
             results[who]["warm"].append(again["seconds"])

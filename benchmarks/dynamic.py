@@ -133,8 +133,11 @@ def measure_lengths(layers: int, lengths: int, rows: int, runs: int) -> dict[str
     for _ in range(runs):
         for who, found in seconds.items():
             with tempfile.TemporaryDirectory() as folder:
-                places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-                one = run_module(MODULE, "compilation", who, str(layers), str(lengths), str(rows), **places)
+                environment = {
+                    "THUNDER_CACHE_DIR": f"{folder}/thunder",
+                    "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+                }
+                one = run_module(MODULE, "compilation", who, str(layers), str(lengths), str(rows), **environment)
             found.append(one["seconds"])
             counts[who] = one["programs"]
     medians = {who: statistics.median(found) for who, found in seconds.items()}

@@ -183,9 +183,9 @@ def measure_contenders(options: argparse.Namespace) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     for who in options.contenders:
         with tempfile.TemporaryDirectory() as folder:
-            places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+            environment = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
             arguments = (who, str(options.layers), str(options.tokens), str(options.rounds), *lengths)
-            rows[who] = run_module(MODULE, *arguments, **places)
+            rows[who] = run_module(MODULE, *arguments, **environment)
     texts = {who: row.pop("tokens") for who, row in rows.items()}
     for who, row in rows.items():
         row["equal"] = texts[who] == texts["eager"]

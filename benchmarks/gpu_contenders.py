@@ -94,14 +94,14 @@ def decode(way: str, shape: str, layers: int) -> Contender:
     with torch.no_grad():
         first = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits.argmax(-1)
     state = {"ids": first, "position": torch.full((1, 1), PROMPT, device="cuda")}
-    places = torch.arange(CACHE, device="cuda")
+    positions = torch.arange(CACHE, device="cuda")
     lengths = [layer.cumulative_length for layer in cache.layers]
 
     def call() -> Any:
         with torch.no_grad():
             if way == "compile reduce-overhead" or way == "compile max-autotune":
                 torch.compiler.cudagraph_mark_step_begin()
-            mask = (places <= state["position"])[:, None, None]
+            mask = (positions <= state["position"])[:, None, None]
             output = compiled(
                 input_ids=state["ids"],
                 position_ids=state["position"],

@@ -171,11 +171,14 @@ def measure_operator(name: str, rounds: int) -> dict[str, Any]:
     row: dict[str, Any] = {"program": name, "seconds": {}, "refused": {}}
     with tempfile.TemporaryDirectory() as folder:
         for who in CONTENDERS:
-            places = {"THUNDER_CACHE_DIR": f"{folder}/{who}", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/{who}-inductor"}
-            answer = run_module(MODULE, "compilation", name, who, **places)
+            environment = {
+                "THUNDER_CACHE_DIR": f"{folder}/{who}",
+                "TORCHINDUCTOR_CACHE_DIR": f"{folder}/{who}-inductor",
+            }
+            answer = run_module(MODULE, "compilation", name, who, **environment)
             row["refused" if "refused" in answer else "seconds"][who] = answer.get("refused", answer.get("seconds"))
-        places = {"THUNDER_CACHE_DIR": f"{folder}/steady", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/steady-inductor"}
-        answer = run_module(MODULE, "steady", name, str(rounds), **places)
+        environment = {"THUNDER_CACHE_DIR": f"{folder}/steady", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/steady-inductor"}
+        answer = run_module(MODULE, "steady", name, str(rounds), **environment)
     times = row["milliseconds"] = answer["milliseconds"]
     row["refused"] |= answer["refused"]
     if "thunder" in times:

@@ -131,20 +131,20 @@ def events_of(traces: Sequence[Trace], rounds: int = 5) -> list[Event]:
     events: list[Event] = []
     for number, trace in enumerate(traces):
         starts = Waits(trace.bound_symbols).starts
-        for place, bsym in enumerate(trace.bound_symbols):
-            events.append(event_of(bsym, number, place, starts, seconds[number][place]))
+        for index, bsym in enumerate(trace.bound_symbols):
+            events.append(event_of(bsym, number, index, starts, seconds[number][index]))
     return events
 
 
-def event_of(bsym: BoundSymbol, trace: int, place: int, starts: Mapping[int, int], seconds: float) -> Event:
-    """Return a line as an event; collectives are numbered by trace and place."""
+def event_of(bsym: BoundSymbol, trace: int, index: int, starts: Mapping[int, int], seconds: float) -> Event:
+    """Return a line as an event; collectives are numbered by trace and index."""
     if not bsym.communicates:
         return Event(seconds)
-    if place in starts:
-        return Event(wait=(trace << 32) + starts[place])
+    if index in starts:
+        return Event(wait=(trace << 32) + starts[index])
     operator = next(operator for operator in operators(bsym) if not is_wait(operator))
     collective = collective_of(operator, bsym.source)
-    number = (trace << 32) + place
+    number = (trace << 32) + index
     return Event(start=number, kind=collective.kind, bytes=collective.bytes, group=collective.group)
 
 

@@ -140,8 +140,8 @@ def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
 def asked_of(what: str, who: str, dtype: str, layers: int) -> float:
     """Return the measurement of one process that has its own caches."""
     with tempfile.TemporaryDirectory() as folder:
-        places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        (value,) = run_module(MODULE, what, who, dtype, str(layers), **places).values()
+        environment = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        (value,) = run_module(MODULE, what, who, dtype, str(layers), **environment).values()
     return float(value)
 
 

@@ -95,7 +95,7 @@ def pytorch() -> Iterator[Check]:
         yield Check("torch", "ok", version)
     else:
         state: State = "degraded" if is_allowed() else "missing"
-        yield Check("torch", state, told_version("torch", version), refusal(version).fix)
+        yield Check("torch", state, version_text("torch", version), refusal(version).fix)
 
 
 @examination
@@ -105,10 +105,10 @@ def packages() -> Iterator[Check]:
         if (version := installed_version(name)) is None:
             yield Check(name, "missing", "not installed", f"pip install {name}")
         else:
-            yield Check(name, "ok", told_version(name, version))
+            yield Check(name, "ok", version_text(name, version))
 
 
-def told_version(name: str, version: str) -> str:
+def version_text(name: str, version: str) -> str:
     """Return a version, with the tested releases if this version is none of them."""
     if name not in TESTED or is_tested(name, version):
         return version

@@ -44,8 +44,8 @@ class PrepackedLinear(PackedLinear):
         """Return the linear layers in float32 whose weights a module holds, and which the trace does not write to."""
         held = names_to_prepare(trace)
         return {
-            place: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
-            for place, layer in super().candidates_in(trace, recorded).items()
+            index: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
+            for index, layer in super().candidates_in(trace, recorded).items()
             if layer.operation.kind == FLOAT32 and layer.operation.weight.name in held
         }
 

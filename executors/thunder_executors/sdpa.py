@@ -178,16 +178,16 @@ def by_groups(trace: Trace, executor: str) -> Trace:
     if not any(bsym.symbol.name == ATTENTION for bsym in trace.bound_symbols):
         return trace
     recorded = followed_by_autograd(trace)
-    makers = {proxy.name: place for place, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
+    makers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
     grouped: dict[int, BoundSymbol] = {}
     repeating = set[int]()
-    for place, bsym in enumerate(trace.bound_symbols):
+    for index, bsym in enumerate(trace.bound_symbols):
         if is_on_cuda(bsym) and not bsym.executor and not any(proxy.name in recorded for proxy in bsym.outputs):
-            places = repeats_of(trace.bound_symbols, makers, bsym)
-            between = trace.bound_symbols[min(places) : place] if places else ()
-            if places and not any(inner.mutates for inner in between):
-                grouped[place] = grouped_call(bsym, [trace.bound_symbols[inner] for inner in places], executor)
-                repeating.update(places)
+            indices = repeats_of(trace.bound_symbols, makers, bsym)
+            between = trace.bound_symbols[min(indices) : index] if indices else ()
+            if indices and not any(inner.mutates for inner in between):
+                grouped[index] = grouped_call(bsym, [trace.bound_symbols[inner] for inner in indices], executor)
+                repeating.update(indices)
     return without_unread(trace, grouped, repeating, executor) if grouped else trace
 
 
@@ -203,7 +203,7 @@ def arguments_of(bsym: BoundSymbol) -> dict[str, Any]:
 
 
 def repeats_of(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], bsym: BoundSymbol) -> list[int]:
-    """Return the places of the bound symbols that repeat the keys, and then the values, of attention.
+    """Return the indices of the bound symbols that repeat the keys, and then the values, of attention.
 
     Empty if keys and values are not both repeated for the heads of the query.
     """
@@ -215,25 +215,25 @@ def repeats_of(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], bsym: Bo
     whole = [_expressions(bsyms[chain[0]].inputs[0].shape)[: HEADS + 1] for chain in chains]  # type: ignore[attr-defined]
     flat = [_expressions(each.shape)[: HEADS + 1] for each in tensors]
     are_equal = whole[0] == whole[1] and flat[0] == flat[1] == flat[2]
-    return [place for chain in chains for place in chain] if are_equal else []
+    return [index for chain in chains for index in chain] if are_equal else []
 
 
 def repeats_of_tensor(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], repeated: Any) -> list[int]:
-    """Return the places of the bound symbols that repeat each head of a tensor; empty if none do."""
-    places: list[int] = []
+    """Return the indices of the bound symbols that repeat each head of a tensor; empty if none do."""
+    indices: list[int] = []
     shapes: list[list[Any]] = []
     proxy = repeated
     for name, operations in REPEATS:
-        place = makers.get(proxy.name, -1) if isinstance(proxy, TensorProxy) else -1
-        if place < 0 or bsyms[place].symbol.name != name or bsyms[place].executor:
+        index = makers.get(proxy.name, -1) if isinstance(proxy, TensorProxy) else -1
+        if index < 0 or bsyms[index].symbol.name != name or bsyms[index].executor:
             return []
-        used = {operation.symbol.name.removeprefix(ATEN).partition(".")[0] for operation in bsyms[place].operations}
-        if not used <= operations or not isinstance(bsyms[place].inputs[0], TensorProxy):
+        used = {operation.symbol.name.removeprefix(ATEN).partition(".")[0] for operation in bsyms[index].operations}
+        if not used <= operations or not isinstance(bsyms[index].inputs[0], TensorProxy):
             return []
         shapes.insert(0, _expressions(proxy.shape))
-        places.insert(0, place)
-        proxy = bsyms[place].inputs[0]
-    return places if is_repeated(_expressions(proxy.shape), *shapes) else []
+        indices.insert(0, index)
+        proxy = bsyms[index].inputs[0]
+    return indices if is_repeated(_expressions(proxy.shape), *shapes) else []
 
 
 def is_repeated(whole: list[Any], single: list[Any], expanded: list[Any], flat: list[Any]) -> bool:
@@ -274,9 +274,9 @@ def without_unread(trace: Trace, grouped: Mapping[int, BoundSymbol], repeating: 
     """Return the trace with attention by groups, without the repeating bound symbols that nothing reads any more."""
     read = {proxy.name for proxy in trace.outputs}
     kept: list[BoundSymbol] = []
-    for place in reversed(range(len(trace.bound_symbols))):
-        bsym = grouped.get(place, trace.bound_symbols[place])
-        if place not in repeating or any(proxy.name in read for proxy in bsym.defines):
+    for index in reversed(range(len(trace.bound_symbols))):
+        bsym = grouped.get(index, trace.bound_symbols[index])
+        if index not in repeating or any(proxy.name in read for proxy in bsym.defines):
             kept.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
     return trace.having(reversed(kept), made_by=f"attention by groups of {executor}")

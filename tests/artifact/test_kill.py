@@ -161,7 +161,7 @@ STEPS = ("sync_files", "replace_folder", "exchange_names", "sync_folder")
 @pytest.mark.parametrize(
     "step",
     [
-        "thunder_core.workflow.artifact.format.place:refuse_existing",
+        "thunder_core.workflow.artifact.format.artifact_folder:refuse_existing",
         *(f"thunder_core.foundation.storage.folder:{step}" for step in STEPS),
     ],
 )

@@ -39,7 +39,7 @@ from thunder_core.workflow.artifact.format.signature import (
 )
 from thunder_core.workflow.artifact.trust import keys, public_keys
 from thunder_core.workflow.artifact.trust.consent import Consent
-from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_place, read_private_key, read_public_keys
+from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_path, read_private_key, read_public_keys
 from thunder_core.workflow.artifact.trust.public_keys import parse_line, trusted_file, trusted_list, write_trusted
 
 
@@ -73,10 +73,10 @@ def sign(folder: Path, key: Path):
 
 def test_a_private_key_is_its_users_alone(key):
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    public = public_place(key).read_text()
+    public = public_path(key).read_text()
     assert public.startswith("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI")
     assert public.endswith(" me\n")
-    assert read_public_keys(public_place(key)) == (parse_line(public),)
+    assert read_public_keys(public_path(key)) == (parse_line(public),)
 
 
 def test_no_file_is_written_over(key):
@@ -94,12 +94,12 @@ def test_no_file_is_written_over(key):
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH")
 def test_openssh_reads_ours_and_its_keys_sign(artifact, key, tmp_path):
-    told = subprocess.run(["ssh-keygen", "-lf", public_place(key)], capture_output=True, text=True, check=True).stdout
-    (public,) = read_public_keys(public_place(key))
+    told = subprocess.run(["ssh-keygen", "-lf", public_path(key)], capture_output=True, text=True, check=True).stdout
+    (public,) = read_public_keys(public_path(key))
     assert public.fingerprint in told
     theirs = tmp_path / "theirs"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "them", "-f", theirs], check=True)
-    assert sign(artifact, theirs) in read_public_keys(public_place(theirs))
+    assert sign(artifact, theirs) in read_public_keys(public_path(theirs))
 
 
 def test_a_fingerprint_is_that_of_openssh():
@@ -168,9 +168,9 @@ def test_private_and_public_keys_are_distinguished(key):
     with pytest.raises(BadKey, match="is a private key"):
         read_public_keys(key)
     for mode in (0o600, 0o644):
-        public_place(key).chmod(mode)
+        public_path(key).chmod(mode)
         with pytest.raises(BadKey, match="is a public key"):
-            read_private_key(public_place(key))
+            read_private_key(public_path(key))
     with pytest.raises(BadKey, match="nowhere does not exist"):
         read_private_key(key.with_name("nowhere"))
 
@@ -184,7 +184,7 @@ def test_signing_changes_no_other_file(artifact, key):
     assert {path: path.read_bytes() for path in before} == before
     assert {path.name for path in artifact.iterdir()} - {path.name for path in before} == {"traces", "signature.json"}
     assert signers_of(open_artifact(artifact)) == (signer,)
-    assert (signer,) == read_public_keys(public_place(key))
+    assert (signer,) == read_public_keys(public_path(key))
 
 
 def test_signed_message_is_a_version_and_the_digest(artifact):
@@ -197,7 +197,7 @@ def test_several_keys_sign_one_artifact(signed, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
     sign(signed, key)  # sign again with the same key, which replaces the first signature
-    assert signers_of(open_artifact(signed)) == (other, *read_public_keys(public_place(key)))
+    assert signers_of(open_artifact(signed)) == (other, *read_public_keys(public_path(key)))
 
 
 def test_a_change_that_is_sealed_again_is_not_signed(signed, model):
@@ -314,17 +314,17 @@ def test_loading_with_a_list_of_keys_warns_of_unknown_signers(signed, model, x, 
 
 def test_artifact_signed_by_a_trusted_key_loads_without_a_warning(signed, model, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
-    write_trusted([other, *read_public_keys(public_place(key))])
+    write_trusted([other, *read_public_keys(public_path(key))])
     silent(signed, model)
     silent(signed, model, require_signature=True)
 
 
 def test_named_keys_replace_the_list_of_trusted_keys(signed, model, key, tmp_path):
-    mine, other = str(public_place(key)), new_key_pair(tmp_path / "other")
+    mine, other = str(public_path(key)), new_key_pair(tmp_path / "other")
     silent(signed, model, trusted_keys=[mine], require_signature=True)
     silent(signed, model, trusted_keys=mine, require_signature=True)
     silent(signed, model, trusted_keys=[other.line, Path(mine).read_text()], require_signature=True)
-    write_trusted(read_public_keys(public_place(key)))
+    write_trusted(read_public_keys(public_path(key)))
     for trusted in ([other.line], [tmp_path / "other.pub"], []):
         with pytest.raises(NotSigned):
             thunder.load(signed, model, trusted_keys=trusted, require_signature=True)
@@ -347,7 +347,7 @@ def test_a_signature_alone_is_no_trust(signed, model):
 
 
 def test_the_list_is_a_file_for_people(key, config):
-    (mine,) = read_public_keys(public_place(key))
+    (mine,) = read_public_keys(public_path(key))
     assert trusted_list() == ()
     assert write_trusted([mine, mine]) == trusted_file() == config / "trusted_keys"
     assert trusted_file().read_text().splitlines()[1:] == [mine.line]
@@ -363,7 +363,7 @@ def test_a_list_of_keys_has_the_same_encoding_in_every_locale(key, monkeypatch):
         return write_text(self, text, encoding=encoding)
 
     monkeypatch.setattr(Path, "write_text", latin)
-    (mine,) = read_public_keys(public_place(key))
+    (mine,) = read_public_keys(public_path(key))
     write_trusted([replace(mine, comment="Jörg")])
     assert [entry.comment for entry in trusted_list()] == ["Jörg"]
 
@@ -372,7 +372,7 @@ def test_a_list_in_a_folder_that_cannot_be_is_refused_with_its_reason(key, tmp_p
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("THUNDER_CONFIG_DIR", str(tmp_path / "file" / "folder"))
     with pytest.raises(BadKey, match="cannot be written: Not a directory"):
-        write_trusted(read_public_keys(public_place(key)))
+        write_trusted(read_public_keys(public_path(key)))
 
 
 def test_half_a_key_is_not_left_behind(tmp_path, monkeypatch):
@@ -392,7 +392,7 @@ def test_half_a_key_is_not_left_behind(tmp_path, monkeypatch):
 
 
 def test_a_list_of_keys_that_is_damaged_or_writable_by_others_is_refused(signed, model, key, config):
-    write_trusted(read_public_keys(public_place(key)))
+    write_trusted(read_public_keys(public_path(key)))
     trusted_file().write_text("ssh-ed25519 AAAA\n")
     with pytest.raises(BadKey, match=r"line 1 of .*trusted_keys"):
         thunder.load(signed, model)
@@ -409,7 +409,7 @@ def test_saving_signs_at_once(model, x, key, tmp_path):
     compiled = thunder.jit(model)
     compiled(x)
     folder = thunder.save(compiled, tmp_path / "signed.thunder", sign_key=key)
-    silent(folder, model, trusted_keys=[public_place(key)], require_signature=True)
+    silent(folder, model, trusted_keys=[public_path(key)], require_signature=True)
     with pytest.raises(BadKey):
         thunder.save(compiled, tmp_path / "not.thunder", sign_key=tmp_path / "nowhere")
     assert not (tmp_path / "not.thunder").exists()
@@ -435,7 +435,7 @@ def test_signer_is_named_by_the_comment_in_the_list_of_trusted_keys(signed, key)
     forged = json.loads((signed / "signature.json").read_text())
     forged["signatures"][0]["comment"] = "Alice (release)"
     (signed / "signature.json").write_text(json.dumps(forged))
-    trusted = iter(read_public_keys(public_place(key)))  # an iterator, which can be read once
+    trusted = iter(read_public_keys(public_path(key)))  # an iterator, which can be read once
     consent = Consent(trusted_keys=(public.line for public in trusted))
     for _ in range(2):
         (signer,) = require_authentic(open_artifact(signed), consent)

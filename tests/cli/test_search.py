@@ -29,8 +29,8 @@ def search_here(monkeypatch, tmp_path):
         assert read_order(folder, receive=lambda: pytest.fail("a request has no module to send")) == order
         return result_of(folder)
 
-    def few(ground):
-        found, excluded = candidates.list_candidates(ground)
+    def few(context):
+        found, excluded = candidates.list_candidates(context)
         return [one for one in found if one.name in FEW], excluded
 
     monkeypatch.setattr(request_search, "SearchRun", partial(SearchRun, run_trial=run_here))

@@ -19,8 +19,10 @@ from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.workflow.artifact.format import compatibility
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
-from thunder_executors.packed_attention import EXECUTOR, PackedAttention, kernel, measurement
+from thunder_executors.inductor.building.kernel_library import KernelLibrary
+from thunder_executors.packed_attention import EXECUTOR, PackedAttention, measurement
 from thunder_executors.packed_attention.attention import scale_bits
+from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY
 from thunder_executors.packed_attention.measurement import Times
 from thunder_executors.packed_attention.source import ARGUMENTS, NAME, source_of
 from thunder_executors.packed_linear import PackedLinear
@@ -390,11 +392,10 @@ def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_p
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """A cache that contains the compiled kernel and no measurements."""
-    content = kernel.library()
+    content = ATTENTION_LIBRARY.content
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("THUNDER_TUNE", "10s")
-    for name in ("thunder_executors.packed_attention.library", "thunder_executors.packed_attention.kernel.library"):
-        monkeypatch.setattr(name, lambda: content)
+    monkeypatch.setattr(KernelLibrary, "content", content)
 
 
 def measured_as(monkeypatch, own: float, library: float) -> list[str]:
@@ -443,7 +444,7 @@ def test_pytorch_computes_unless_the_kernel_is_clearly_faster(own_cache, monkeyp
 
 
 def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
-    monkeypatch.setattr(measurement, "function", lambda: lambda *args: args[4].zero_())
+    monkeypatch.setattr(KernelLibrary, "function", lambda self, name: lambda *args: args[4].zero_())
     ((reason, _),) = refused_by_kernel(compiled_heads())
     assert "with other values" in reason
 
@@ -481,7 +482,7 @@ def test_measurement_gives_times_near_its_estimate(name, monkeypatch):
     (attention,) = found
     state = torch.random.get_rng_state()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        times = measurement.measure(attention, kernel.function())
+        times = measurement.measure(attention, ATTENTION_LIBRARY.function(NAME))
     assert torch.equal(state, torch.random.get_rng_state())
     estimate = measurement.call_seconds(attention.hints)
     assert 0 < times.kernel < 10 * (estimate + 1e-5)

@@ -30,12 +30,13 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.workflow.artifact.format import compatibility
 from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
-from thunder_executors.packed_linear import EXECUTOR, PackedLinear, kernel, measurement
+from thunder_executors.inductor.building.kernel_library import KernelLibrary
+from thunder_executors.packed_linear import EXECUTOR, PackedLinear, measurement
 from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, SILU
-from thunder_executors.packed_linear.kernel import library
+from thunder_executors.packed_linear.kernel import library_of
 from thunder_executors.packed_linear.measurement import Times
 from thunder_executors.packed_linear.product import Product
-from thunder_executors.packed_linear.product_kinds import KINDS, LINEAR, ProductKind
+from thunder_executors.packed_linear.product_kinds import FLOAT32, KINDS, LINEAR, ProductKind
 from thunder_executors.packed_linear.source import ARGUMENTS, NAME, source_of
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
@@ -400,11 +401,10 @@ def test_the_executor_is_missing_if_the_processor_lacks_avx2(monkeypatch):
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """A cache that contains the compiled kernel and no measurements."""
-    content = library()
+    content = library_of(FLOAT32).content
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("THUNDER_TUNE", "10s")
-    monkeypatch.setattr("thunder_executors.packed_linear.library", lambda kind: content)
-    monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda kind: content)
+    monkeypatch.setattr(KernelLibrary, "content", content)
 
 
 def measured_as(monkeypatch, kernel: float, library: float) -> list[str]:
@@ -478,7 +478,7 @@ def test_the_library_multiplies_unless_the_kernel_is_clearly_faster(own_cache, m
 
 
 def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
-    monkeypatch.setattr(measurement, "function", lambda kind: lambda *args: args[3].zero_())
+    monkeypatch.setattr(KernelLibrary, "function", lambda self, name: lambda *args: args[3].zero_())
     compiled = compiled_layers(Layer(48, 48))
     assert claimed_in(compiled) == []
     ((reason, _),) = refused_by_kernel(compiled)
@@ -510,7 +510,7 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
     product = Product(proxies[0], proxies[1], None, proxies[2])
     state = torch.random.get_rng_state()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        times = measurement.measure(product, kernel.function())
+        times = measurement.measure(product, library_of(FLOAT32).function(NAME))
     assert torch.equal(state, torch.random.get_rng_state())
     estimate = measurement.call_seconds(rows, depth, columns)
     assert 0 < times.kernel < 100 * (estimate + 1e-5)

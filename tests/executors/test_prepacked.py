@@ -17,7 +17,9 @@ from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors import packed_linear, prepacked_convolution
 from thunder_executors.packed_linear import measurement, packed_weights
-from thunder_executors.packed_linear.kernel import pack_function
+from thunder_executors.packed_linear.kernel import library_of
+from thunder_executors.packed_linear.product_kinds import PREPACKED
+from thunder_executors.packed_linear.source import PACK
 from thunder_executors.prepacked_convolution import PrepackedConvolution, operator
 from thunder_executors.prepacked_linear import PrepackedLinear
 
@@ -120,7 +122,7 @@ def test_the_next_product_sees_a_write_to_the_weight(write):
 @linear_runs
 def test_a_weight_is_packed_once_for_all_programs_and_freed_with_it():
     linear = nn.Linear(40, 50)
-    kept = packed_weights.PackedWeights.of(pack_function()).prepared.kept
+    kept = packed_weights.PackedWeights.of(library_of(PREPACKED).function(PACK)).prepared.kept
     gc.collect()
     before = len(kept)
     with torch.no_grad():

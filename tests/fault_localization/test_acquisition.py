@@ -192,7 +192,7 @@ def test_lines_are_matched_with_the_calls_of_their_module():
         model(x)
     matched = matched_calls(trace, recorder.calls)
     linears = {
-        bsym.module: matched[place][0].place.module
+        bsym.module: matched[place][0].location.module
         for place, bsym in enumerate(trace.bound_symbols)
         if bsym.symbol.short_name == "linear"
     }

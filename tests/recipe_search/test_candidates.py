@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from thunder_core.workflow.recipe_search import candidates
-from thunder_core.workflow.recipe_search.candidates import Ground, list_candidates
+from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.report.search import SearchBounds
 
 CPU = torch.device("cpu")
 
 
-def names(ground: Ground) -> list[str]:
-    return [one.name for one in list_candidates(ground)[0]]
+def names(context: SearchContext) -> list[str]:
+    return [one.name for one in list_candidates(context)[0]]
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def two_processors(monkeypatch):
 
 
 def test_candidates_for_calls_of_a_llama():
-    found, excluded = list_candidates(Ground("llama", CPU, "float32"))
+    found, excluded = list_candidates(SearchContext("llama", CPU, "float32"))
     assert found[0].is_eager
     assert {
         "hf-llama",
@@ -42,37 +42,40 @@ def test_candidates_for_calls_of_a_llama():
 
 
 def test_generation_has_the_static_cache_and_the_dynamic_one():
-    found = names(Ground("llama", CPU, "float32", generates=True))
+    found = names(SearchContext("llama", CPU, "float32", generates=True))
     assert {"hf-llama", "hf-llama + hf-generate", "hf-llama + hf-generate + int8-weight-only"} <= {*found}
 
 
 def test_training_has_no_quantized_recipes_and_no_dtypes():
-    found = names(Ground("llama", CPU, "float32", train=True))
+    found = names(SearchContext("llama", CPU, "float32", train=True))
     assert "hf-llama + max-memory-saving" in found
     assert not [name for name in found if "int" in name or "bf16" in name or "bfloat16" in name]
 
 
 @pytest.mark.parametrize(("model_type", "base"), [(None, "default"), ("vit", "hf-vit"), ("resnet", "hf-transformers")])
 def test_the_base_fits_the_model(model_type, base):
-    assert names(Ground(model_type, CPU, "float32"))[1] == base
+    assert names(SearchContext(model_type, CPU, "float32"))[1] == base
 
 
 def test_what_the_user_has_fixed_is_not_varied():
-    fixed = Ground("llama", CPU, "float32", may_change_dtype=False, may_change_threads=False)
+    fixed = SearchContext("llama", CPU, "float32", may_change_dtype=False, may_change_threads=False)
     assert not [name for name in names(fixed) if "thread" in name or "float16" in name]
-    assert not [name for name in names(Ground("llama", CPU, "bfloat16")) if " in " in name]
+    assert not [name for name in names(SearchContext("llama", CPU, "bfloat16")) if " in " in name]
 
 
 def test_bounds_narrow_those_of_quantized_recipes():
-    found, _ = list_candidates(Ground("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.001, min_top1=0.9)))
+    found, _ = list_candidates(SearchContext("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.001, min_top1=0.9)))
     quantized = next(one for one in found if one.name == "hf-llama + int8-weight-only")
     assert dict(quantized.options) == {"int8-weight-only.kl": "0.001", "int8-weight-only.top1": "0.9"}
-    exact, _ = list_candidates(Ground("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.0)))
+    exact, _ = list_candidates(SearchContext("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.0)))
     assert not next(one for one in exact if one.quantizes).options
 
 
 def test_frozen_weights_are_no_candidate_for_training_or_a_gpu():
-    for ground in (Ground("llama", CPU, "float32", train=True), Ground("llama", torch.device("cuda"), "float32")):
-        found, excluded = list_candidates(ground)
+    for context in (
+        SearchContext("llama", CPU, "float32", train=True),
+        SearchContext("llama", torch.device("cuda"), "float32"),
+    ):
+        found, excluded = list_candidates(context)
         assert not any("freeze" in candidate.name for candidate in found)
         assert any("freeze" in item.candidate.name for item in excluded)

@@ -40,8 +40,8 @@ def search_here(monkeypatch, tmp_path, without_kernels):
         with offered_module(order) as descriptors:
             return result_of(folder, *map(os.dup, descriptors))
 
-    def few(ground):
-        found, excluded = module_search.list_candidates.wrapped(ground)
+    def few(context):
+        found, excluded = module_search.list_candidates.wrapped(context)
         return [one for one in found if one.name in FEW], excluded
 
     few.wrapped = module_search.list_candidates

@@ -183,10 +183,10 @@ def test_observers_hear_who_is_tried_and_who_leads(tmp_path):
         def __init__(self):
             self.heard = []
 
-        def trying(self, name, place, leader, left):
-            self.heard.append(f"{name} {place[0]}/{place[1]} {leader and leader.name}")
+        def begin_trial(self, name, position, leader, left):
+            self.heard.append(f"{name} {position[0]}/{position[1]} {leader and leader.name}")
 
-        def found(self, row, leader, left):
+        def end_trial(self, row, leader, left):
             assert left <= 1000
             self.heard.append(f"{row.name} {row.state}, {leader and leader.name} leads")
 

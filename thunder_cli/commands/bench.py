@@ -90,10 +90,11 @@ def bench(
         refuse_search(settings)
         bench_request = generation_told(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
-        if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
+        first, second = (Path(name or "").expanduser() for name in (model, other))
+        if first.is_file() and second.is_file():
             from thunder_cli.results.result_comparison import compare_files
 
-            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), output)
+            compare_files(first, second, output)
             return
         from thunder_cli.results.gates import earlier_result
 

@@ -13,7 +13,7 @@ from thunder_core.foundation.printable import printable
 from thunder_core.foundation.similar_names import did_you_mean
 
 if TYPE_CHECKING:
-    from thunder_core.backend.cache import Freed, Record
+    from thunder_core.backend.cache import Freed, Record, Store
 
 cache = typer.Typer(help="Manage the cache of compiled kernels.", invoke_without_command=True)
 
@@ -175,23 +175,29 @@ def clear(
     With `--searches`, remove the stored results of searches instead.
     """
     from thunder_core.backend.cache import Store
-    from thunder_core.foundation.errors import BadOption, UnknownName
+    from thunder_core.foundation.errors import BadOption
 
     if searches:
         if model is not None:
             raise BadOption("--searches was given with --model", fix="leave out --model: it selects compiled kernels")
         clear_searches(json=json, dry_run=dry_run)
         return
-
     store = Store()
+    if model is not None:
+        require_model(store, model)
+    show_freed(store.clear(model=model, dry_run=dry_run), json=json, dry_run=dry_run)
+
+
+def require_model(store: Store, model: str) -> None:
+    """Raise `UnknownName` if the cache has no entry that was built for a model."""
+    from thunder_core.foundation.errors import UnknownName
+
     models = {record.model for record in store.entries() if record.model}
-    if model is not None and model not in models:
-        meant = did_you_mean(model, models)
+    if model not in models:
         raise UnknownName(
             f"the cache has no entry that was built for {model!r}",
-            fix=f"{meant}`thunder cache list --by-model` lists the models",
+            fix=f"{did_you_mean(model, models)}`thunder cache list --by-model` lists the models",
         )
-    show_freed(store.clear(model=model, dry_run=dry_run), json=json, dry_run=dry_run)
 
 
 def clear_searches(*, json: bool, dry_run: bool) -> None:

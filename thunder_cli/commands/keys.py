@@ -51,15 +51,15 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Create a key pair: FILE to sign with, readable by you alone, and FILE.pub for others to trust."""
-    from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_place
+    from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_path
 
-    place = absolute(file)
-    pair = new_key_pair(place, place.name if comment is None else " ".join(comment.split()))
+    path = absolute(file)
+    pair = new_key_pair(path, path.name if comment is None else " ".join(comment.split()))
     if json:
-        files = {"private": str(place), "public": str(public_place(place))}
+        files = {"private": str(path), "public": str(public_path(path))}
         print_json("keys-new/1", {**files, "key": pair.line, "fingerprint": pair.fingerprint})
         return
-    text = Text.assemble(("private", "bold"), f"  {place}\n", ("public", "bold"), f"   {public_place(place)}\n")
+    text = Text.assemble(("private", "bold"), f"  {path}\n", ("public", "bold"), f"   {public_path(path)}\n")
     stdout().print(text.append("key", "bold").append(f"      {pair}"), soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import print_json, say, stderr, stdout
-from thunder_cli.options import Debug, Json, complete_executor, complete_recipe
+from thunder_cli.option_groups import expand_options
+from thunder_cli.options import Debug, Json, complete_recipe
+from thunder_cli.settings import Settings
 from thunder_core.foundation import plugins
 
 if TYPE_CHECKING:
@@ -70,36 +73,13 @@ def show(
 
 
 @recipes.command()
+@expand_options
 def explain(
     names: Annotated[
         list[str], typer.Argument(help="Names of the recipes to combine.", autocompletion=complete_recipe)
     ],
     *,
-    add_transform: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Transform to add, with its options as a Python call, such as `Autocast(dtype=torch.float16)`. "
-            "May be repeated.",
-        ),
-    ] = None,
-    add_executor: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Executor to add, by name or by file: `executor.py` or `executor.py:NAME`. May be repeated.",
-            autocompletion=complete_executor,
-        ),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:MODULE]",
-            help="Transform or executor to remove. `EXECUTOR:MODULE`, such as `inductor:layers.3.mlp`, disables an "
-            "executor in a module and its submodules. `*` is a wildcard. May be repeated.",
-            autocompletion=complete_executor,
-        ),
-    ] = None,
+    settings: Annotated[Settings, ("add-transform", "add-executor", "without")],
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -107,14 +87,8 @@ def explain(
     from thunder_cli.import_notice import importing
     from thunder_cli.library_output import quiet_libraries
     from thunder_core.foundation.options import require_values
-    from thunder_core.workflow.pipeline.request.request import Request
 
-    request = Request(
-        recipe=tuple(names),
-        add_transform=tuple(add_transform or ()),
-        add_executor=tuple(add_executor or ()),
-        without=tuple(without or ()),
-    )
+    request = replace(settings.request(), recipe=tuple(names))
     require_values(request)
     with quiet_libraries(debug=debug), importing(stderr()):
         from thunder_core.workflow.pipeline.request.recipes import requested_recipe

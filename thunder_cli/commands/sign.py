@@ -33,7 +33,7 @@ def sign(
     """
     from rich.text import Text
 
-    from thunder_core.workflow.artifact.format.place import require_nothing_else
+    from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.signature import sign_folder
     from thunder_core.workflow.artifact.trust.keys import read_private_key

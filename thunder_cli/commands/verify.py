@@ -49,7 +49,7 @@ def verify(
     --key has the same exit status. An artifact without a signature passes, unless --require-signature is given.
     """
     from thunder_cli.ci.ci_report import reporting
-    from thunder_core.workflow.artifact.format.place import require_nothing_else
+    from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.signature import keys_of, require_authentic, signers_of
     from thunder_core.workflow.artifact.trust.consent import Consent

@@ -25,12 +25,12 @@ class SearchLines:
     console: Console
     line: RunningLine | None = None
 
-    def trying(self, name: str, place: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:
+    def begin_trial(self, name: str, position: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:
         """Show the candidate that is tried."""
         if self.line is not None:
-            self.line.begin(f"trying {name} ({place[0]} of {place[1]})", lead_text(leader), left)
+            self.line.begin(f"trying {name} ({position[0]} of {position[1]})", lead_text(leader), left)
 
-    def found(self, row: SearchCandidate, leader: SearchCandidate | None, left: float) -> None:
+    def end_trial(self, row: SearchCandidate, leader: SearchCandidate | None, left: float) -> None:
         """Print the result of the candidate."""
         leads = "; leads" if leader is not None and leader.name == row.name else ""
         self.console.print(Text.assemble(found_text(row), leads, (f"; {minutes(left)} left", "dim")))

@@ -12,7 +12,7 @@ from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of
 from thunder_cli.views.quantity import rounds_of, speedup
 from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, with_title
-from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, CandidateComparison, Comparison, Verdict
 from thunder_core.workflow.benchmark.report import candidate_in_words, size_in_words
 from thunder_core.workflow.benchmark.verdict import in_words
 
@@ -60,8 +60,8 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
         table.columns[-1].justify = "left"
         for report in suite.reports:
             for candidate in report.candidates:
-                place = size_of(report) if candidate is report.first else ""
-                table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
+                label = size_of(report) if candidate is report.first else ""
+                table.add_row(label, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
     return with_title(title, rounds_of(first), fitting(table_of, columns_of(suite.reports), SPARE, width))
@@ -100,7 +100,7 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     return with_title("Comparison with the baseline", "", table)
 
 
-def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
+def contrast_view(rows: Sequence[CandidateComparison], first: str, second: str) -> RenderableType:
     """Return the verdicts on the second of two results, then the speed-ups in both, and their ratio."""
     table = plain_table(
         heading([row.configuration for row in rows]),

@@ -37,9 +37,9 @@ def draw_tokens(suite: BenchmarkSuite) -> Figure:
         for number, text in enumerate(report.texts):
             first, *following = text.seconds
             label = f"{printable(text.name)}, first after {format_time(first)}"
-            places = range(2, len(text.seconds) + 1)
+            positions = range(2, len(text.seconds) + 1)
             colour = COLOURS[number % len(COLOURS)]
-            axes.plot(places, [value * MILLI for value in following], label=label, color=colour, linewidth=1.3)
+            axes.plot(positions, [value * MILLI for value in following], label=label, color=colour, linewidth=1.3)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("token")
         axes.set_ylabel("median time per token, ms")
@@ -62,9 +62,9 @@ def draw_times(suite: BenchmarkSuite) -> Figure:
     width = BAR / len(names)
     for number, name in enumerate(names):
         chosen = [next(c for c in report.candidates if c.name == name) for report in suite.reports]
-        places = [place + (number - (len(names) - 1) / 2) * width for place in range(len(chosen))]
+        positions = [index + (number - (len(names) - 1) / 2) * width for index in range(len(chosen))]
         bars = axes.bar(
-            places,
+            positions,
             [candidate.median * MILLI for candidate in chosen],
             width * 0.94,
             yerr=_quartiles(chosen),

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from thunder_cli.views.quantity import ago, count_noun, size
 from thunder_cli.views.table import DIM, HEAD, plain_table
-from thunder_core.backend.cache import Freed, Record, Why, by_models
+from thunder_core.backend.cache import Freed, MissExplanation, Record, by_models
 
 SHORT = 12  # digits of a digest
 WIDE = 100  # columns; narrower consoles omit the time when an entry was built
@@ -66,7 +66,7 @@ def freed_text(freed: Freed, *, dry_run: bool) -> Text:
     return text.append(left, DIM)
 
 
-def why_view(why: Why) -> RenderableType:
+def why_view(why: MissExplanation) -> RenderableType:
     """Return the reason why an entry was built.
 
     The reason is a sentence, or a table of the differences from the most similar earlier entry.
@@ -75,7 +75,7 @@ def why_view(why: Why) -> RenderableType:
     return Group(head, Text(), *_reasons(why))
 
 
-def _reasons(why: Why) -> list[RenderableType]:
+def _reasons(why: MissExplanation) -> list[RenderableType]:
     reasons: list[RenderableType] = []
     if why.replaced:
         reasons.append(Text.assemble("built again because the entry was damaged: ", (why.replaced, "red")))
@@ -88,7 +88,7 @@ def _reasons(why: Why) -> list[RenderableType]:
     return reasons
 
 
-def _differences(why: Why) -> Table:
+def _differences(why: MissExplanation) -> Table:
     table = plain_table("field", "was", "is", text_columns=3)
     for difference in why.differences:
         was, now = (Text(shorten(text)) if text is not None else Text("not set", DIM) for text in difference.sides)

@@ -26,8 +26,8 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
         table = plain_table("batch", "candidate", *columns, text_columns=2)
         for report in reports:
             for candidate in report.candidates:
-                place = report.configuration["batch"] if candidate is report.first else ""
-                table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
+                label = report.configuration["batch"] if candidate is report.first else ""
+                table.add_row(label, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
     return with_title(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns_of(reports), SPARE, width))
@@ -44,8 +44,8 @@ def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableTy
     for report in reports:
         for candidate in report.candidates:
             if difference := report.difference(candidate):
-                place = size_in_words(report.configuration)
-                yield Text(f"{candidate.name}, {place}: {difference}", "bold yellow")
+                label = size_in_words(report.configuration)
+                yield Text(f"{candidate.name}, {label}: {difference}", "bold yellow")
 
 
 def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:

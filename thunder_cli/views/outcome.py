@@ -285,8 +285,8 @@ def _memory(report: Report) -> Iterator[RenderableType]:
     if peak is None:
         return
     kept = f"; {size(report.saved_bytes)} saved for the backward" if report.saved_bytes else ""
-    place = f"estimated peak, at line {peak.line} of the {peak.trace}{kept}"
-    yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (place, DIM))
+    peak_text = f"estimated peak, at line {peak.line} of the {peak.trace}{kept}"
+    yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (peak_text, DIM))
 
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:

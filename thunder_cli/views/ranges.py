@@ -12,7 +12,7 @@ from thunder_cli.views.quantity import count_noun, magnitude, speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import Report
-from thunder_core.workflow.report.ranges import ConstraintRow, Point, constraints_of, points_of, served_in_words
+from thunder_core.workflow.report.ranges import ConstraintRow, RangePoint, constraints_of, points_of, served_in_words
 
 SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles leave out, in this order
 
@@ -24,7 +24,7 @@ def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
         yield constraints_view(constraints_of(report))
 
 
-def _points(points: Sequence[Point], width: int) -> Table:
+def _points(points: Sequence[RangePoint], width: int) -> Table:
     wanted = [name for name, (part, _) in COLUMNS.items() if any(getattr(point, part) for point in points)]
 
     def table_of(columns: Sequence[str]) -> Table:
@@ -37,44 +37,44 @@ def _points(points: Sequence[Point], width: int) -> Table:
     return fitting(table_of, wanted, SPARE, width)
 
 
-def _cell(point: Point, column: str) -> Text:
+def _cell(point: RangePoint, column: str) -> Text:
     part, cell = COLUMNS[column]
     return cell(point) if getattr(point, part) is not None else Text("")
 
 
-def _median(point: Point, place: int) -> Text:
+def _median(point: RangePoint, index: int) -> Text:
     assert point.benchmark is not None
-    return Text(format_time(point.benchmark.candidates[place].median), "" if place else DIM)
+    return Text(format_time(point.benchmark.candidates[index].median), "" if index else DIM)
 
 
-def _verdict(point: Point) -> Text:
+def _verdict(point: RangePoint) -> Text:
     assert point.benchmark is not None and point.candidate is not None
     verdict = point.benchmark.verdict(point.candidate)
     return Text(verdict, VERDICTS[verdict])
 
 
-def _pass_mark(point: Point) -> Text:
+def _pass_mark(point: RangePoint) -> Text:
     assert point.validation is not None
     return Text("ok", GOOD) if point.validation.passed else Text("out of tolerance", BAD)
 
 
-def _error(point: Point) -> Text:
+def _error(point: RangePoint) -> Text:
     assert point.validation is not None
     return Text(magnitude(point.validation.optimized))
 
 
-def _eagers(point: Point) -> Text:
+def _eagers(point: RangePoint) -> Text:
     assert point.validation is not None
     return Text(magnitude(point.validation.eager), DIM)
 
 
-def _speedup(point: Point) -> Text:
+def _speedup(point: RangePoint) -> Text:
     assert point.candidate is not None
     return Text(speedup(point.candidate.speedup))
 
 
 # For each column: the part of a point that it needs, and its cell.
-COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
+COLUMNS: Mapping[str, tuple[str, Callable[[RangePoint], Text]]] = {
     "max error": ("validation", _error),
     "eager's own": ("validation", _eagers),
     "": ("validation", _pass_mark),
@@ -89,8 +89,8 @@ def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
     """Return the constraints that programs added, each with its source, and the number of those from the ranges."""
     decided = [row for row in rows if not row.is_given]
     table = plain_table("program", "size", "constraint", "needed by", text_columns=2)
-    for place in (1, 2, 3):
-        table.columns[place].justify, table.columns[place].no_wrap = "left", False
+    for index in (1, 2, 3):
+        table.columns[index].justify, table.columns[index].no_wrap = "left", False
     for row in decided:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
     given = len(rows) - len(decided)

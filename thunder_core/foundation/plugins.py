@@ -75,7 +75,9 @@ def listing(group: Group) -> list[Listed]:
 
 def packages() -> frozenset[str]:
     """The top-level packages of executors and recipes: Thunder's own, and those of installed plug-ins."""
-    return frozenset({"thunder_core"} | {place.partition(".")[0] for group in ENTRY_POINTS for place in _places(group)})
+    return frozenset(
+        {"thunder_core"} | {name.partition(".")[0] for group in ENTRY_POINTS for name in _plugin_modules(group)}
+    )
 
 
 def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
@@ -154,9 +156,9 @@ def load_file(path: Path) -> ModuleType:
 @contextmanager
 def neighbours_first(folder: str) -> Iterator[None]:
     """Put a folder at the end of the import path, and remove the folders of other files, while the block runs."""
-    others = [place for place in sys.path if Path(place) in _file_folders and place != folder]
+    others = [entry for entry in sys.path if Path(entry) in _file_folders and entry != folder]
     forgotten = {name: module for name, module in list(sys.modules.items()) if others and _home(module) in others}
-    sys.path[:] = [*(place for place in sys.path if place not in (*others, folder)), folder]
+    sys.path[:] = [*(entry for entry in sys.path if entry not in (*others, folder)), folder]
     for name in forgotten:
         del sys.modules[name]
     try:
@@ -277,7 +279,7 @@ def _hyphenate(name: str) -> str:
 
 def _sources(group: Group) -> dict[str, tuple[str, Path]]:
     """Return the module and the file of each plug-in by name; modules with equal short names have dotted names."""
-    modules = {module: path for place in _places(group) for module, path in _modules(place)}
+    modules = {module: path for module_name in _plugin_modules(group) for module, path in _modules(module_name)}
     counts = Counter(map(_short, modules))
     return {
         _short(module) if counts[_short(module)] == 1 else _hyphenate(module): (module, path)
@@ -290,7 +292,7 @@ def _short(module: str) -> str:
     return _hyphenate(module.rpartition(".")[2])
 
 
-def _places(group: Group) -> list[str]:
+def _plugin_modules(group: Group) -> list[str]:
     foreign = _foreign(group, importlib.metadata.entry_points, _installation_state()) if group in ENTRY_POINTS else ()
     return [*BUILTIN[group], *foreign]
 
@@ -299,7 +301,7 @@ def _places(group: Group) -> list[str]:
 def _foreign(
     group: Group, read: Callable[..., Iterable[importlib.metadata.EntryPoint]], _installation_state: object
 ) -> tuple[str, ...]:
-    """Return the sorted places of other packages' plug-ins; cached, because reading entry points takes milliseconds."""
+    """Return the sorted modules of other packages' plug-ins; cached, because this takes milliseconds."""
     return tuple(sorted({point.value for point in read(group=ENTRY_POINTS[group])} - set(BUILTIN[group])))
 
 
@@ -316,15 +318,15 @@ def _change_time(path: str) -> int:
         return 0
 
 
-def _modules(place: str) -> Iterator[tuple[str, Path]]:
-    """Yield the public modules of a package folder, or the single module that `place` names, with their files."""
-    for folder in _folders(place):
+def _modules(module_name: str) -> Iterator[tuple[str, Path]]:
+    """Yield the public modules of a package folder, or the single module of that name, with their files."""
+    for folder in _folders(module_name):
         for path in sorted(folder.iterdir()):
             is_package = (path / "__init__.py").is_file()
             if not path.name.startswith("_") and (path.suffix == ".py" or is_package):
-                yield f"{place}.{path.stem}", path / "__init__.py" if is_package else path
-    for file in _files(place):
-        yield place, file
+                yield f"{module_name}.{path.stem}", path / "__init__.py" if is_package else path
+    for file in _files(module_name):
+        yield module_name, file
 
 
 def _roots(top: str) -> tuple[list[Path], Path | None]:
@@ -337,15 +339,15 @@ def _roots(top: str) -> tuple[list[Path], Path | None]:
     return [], Path(spec.origin) if spec.origin else None
 
 
-def _folders(place: str) -> list[Path]:
+def _folders(module_name: str) -> list[Path]:
     """Return the folders of a dotted package, without `find_spec`, which would import the parent packages."""
-    top, *rest = place.split(".")
+    top, *rest = module_name.split(".")
     return [inner for folder in _roots(top)[0] if (inner := folder.joinpath(*rest)).is_dir()]
 
 
-def _files(place: str) -> list[Path]:
+def _files(module_name: str) -> list[Path]:
     """Return the file of a dotted name that is a module and not a package."""
-    top, *rest = place.split(".")
+    top, *rest = module_name.split(".")
     folders, file = _roots(top)
     if not rest:
         return [file] if file is not None else []

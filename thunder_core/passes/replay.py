@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.foundation.errors import DataDependent
-from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
+from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
@@ -58,7 +58,7 @@ class Replay(RecordedProgram):
         """Run a bound symbol, and append the bound symbols that replace it to `bsyms`."""
 
     @abstractmethod
-    def _restored(self, leaf: Any) -> Any:
+    def _restore(self, leaf: Any) -> Any:
         """Return the value of a name with the metadata that its proxy has in the trace, by a bound symbol if needed."""
 
     def _run_all(self) -> None:
@@ -102,7 +102,7 @@ class Replay(RecordedProgram):
             return self._recorder.numbers.unknown(proxy.name, proxy.kind, self._refuse_value)
         if not isinstance(proxy, TensorProxy):
             return proxy
-        fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
+        fake = fresh_fake(MemoizedResult(proxy, None, 0), [], self._recorder.tensors.mode)
         self._recorder.tensors.adopt(fake, proxy)
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 
@@ -125,7 +125,7 @@ class Replay(RecordedProgram):
     def _keep_restored(self, bsym: BoundSymbol) -> None:
         """Keep a bound symbol with operands that have their former metadata; functions of a branch stay as they are."""
         inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
-        operands = {proxy.name: self._restored(proxy) for proxy in inputs}
+        operands = {proxy.name: self._restore(proxy) for proxy in inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
         for proxy in bsym.defines:
             names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())

@@ -127,10 +127,10 @@ def _is_on_cpu(trace: Trace) -> bool:
 def compiled_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], build: str) -> list[Fused | Refusal]:
     """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes."""
     compiled = from_cache(regions, machine, build)
-    for place, (region, result) in enumerate(zip(regions, compiled, strict=True)):
+    for index, (region, result) in enumerate(zip(regions, compiled, strict=True)):
         if isinstance(result, Fused) and unmet_at_hints(result.conditions, region.symbols):
             sizes = ", ".join(str(hint_of(proxy.value)) for proxy in region.symbols)
-            compiled[place : place + 1] = from_cache([region], {**machine, "sizes": sizes}, build)
+            compiled[index : index + 1] = from_cache([region], {**machine, "sizes": sizes}, build)
     return compiled
 
 

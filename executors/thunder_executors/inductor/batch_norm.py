@@ -49,7 +49,7 @@ def gradients_of_batch_norm(
 
     `deviation` is the reciprocal of the standard deviation of each channel, as the operation saves it.
     """
-    places = [place for place in range(values.dim()) if place != 1]
+    places = [index for index in range(values.dim()) if index != 1]
     shape = [1, -1, *[1] * (values.dim() - 2)]
     share = values.shape[1] / values.numel()
     centered = values - mean.view(shape)

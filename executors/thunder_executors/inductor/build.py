@@ -76,8 +76,8 @@ def draft(region: Region, number: int) -> Draft | Refusal:
 def _rename(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppKernel]]:
     """Return the wrapper and its kernels with names that are unique across regions."""
     text, kernels = generated.wrapper, {}
-    for place, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):
-        new = f"kernel_{number}_{place}"
+    for index, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):
+        new = f"kernel_{number}_{index}"
         text = text.replace(f"{name}(", f"{new}(")
         kernels[new] = kernel
     return text, kernels

@@ -99,7 +99,7 @@ def names_in(grid: GridExpr) -> frozenset[str]:
 
 
 def _in_order(arguments: tuple[str, ...], numbers: Mapping[str, int]) -> list[int | None]:
-    return [numbers.get(str(place)) for place, _ in enumerate(arguments)]
+    return [numbers.get(str(index)) for index, _ in enumerate(arguments)]
 
 
 def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cubin:

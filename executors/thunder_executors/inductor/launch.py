@@ -117,9 +117,9 @@ def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()
 
 def align(args: list[Any]) -> None:
     """Replace tensors in the list by copies if vectors cannot be loaded from their addresses; sizes stay."""
-    for place, value in enumerate(args):
+    for index, value in enumerate(args):
         if isinstance(value, torch.Tensor):
-            args[place] = aligned(value)
+            args[index] = aligned(value)
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ def in_own_environment(region: Region) -> Region:
     if not region.symbols:
         return region
     environment = TraceShapeEnv(lambda: None)
-    numbers = [_symbol(environment, place, proxy) for place, proxy in enumerate(region.symbols)]
+    numbers = [_symbol(environment, index, proxy) for index, proxy in enumerate(region.symbols)]
     known = zip((proxy.value.node.expr for proxy in region.symbols), numbers, strict=True)
     move = Move(environment, {old: new.value.node.expr for old, new in known if old.is_Symbol})
     inputs, outputs = (tuple(map(move.leaf, proxies)) for proxies in (region.inputs, region.outputs))

@@ -44,9 +44,9 @@ def with_strides(
             values = statement.value.elts
             names = [tensors.get(ast.unparse(value), "") for value in values]  # the names of expressions are empty
             returned = set(inputs)
-            for place, (value, name, proxy) in enumerate(zip(values, names, outputs, strict=True)):
+            for index, (value, name, proxy) in enumerate(zip(values, names, outputs, strict=True)):
                 if name in returned or not has_strides(strides_of(value, strides_by_name, named), proxy):
-                    values[place] = as_view(value, proxy)
+                    values[index] = as_view(value, proxy)
                 returned |= {name} - {""}
         yield statement
 

@@ -184,7 +184,7 @@ def needed_operations(
         if name in makers and name not in stop and id(makers[name]) not in operations:
             operations[id(makers[name])] = makers[name]
             wanted += [proxy.name for proxy in makers[name].inputs]
-    order = {id(maker): place for place, maker in enumerate(dict.fromkeys(makers.values()))}
+    order = {id(maker): index for index, maker in enumerate(dict.fromkeys(makers.values()))}
     return sorted(operations.values(), key=lambda operation: order[id(operation)])
 
 

@@ -84,7 +84,7 @@ def unsqueeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with a new dimension of size one."""
     given, shape = arguments(operation), result_of(operation).shape
     new = given["dim"] % len(shape)
-    places = [place for place in range(len(shape)) if place != new]
+    places = [index for index in range(len(shape)) if index != new]
     return call("broadcast_in_dim", given["self"].name, shape=list(shape), broadcast_dims=places)
 
 
@@ -134,4 +134,4 @@ def split(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
     proxy: TensorProxy = given["self"]
     dim = given["dim"] % len(proxy.shape)
     lengths = [output.shape[dim] for output in operation.outputs if isinstance(output, TensorProxy)]
-    return tuple(part(proxy.name, proxy, dim, sum(lengths[:place]), size) for place, size in enumerate(lengths))
+    return tuple(part(proxy.name, proxy, dim, sum(lengths[:index]), size) for index, size in enumerate(lengths))

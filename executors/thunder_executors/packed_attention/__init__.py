@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_attention.attention import Attention, attention_of, region_text
-from thunder_executors.packed_attention.kernel import EXECUTOR_NAME, library
+from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY, EXECUTOR_NAME
 from thunder_executors.packed_attention.measurement import Times, times_of
 from thunder_executors.packed_attention.repeats import repeated_attention
 from thunder_executors.packed_linear.claims import Candidate, KernelExecutor
@@ -41,20 +41,20 @@ class PackedAttention(KernelExecutor[Attention]):
         return attention_in(bsym) is not None
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[Attention]]:
-        """Return the attention of a trace that the kernel supports and autograd has not `recorded`, by place."""
-        found = ((place, attention_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
-        candidates = {place: candidate_at(trace, each, place) for place, each in found if each is not None}
-        return {place: candidate for place, candidate in candidates.items() if not candidate.occurrence.numbers}
+        """Return the attention of a trace that the kernel supports and autograd has not `recorded`, by index."""
+        found = ((index, attention_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index])
+        candidates = {index: candidate_at(trace, each, index) for index, each in found if each is not None}
+        return {index: candidate for index, candidate in candidates.items() if not candidate.occurrence.numbers}
 
-    def extended(
+    def extend_candidates(
         self, trace: Trace, candidates: Mapping[int, Candidate[Attention]], recorded: Sequence[bool]
     ) -> dict[int, Candidate[Attention]]:
         """Return attention by groups in place of attention to repeated keys and values, by place."""
-        repeated = repeated_attention(trace, {place: candidates[place].operation for place in candidates})
+        repeated = repeated_attention(trace, {index: candidates[index].operation for index in candidates})
         return {
-            place: candidate_at(trace, grouped, *places, place)
-            for place, (grouped, places) in repeated.items()
-            if not any(recorded[repeating] for repeating in places)
+            index: candidate_at(trace, grouped, *indices, index)
+            for index, (grouped, indices) in repeated.items()
+            if not any(recorded[repeating] for repeating in indices)
         }
 
     def times_of(self, operation: Attention, budget: TuningBudget) -> Times | None:
@@ -72,7 +72,8 @@ class PackedAttention(KernelExecutor[Attention]):
     ) -> MachineCode:
         """Return the kernel for attention; raise `CompilerFailed` or `OutOfDisk`."""
         choice = "" if times is None else f"{operation.title}: {times}"
-        return MachineCode(region_text(operation, occurrence), library(), processors()[1], choice=choice)
+        library = ATTENTION_LIBRARY.content
+        return MachineCode(region_text(operation, occurrence), library, processors()[1], choice=choice)
 
 
 def attention_in(bsym: BoundSymbol) -> Attention | None:
@@ -82,11 +83,11 @@ def attention_in(bsym: BoundSymbol) -> Attention | None:
     return attention_of(bsym)
 
 
-def candidate_at(trace: Trace, attention: Attention, *places: int) -> Candidate[Attention]:
-    """Return the candidate of attention at the last of some places, whose region returns the result."""
-    occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
+def candidate_at(trace: Trace, attention: Attention, *indices: int) -> Candidate[Attention]:
+    """Return the candidate of attention at the last of some indices, whose region returns the result."""
+    occurrence = region_occurrence([trace.bound_symbols[index] for index in indices])
     (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == attention.result.name)
-    return Candidate(attention, occurrence.returning({result}), places, last=True)
+    return Candidate(attention, occurrence.returning({result}), indices, last=True)
 
 
 EXECUTOR = PackedAttention()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ import torch
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import hint_of, text_of
+from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_attention.source import NAME
+from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.sdpa import GROUPS, NAMES, arguments_of
 
 TEXT = """\
@@ -178,21 +179,16 @@ def expression(size: Any) -> Any:
 
 def region_text(attention: Attention, occurrence: RegionOccurrence) -> str:
     """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
-    symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
-
-    def texts(sizes: Sequence[Any]) -> str:
-        return f"({''.join(f'{text_of(expression(size), symbols)}, ' for size in sizes)})"
-
-    names = {proxy.name: f"x{place}" for place, proxy in enumerate(occurrence.inputs)}
-    tensors = [names[proxy.name] for proxy in attention.tensors]
+    names = RegionNames.of(occurrence, {f"x{index}": proxy for index, proxy in enumerate(occurrence.inputs)})
+    tensors = [names.tensor(proxy) for proxy in attention.tensors]
     return TEXT.format(
         title=attention.title,
         entry=ENTRY,
-        names=", ".join(_names(occurrence)),
-        shape=texts(attention.result.shape),
-        stride=texts(attention.result.stride),
-        sizes=texts(attention.sizes),
-        strides=texts(attention.strides),
+        names=names.arguments,
+        shape=names.sizes(map(expression, attention.result.shape)),
+        stride=names.sizes(map(expression, attention.result.stride)),
+        sizes=names.sizes(map(expression, attention.sizes)),
+        strides=names.sizes(map(expression, attention.strides)),
         function=NAME,
         tensors=", ".join((*tensors, *[tensors[0]] * (4 - len(tensors)))),
         mask_kind=attention.mask_kind,
@@ -205,9 +201,3 @@ def scale_bits(scale: float) -> int:
     """Return the bits of a number in double precision as an integer, which the kernel takes."""
     (bits,) = struct.unpack("<q", struct.pack("<d", scale))
     return int(bits)
-
-
-def _names(occurrence: RegionOccurrence) -> Iterator[str]:
-    """Yield the names of the region's arguments, in order."""
-    yield from (f"x{place}" for place, _ in enumerate(occurrence.inputs))
-    yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))

@@ -22,7 +22,8 @@ from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.packed_attention.attention import Attention, scale_bits, with_batch
-from thunder_executors.packed_attention.kernel import EXECUTOR_NAME, function, source_digest
+from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY, EXECUTOR_NAME
+from thunder_executors.packed_attention.source import NAME
 from thunder_executors.packed_linear.measurement import pattern
 from thunder_executors.sdpa import ATTENTION, GROUPS
 
@@ -52,7 +53,7 @@ def times_of(attention: Attention, budget: TuningBudget) -> Times | None:
         attention.title,
         budget,
         measuring_seconds(attention),
-        lambda: partial(measure, attention, function()),
+        lambda: partial(measure, attention, ATTENTION_LIBRARY.function(NAME)),
     )
 
 
@@ -66,7 +67,7 @@ def key_of(attention: Attention) -> Key:
             "processor": processor_name(),
             "threads": str(torch.get_num_threads()),
             "torch": torch.__version__,
-            "source": source_digest(),
+            "source": ATTENTION_LIBRARY.digest,
         },
     )
 

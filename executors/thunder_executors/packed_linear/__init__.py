@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_linear.activations import activations_in
 from thunder_executors.packed_linear.claims import Candidate, KernelExecutor
-from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library
+from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library_of
 from thunder_executors.packed_linear.measurement import Times, times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text, with_activation
 from thunder_executors.packed_linear.product_kinds import OPERATIONS
@@ -46,12 +46,14 @@ class PackedLinear(KernelExecutor[Product]):
         return product_in(bsym) is not None
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
-        """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by place."""
-        products = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
-        return {place: layer_at(trace, product, place) for place, product in products if product is not None}
+        """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by index."""
+        products = ((index, product_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index])
+        return {index: layer_at(trace, product, index) for index, product in products if product is not None}
 
-    def extended(self, trace: Trace, candidates: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
-        """Return the layers whose results only an activation reads, together with this activation, by place."""
+    def extend_candidates(
+        self, trace: Trace, candidates: Mapping[int, Layer], recorded: Sequence[bool]
+    ) -> dict[int, Layer]:
+        """Return the layers whose results only an activation reads, together with this activation, by index."""
         return layers_with_activation(trace, candidates, recorded)
 
     def times_of(self, operation: Product, budget: TuningBudget) -> Times | None:
@@ -67,16 +69,17 @@ class PackedLinear(KernelExecutor[Product]):
     def machine_code(self, operation: Product, occurrence: RegionOccurrence, times: KernelTimes | None) -> MachineCode:
         """Return the kernel for a product; raise `CompilerFailed` or `OutOfDisk`."""
         choice = "" if times is None else f"{operation.title}: {times}"
-        return MachineCode(region_text(operation, occurrence), library(operation.kind), processors()[1], choice=choice)
+        library = library_of(operation.kind).content
+        return MachineCode(region_text(operation, occurrence), library, processors()[1], choice=choice)
 
 
 def layers_with_activation(trace: Trace, layers: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
-    """Return the layers whose results only an activation reads, together with this activation, by place."""
-    pairs = {place: at for place, at in activations_in(trace, layers).items() if not recorded[at]}
-    products = {place: with_activation(layers[place].operation, trace.bound_symbols[at]) for place, at in pairs.items()}
+    """Return the layers whose results only an activation reads, together with this activation, by index."""
+    pairs = {index: at for index, at in activations_in(trace, layers).items() if not recorded[at]}
+    products = {index: with_activation(layers[index].operation, trace.bound_symbols[at]) for index, at in pairs.items()}
     return {
-        place: layer_at(trace, product, place, pairs[place])
-        for place, product in products.items()
+        index: layer_at(trace, product, index, pairs[index])
+        for index, product in products.items()
         if product is not None
     }
 
@@ -88,11 +91,11 @@ def product_in(bsym: BoundSymbol) -> Product | None:
     return product_of(bsym)
 
 
-def layer_at(trace: Trace, product: Product, *places: int) -> Layer:
-    """Return the layer of the bound symbols at some places, whose region returns the product's result."""
-    occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
+def layer_at(trace: Trace, product: Product, *indices: int) -> Layer:
+    """Return the layer of the bound symbols at some indices, whose region returns the product's result."""
+    occurrence = region_occurrence([trace.bound_symbols[index] for index in indices])
     (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == product.result.name)
-    return Candidate(product, occurrence.returning({result}), places)
+    return Candidate(product, occurrence.returning({result}), indices)
 
 
 EXECUTOR = PackedLinear()

@@ -56,13 +56,13 @@ def activation_of(bsym: BoundSymbol) -> Activation | None:
 
 
 def activations_in(trace: Trace, products: Iterable[int]) -> dict[int, int]:
-    """Return the places of products whose results only an activation reads, with the place of the activation."""
+    """Return the indices of products whose results only an activation reads, with the index of the activation."""
     bsyms = trace.bound_symbols
     reads = Counter(proxy.name for proxy in chain(*(bsym.inputs for bsym in bsyms), trace.outputs))
-    by_result = {bsyms[place].output.name: place for place in products}
+    by_result = {bsyms[index].output.name: index for index in products}
     read_once = {name for name in by_result if reads[name] == 1}
     return {
-        by_result[bsym.inputs[0].name]: place
-        for place, bsym in enumerate(bsyms)
+        by_result[bsym.inputs[0].name]: index
+        for index, bsym in enumerate(bsyms)
         if len(bsym.inputs) == 1 and bsym.inputs[0].name in read_once and activation_of(bsym) is not None
     }

@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Candidate(Generic[T]):
-    """Bound symbols of a trace that a kernel could replace: the operation that they compute, and their places.
+    """Bound symbols of a trace that a kernel could replace: the operation that they compute, and their indices.
 
-    The kernel runs at the place `at`, which is by default the first.
+    The kernel runs at the index `at`, which is by default the first.
     """
 
     operation: T
     occurrence: RegionOccurrence
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     last: bool = False
 
     @property
@@ -46,13 +46,13 @@ class Candidate(Generic[T]):
 
     @property
     def at(self) -> int:
-        """The place at which the kernel runs."""
-        return self.places[-1 if self.last else 0]
+        """The index at which the kernel runs."""
+        return self.indices[-1 if self.last else 0]
 
 
 @dataclass(frozen=True)
-class KernelExecutor(Executor, Generic[T]):
-    """Claims operations on the CPU that autograd does not record, where its kernel is measured to be faster."""
+class CpuExecutor(Executor):
+    """Claims operations of inference on the CPU, by kernels that are measured unless `measures` is False."""
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
@@ -63,12 +63,8 @@ class KernelExecutor(Executor, Generic[T]):
     measures: bool = True
 
     def without_measuring(self) -> Self:
-        """Return the executor that claims each operation that the kernel supports."""
+        """Return the executor that claims each operation that a kernel supports."""
         return replace(self, measures=False)
-
-    def missing(self) -> str | None:
-        """Return what this machine lacks: AVX2 and FMA, or a C++ compiler; None if nothing."""
-        return missing_processor() or CxxCompiler().missing()
 
     def missing_on(self, device: torch.device) -> str | None:
         """Return the reason why programs on a device are not supported; None on a suitable CPU."""
@@ -79,8 +75,17 @@ class KernelExecutor(Executor, Generic[T]):
         return self.off_cpu
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """Return None: all operations of a program are measured together."""
+        """Return None: `claim_all` measures all operations of a program together."""
         return None
+
+
+@dataclass(frozen=True)
+class KernelExecutor(CpuExecutor, Generic[T]):
+    """Claims operations on the CPU that autograd does not record, where its kernel is measured to be faster."""
+
+    def missing(self) -> str | None:
+        """Return what this machine lacks: AVX2 and FMA, or a C++ compiler; None if nothing."""
+        return missing_processor() or CxxCompiler().missing()
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernel in place of each operation for which it is faster."""
@@ -90,24 +95,24 @@ class KernelExecutor(Executor, Generic[T]):
         if not candidates or (self.measures and budget.is_off) or self.missing():
             return trace
         choices: dict[str, MachineCode | Refusal] = {}
-        for place, candidate in self.extended(trace, candidates, recorded).items():
+        for index, candidate in self.extend_candidates(trace, candidates, recorded).items():
             if isinstance(self.choice_once(candidate, budget, choices), MachineCode):
-                candidates[place] = candidate
+                candidates[index] = candidate
         chosen = {each.digest: self.choice_once(each, budget, choices) for each in candidates.values()}
         kept, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
         return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
 
     @abstractmethod
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
-        """Return the candidates of a trace that autograd has not `recorded`, by place."""
+        """Return the candidates of a trace that autograd has not `recorded`, by index."""
 
-    def extended(
+    def extend_candidates(
         self,
         trace: Trace,  # noqa: ARG002
         candidates: Mapping[int, Candidate[T]],  # noqa: ARG002
         recorded: Sequence[bool],  # noqa: ARG002
     ) -> dict[int, Candidate[T]]:
-        """Return the candidates with neighbouring bound symbols that the kernel can compute too, by place."""
+        """Return the candidates with neighbouring bound symbols that the kernel can compute too, by index."""
         return {}
 
     def choice_once(
@@ -155,9 +160,9 @@ def replace_candidates(
         if isinstance(choice, Refusal):
             refused[choice] += 1
         else:
-            taken |= {place: [] for place in candidate.places}
+            taken |= {index: [] for index in candidate.indices}
             taken[candidate.at] = [region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)]
-    kept = [kept for place, bsym in enumerate(trace.bound_symbols) for kept in taken.get(place, [bsym])]
+    kept = [kept for index, bsym in enumerate(trace.bound_symbols) for kept in taken.get(index, [bsym])]
     return kept, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
 
 

@@ -22,10 +22,11 @@ from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
-from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, PREPACKED_NAME, function, pack_function, source_digest
+from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, PREPACKED_NAME, library_of
 from thunder_executors.packed_linear.packed_weights import PackedWeights
 from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import LINEAR
+from thunder_executors.packed_linear.source import NAME, PACK
 
 POOL = 1 << 26  # bytes of weights, more than the cache of most processors
 PASSES = 3
@@ -62,7 +63,7 @@ def times_of(product: Product, budget: TuningBudget) -> Times | None:
         product.title,
         budget,
         measuring_seconds(product),
-        lambda: partial(measure, product, function(product.kind)),
+        lambda: partial(measure, product, library_of(product.kind).function(NAME)),
     )
 
 
@@ -75,7 +76,7 @@ def key_of(product: Product) -> Key:
             "processor": processor_name(),
             "threads": str(torch.get_num_threads()),
             "torch": torch.__version__,
-            "source": source_digest(product.kind),
+            "source": library_of(product.kind).digest,
         },
     )
 
@@ -134,7 +135,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         weight = next(weights)
-        prepared = PackedWeights.of(pack_function())(weight) if kind.prepacked else weight
+        prepared = PackedWeights.of(library_of(kind).function(PACK))(weight) if kind.prepacked else weight
         agrees = is_close(calls["kernel"](prepared), calls["library"](weight), kind.tolerance, depth)
         seconds = seconds_of(calls, weights, products_in_pass(product))
     scale = product.columns / columns

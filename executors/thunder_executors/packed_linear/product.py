@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -14,10 +13,11 @@ from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import expressions, hint_of, text_of
+from thunder_core.tracing.ir.sizes import expressions, hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_linear.activations import Activation, activation_of
 from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED, ProductKind, kind_of, operands_of
+from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.packed_linear.source import NAME, PACK
 
 TEXT = """\
@@ -177,38 +177,23 @@ def is_contiguous(proxy: TensorProxy) -> bool:
 
 def region_text(product: Product, occurrence: RegionOccurrence) -> str:
     """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
-    symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
-
-    def text(size: Any) -> str:
-        return text_of(sympy.sympify(size), symbols)
-
-    def texts(sizes: Sequence[Any]) -> str:
-        return f"({''.join(f'{text(size)}, ' for size in expressions(sizes))})"
-
+    names = RegionNames.of(occurrence, {"x": product.input, "weight": product.weight, "extra": product.extra})
     return TEXT.format(
         title=f"The product of {product.title}",
         entry=ENTRY,
-        names=", ".join(_names(product, occurrence)),
-        shape=texts(product.result.shape),
-        stride=texts(product.result.stride),
+        names=names.arguments,
+        shape=names.sizes(product.result.shape),
+        stride=names.sizes(product.result.stride),
         function=NAME,
         preparation=PREPARATION if product.kind.prepacked else "",
         weight="packed(weight)" if product.kind.prepacked else "weight",
         dtype=product.kind.result,
         extra="weight" if product.extra is None else "extra",
-        rows=" * ".join(f"({text(size)})" for size in expressions(product.input.shape[:-1])) or "1",
+        rows=" * ".join(f"({names.size(size)})" for size in product.input.shape[:-1]) or "1",
         depth=product.depth,
         columns=product.columns,
-        input_stride=text(row_stride(product.input)),
+        input_stride=names.size(row_stride(product.input)),
         weight_stride=product.group_length if product.kind.in_groups else product.weight.stride[0],
         has_extra=int(product.extra is not None),
         activation=0 if product.activation is None else product.activation.number,
     )
-
-
-def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
-    """Yield the names of the region's inputs, in order."""
-    named = {"x": product.input, "weight": product.weight, "extra": product.extra}
-    names = {proxy.name: name for name, proxy in named.items() if proxy is not None}
-    yield from (names[proxy.name] for proxy in occurrence.inputs)
-    yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))

@@ -1,22 +1,19 @@
-"""Convolutions on the CPU with weights that are packed once, and with what precedes and follows them.
+"""Convolutions on the CPU with weights that are packed once, together with the operations around them.
 
-A batch normalization after a convolution is multiplied into its weight. Padding, an addition and an activation are
-computed with the convolution. Thunder's own kernel computes results in the memory format `torch.channels_last`: direct,
-by Winograd's algorithm, or depthwise; oneDNN computes all others. Packed weights take memory next to the weights.
+The module `chain` finds a convolution with its padding, normalization, addition and activation, and `block` finds
+inverted residual blocks of three convolutions. For each, the executor measures the methods that support it, and
+replaces its operations by the fastest. The methods `direct`, `Winograd`, `depthwise` and `block` are Thunder's own
+kernels, whose results are in the memory format `torch.channels_last`. oneDNN supports other formats, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import ClassVar
+from dataclasses import dataclass
 
 import torch
 
-from thunder_core.backend.claiming.executor import Executor
-from thunder_core.backend.claiming.kernel_times import NOT_MEASURED
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
 from thunder_core.backend.fusion.machine_code import MachineCode
@@ -28,6 +25,7 @@ from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
+from thunder_executors.packed_linear.claims import UNMEASURED, CpuExecutor
 from thunder_executors.prepacked_convolution.block import Block, blocks_in
 from thunder_executors.prepacked_convolution.block_measurement import BlockTimes, block_title
 from thunder_executors.prepacked_convolution.block_measurement import block_times as times_of_block
@@ -37,30 +35,20 @@ from thunder_executors.prepacked_convolution.measurement import times_of, title_
 from thunder_executors.prepacked_convolution.operator import ACTIVATIONS
 from thunder_executors.prepacked_convolution.region import ONEDNN, block_text, methods_for, region_text
 
-UNMEASURED = Refusal(NOT_MEASURED)
 BLOCK = "block"  # the method that computes several convolutions
 
 
 @dataclass(frozen=True)
-class PrepackedConvolution(Executor):
+class PrepackedConvolution(CpuExecutor):
     """Claims 2-d convolutions in float32 on the CPU, whose weights a module holds, for inference."""
 
-    symbolic_sizes: ClassVar[bool] = True
-    fuses_regions: ClassVar[bool] = True  # no backward can be derived from oneDNN's operator
-    after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
-    before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = EXECUTOR_NAME
-    measures: bool = True
     methods: tuple[str, ...] = (BLOCK, "Winograd", "depthwise", "direct", ONEDNN)
 
     @property
     def claims(self) -> str:
         """The claimed operations: convolutions on the CPU, with what follows them."""
         return "2-d convolutions on the CPU in float32, with what follows, for inference, where it is measured to pay"
-
-    def without_measuring(self) -> PrepackedConvolution:
-        """Return the executor that claims each convolution by the first method that supports it."""
-        return replace(self, measures=False)
 
     def missing(self) -> str | None:
         """Return the reason why no method runs here; None if one does."""
@@ -74,22 +62,10 @@ class PrepackedConvolution(Executor):
             return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
         return channels_in_panel() > 0 and CxxCompiler().missing() is None
 
-    def missing_on(self, device: torch.device) -> str | None:
-        """Return the reason why programs on a device are not supported; None on a CPU."""
-        return self.missing() if device.type == "cpu" else "it computes on the CPU only"
-
-    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return the reason why programs for a GPU are not supported."""
-        return "it computes on the CPU only"
-
-    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """Return None: a convolution is claimed with what follows it."""
-        return None
-
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol is a convolution that could be claimed."""
-        alone = Trace("", bsym.inputs, (bsym,), bsym.output)
-        return next(chains_in(alone), None) is not None
+        only = Trace("", bsym.inputs, (bsym,), bsym.output)
+        return next(chains_in(only), None) is not None
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the fastest method in place of each chain for which it is faster than PyTorch."""
@@ -105,15 +81,21 @@ class PrepackedConvolution(Executor):
         return claims.claimed_trace()
 
     def chains(self, trace: Trace) -> Iterator[tuple[Chain, tuple[str, ...]]]:
-        """Yield the convolutions whose parameters a module holds, and which the trace does not write to."""
+        """Yield the convolutions that can be claimed, with the methods that support them.
+
+        A module must hold the parameters, which the trace does not write to. If no method supports a convolution with
+        what precedes it, the convolution is yielded without that.
+        """
         recorded = may_be_recorded(trace, followed_by_autograd(trace))
         held = names_to_prepare(trace)
-        for whole in chains_in(trace):
-            is_recorded = any(recorded[place] for place in whole.places)
-            if is_recorded or not all(proxy.name in held for proxy in whole.parameters):
+        for chain in chains_in(trace):
+            is_recorded = any(recorded[index] for index in chain.indices)
+            if is_recorded or not all(proxy.name in held for proxy in chain.parameters):
                 continue
-            options = ((chain, self.methods_for(chain)) for chain in (whole, whole.alone) if chain is not None)
-            yield from islice(((chain, methods) for chain, methods in options if methods), 1)
+            if methods := self.methods_for(chain):
+                yield chain, methods
+            elif chain.without_preceding is not None and (methods := self.methods_for(chain.without_preceding)):
+                yield chain.without_preceding, methods
 
     def methods_for(self, chain: Chain) -> tuple[str, ...]:
         """Return the methods of this executor that compute a chain on this machine."""
@@ -139,11 +121,11 @@ class PrepackedConvolution(Executor):
     def blocks(self, trace: Trace, choices: Iterable[Choice]) -> Iterator[Block]:
         """Yield the blocks of convolutions that the kernel computes."""
         if BLOCK in self.methods and self.runs(BLOCK):
-            able = [choice.chain for choice in choices if {"direct", "depthwise"} & set(methods_for(choice.chain))]
-            yield from blocks_in(trace, able)
+            supported = [choice.chain for choice in choices if {"direct", "depthwise"} & set(methods_for(choice.chain))]
+            yield from blocks_in(trace, supported)
 
     def times_of_block(self, block: Block, choices: Iterable[Choice], budget: TuningBudget) -> BlockTimes | None:
-        """Return the times of a block; None if it is not measured, or not faster than its convolutions alone."""
+        """Return the times of a block; None if it is not measured, or not faster than its separate convolutions."""
         if not self.measures:
             return BlockTimes(0.0, 1.0)
         methods = {id(choice.chain): choice.method for choice in choices}
@@ -156,7 +138,10 @@ class PrepackedConvolution(Executor):
 
 @dataclass(frozen=True)
 class Choice:
-    """The method for a chain, with the measurement in words; or the refusal, and then PyTorch computes it."""
+    """The fastest method for a chain, with its measurement in words; or the refusal, if PyTorch computes the chain.
+
+    `methods` has all methods that support the chain.
+    """
 
     chain: Chain
     methods: tuple[str, ...]
@@ -172,11 +157,11 @@ class Claims:
         self._trace = trace
         self._executor = executor
         self._symbols: dict[str, Symbol] = {}
-        self._taken: dict[int, BoundSymbol | None] = {}
+        self._replaced: dict[int, BoundSymbol | None] = {}  # by index; None for operations that another one replaces
         self._refused: Counter[Refusal] = Counter()
 
     def add_block(self, block: Block, times: BlockTimes | None) -> None:
-        """Replace the operations of a block, if it has times."""
+        """Replace the operations of a block by its kernel; without times, its chains are added separately."""
         if times is None:
             return
         occurrence = occurrence_of(self._trace, block)
@@ -185,7 +170,7 @@ class Claims:
 
     def add_chain(self, choice: Choice) -> None:
         """Replace the operations of a chain that belongs to no block, or note its refusal."""
-        if choice.chain.places[-1] in self._taken:
+        if choice.chain.indices[-1] in self._replaced:
             return
         if choice.refusal is not None:
             self._refused[choice.refusal] += 1
@@ -203,12 +188,12 @@ class Claims:
         except (CompilerFailed, OutOfDisk) as error:
             self._refused[Refusal(error.what)] += 1
             return
-        self._taken |= dict.fromkeys(part.places)
-        self._taken[part.places[-1]] = region_bound_symbol(occurrence, self._symbols[digest], self._executor)
+        self._replaced |= dict.fromkeys(part.indices)
+        self._replaced[part.indices[-1]] = region_bound_symbol(occurrence, self._symbols[digest], self._executor)
 
     def claimed_trace(self) -> Trace:
         """Return the trace with all replacements."""
-        kept = (self._taken.get(place, bsym) for place, bsym in enumerate(self._trace.bound_symbols))
+        kept = (self._replaced.get(index, bsym) for index, bsym in enumerate(self._trace.bound_symbols))
         records = [
             RefusedOperations(self._executor, refusal.reason, count, refusal.lasting, by_measurement=True)
             for refusal, count in self._refused.items()
@@ -222,7 +207,7 @@ class Claims:
 
 def occurrence_of(trace: Trace, part: Chain | Block) -> RegionOccurrence:
     """Return the region of a part of a trace, which returns the part's result."""
-    occurrence = region_occurrence([trace.bound_symbols[place] for place in part.places])
+    occurrence = region_occurrence([trace.bound_symbols[index] for index in part.indices])
     names = {name for name, proxy in occurrence.defined.items() if proxy.name == part.result.name}
     return occurrence.returning(names)
 

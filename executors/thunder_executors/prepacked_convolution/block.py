@@ -20,14 +20,19 @@ class Block:
     project: Chain | None
 
     @property
-    def chains(self) -> tuple[Chain, ...]:
-        """The convolutions, in order."""
-        return tuple(chain for chain in (self.expand, self.depthwise, self.project) if chain is not None)
+    def stages(self) -> tuple[tuple[Chain | None, str], ...]:
+        """The three convolutions in order, None for a missing one, each with its method in the kernel."""
+        return (self.expand, "direct"), (self.depthwise, "depthwise"), (self.project, "direct")
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """The positions of all operations among the bound symbols."""
-        return tuple(sorted(chained.from_iterable(chain.places for chain in self.chains)))
+    def chains(self) -> tuple[Chain, ...]:
+        """The convolutions, in order."""
+        return tuple(chain for chain, _ in self.stages if chain is not None)
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The indices of all operations among the bound symbols."""
+        return tuple(sorted(chained.from_iterable(chain.indices for chain in self.chains)))
 
     @property
     def x(self) -> TensorProxy:
@@ -40,9 +45,9 @@ class Block:
         return self.chains[-1].result
 
     @property
-    def other(self) -> TensorProxy | None:
+    def addend(self) -> TensorProxy | None:
         """The tensor that is added to the result of the last convolution."""
-        return self.chains[-1].other
+        return self.chains[-1].addend
 
 
 def blocks_in(trace: Trace, chains: Sequence[Chain]) -> Iterator[Block]:
@@ -57,24 +62,23 @@ def blocks_in(trace: Trace, chains: Sequence[Chain]) -> Iterator[Block]:
         expand, project = by_result.get(middle.x.name), by_input.get(middle.result.name)
         if expand is not None and expand.result.name in taken:
             expand = None
-        if expand is not None and (expand.other is not None or not is_read_only_by(middle, expand, readers)):
+        if expand is not None and (expand.addend is not None or not is_read_only_by(middle, expand, readers)):
             expand = None
-        if project is not None and (middle.other is not None or not is_read_only_by(project, middle, readers)):
+        if project is not None and (middle.addend is not None or not is_read_only_by(project, middle, readers)):
             project = None
         block = Block(expand, middle, project)
-        if len(block.chains) > 1 and has_one_place(trace, block):
+        if len(block.chains) > 1 and can_run_at_end(trace, block):
             taken.update(chain.result.name for chain in block.chains)
             yield block
 
 
 def is_read_only_by(chain: Chain, before: Chain, readers: Mapping[str, Sequence[int]]) -> bool:
-    """Whether a chain alone reads the result of the chain before it."""
-    outside = [place for place in readers[before.result.name] if place not in before.places]
-    return len(outside) == 1 and outside[0] in chain.places
+    """Whether only a chain reads the result of the chain before it."""
+    outside = [index for index in readers[before.result.name] if index not in before.indices]
+    return len(outside) == 1 and outside[0] in chain.indices
 
 
-def has_one_place(trace: Trace, block: Block) -> bool:
-    """Whether all convolutions of a block may be computed at the place of the last operation."""
-    members = set(block.places)
-    between = (place for place in range(block.places[0], block.places[-1]) if place not in members)
-    return not any(trace.bound_symbols[place].mutates or trace.bound_symbols[place].keeps_place for place in between)
+def can_run_at_end(trace: Trace, block: Block) -> bool:
+    """Whether all convolutions of a block may be computed at the index of the last operation."""
+    between = set(range(block.indices[0], block.indices[-1])).difference(block.indices)
+    return not any(trace.bound_symbols[index].mutates or trace.bound_symbols[index].keeps_place for index in between)

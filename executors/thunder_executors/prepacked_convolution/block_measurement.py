@@ -36,7 +36,7 @@ from thunder_executors.prepacked_convolution.measurement import (
     title_of,
     weight_like,
 )
-from thunder_executors.prepacked_convolution.region import NUMBERS, ONEDNN
+from thunder_executors.prepacked_convolution.region import ONEDNN, sizes_of_block
 from thunder_executors.prepacked_convolution.weights import packed_weights
 
 
@@ -54,7 +54,7 @@ class BlockTimes(KernelTimes):
 def block_times(block: Block, methods: Sequence[str], budget: TuningBudget) -> BlockTimes | None:
     """Return the times of a block, from the cache or measured; None if the remaining budget is too small.
 
-    `methods` has the method of each convolution alone: its name, or an empty text for PyTorch's.
+    `methods` has the name of the method of each separate convolution, or an empty text for PyTorch's.
     """
     seconds = sum(seconds_for(chain, 1) for chain in block.chains)
     return cached_times(
@@ -93,22 +93,22 @@ def measure(block: Block, methods: Sequence[str]) -> BlockTimes:
     kernel, whole = (CONVOLUTIONS.function(name) for name in (CONVOLVE, CONVOLVE_BLOCK))
     x, result = tensor_like(block.x), tensor_like(block.result)
     weights = [weight_like(chain) for chain in block.chains]
-    other = tensor_like(block.other) if block.other is not None else None
+    addend = tensor_like(block.addend) if block.addend is not None else None
     results = [tensor_like(chain.result) for chain in block.chains]
 
     def separately() -> torch.Tensor:
         value = x
-        for chain, method, weight, place in zip(block.chains, methods, weights, results, strict=True):
-            addend = other if chain.other is not None else None
+        for chain, method, weight, memory in zip(block.chains, methods, weights, results, strict=True):
+            added = addend if chain.addend is not None else None
             if method == "":
-                value = by_pytorch(chain, value, addend, weight)
+                value = by_pytorch(chain, value, added, weight)
             elif method == ONEDNN:
-                value = by_onednn(chain, value, addend, weight)
+                value = by_onednn(chain, value, added, weight)
             else:
-                value = by_kernel(chain, value, addend, weight, place, kernel, method)
+                value = by_kernel(chain, value, added, weight, memory, kernel, method)
         return value
 
-    calls: dict[str, Call] = {"together": partial(by_block, block, x, other, weights, result, whole), "": separately}
+    calls: dict[str, Call] = {"together": partial(by_block, block, x, addend, weights, result, whole), "": separately}
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         agrees = is_close(calls["together"](), separately())
         seconds = seconds_of(calls, x)
@@ -118,7 +118,7 @@ def measure(block: Block, methods: Sequence[str]) -> BlockTimes:
 def by_block(
     block: Block,
     x: torch.Tensor,
-    other: torch.Tensor | None,
+    addend: torch.Tensor | None,
     weights: Sequence[torch.Tensor],
     result: torch.Tensor,
     kernel: Callable[..., Any],
@@ -126,18 +126,11 @@ def by_block(
     """Return the result of a block by one call; it is overwritten by the next call."""
     by_chain = dict(zip(map(id, block.chains), weights, strict=True))
     operands: list[torch.Tensor] = []
-    stages = ((block.expand, "direct"), (block.depthwise, "depthwise"), (block.project, "direct"))
-    for chain, method in stages:
+    for chain, method in block.stages:
         packed = x
         if chain is not None:
             packed = packed_weights((by_chain[id(chain)], None), 0.0, method, channels_in_panel()).weight
         operands += [packed, x]
-    middle = block.depthwise
-    sizes = (
-        *(*x.shape, *x.stride(), middle.groups, *result.shape[1:]),
-        *(*middle.weight.shape[2:], *middle.stride, *middle.dilation, middle.padding[0], middle.padding[2]),
-        *(0 if chain is None else NUMBERS[chain.activation] for chain, _ in stages),
-        *(int(chain is not None) for chain in (block.expand, block.project)),
-    )
-    kernel(x, *operands, x if other is None else other, result, *sizes, 0, 0, 0, int(other is not None))
+    sizes = sizes_of_block(block, (*x.shape, *x.stride()), result.shape)
+    kernel(x, *operands, x if addend is None else addend, result, *sizes, 0, 0, 0, int(addend is not None))
     return result

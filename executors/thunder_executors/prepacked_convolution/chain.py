@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,12 +50,13 @@ HARDTANH = {"min_val": -1.0, "max_val": 1.0}
 class Chain:
     """A convolution, with what precedes and what follows it.
 
-    `places` are the positions of its operations among the bound symbols. `padding` are the rows above and below the
-    input and the columns left and right of it; `is_padded` if an operation before the convolution pads. `alone` is the
-    chain without what precedes the convolution.
+    `indices` are those of its operations among the bound symbols. `padding` has the rows above and below the input, and
+    the columns left and right of it. `is_padded` is True if an operation before the convolution pads. `statistics` has
+    the operands of the normalization, and `addend` is the added tensor. `without_preceding` is the chain without what
+    precedes the convolution, if anything does.
     """
 
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     x: TensorProxy
     weight: TensorProxy
     bias: TensorProxy | None
@@ -66,10 +67,10 @@ class Chain:
     result: TensorProxy
     statistics: tuple[TensorProxy | None, ...] = ()
     eps: float = 0.0
-    other: TensorProxy | None = None
+    addend: TensorProxy | None = None
     activation: str = ""
     is_padded: bool = False
-    alone: Chain | None = None
+    without_preceding: Chain | None = None
 
     @property
     def is_depthwise(self) -> bool:
@@ -109,9 +110,9 @@ def pair(value: Any) -> Ints | None:
     return values if len(values) == 2 and all(type(number) is int for number in values) else None
 
 
-def convolution_at(trace: Trace, place: int) -> Chain | None:
-    """Return the chain of the convolution at a place alone; None if the place has no convolution that is supported."""
-    bsym = trace.bound_symbols[place]
+def convolution_at(trace: Trace, index: int) -> Chain | None:
+    """Return the chain of the convolution at an index alone; None if there is no supported convolution."""
+    bsym = trace.bound_symbols[index]
     if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
         return None
     given = arguments_of(bsym)
@@ -128,7 +129,7 @@ def convolution_at(trace: Trace, place: int) -> Chain | None:
     padding = padding_of(given["padding"], weight, dilation)
     if padding is None:
         return None
-    return Chain((place,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
+    return Chain((index,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
 
 
 def padding_of(value: Any, weight: TensorProxy, dilation: Ints) -> Ints | None:
@@ -151,30 +152,30 @@ def is_supported(proxy: Any) -> bool:
 
 
 def readers_in(trace: Trace) -> dict[str, list[int]]:
-    """Return the places where each name of a trace is read, in order. What the trace returns is read at its end."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, bsym in enumerate(trace.bound_symbols):
+    """Return the indices at which each name of a trace is read, in order; results of the trace are read at its end."""
+    indices: dict[str, list[int]] = defaultdict(list)
+    for index, bsym in enumerate(trace.bound_symbols):
         for name in {proxy.name for proxy in bsym.inputs}:
-            places[name].append(place)
+            indices[name].append(index)
     for proxy in trace.outputs:
-        places[proxy.name].append(len(trace.bound_symbols))
-    return places
+        indices[proxy.name].append(len(trace.bound_symbols))
+    return indices
 
 
 def chains_in(trace: Trace) -> Iterator[Chain]:
     """Yield the convolutions of a trace, each with as much of what precedes and follows as is computed with it."""
     readers = readers_in(trace)
-    makers = {bsym.output.name: place for place, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
-    taken: set[int] = set()  # an addition of two convolutions belongs to the first
-    for place in range(len(trace.bound_symbols)):
-        chain = convolution_at(trace, place)
+    makers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
+    taken: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first
+    for index in range(len(trace.bound_symbols)):
+        chain = convolution_at(trace, index)
         if chain is None:
             continue
         for extend in (with_normalization, with_addition, with_activation):
-            longer = extended(trace, readers, chain, extend)
-            if longer is not None and longer.places[-1] not in taken:
+            longer = with_reader(trace, readers, chain, extend)
+            if longer is not None and longer.indices[-1] not in taken:
                 chain = longer
-        taken.update(chain.places)
+        taken.update(chain.indices)
         yield with_preceding(trace, readers, makers, chain)
 
 
@@ -182,19 +183,19 @@ def with_preceding(
     trace: Trace, readers: Mapping[str, Sequence[int]], makers: Mapping[str, int], chain: Chain
 ) -> Chain:
     """Return a chain with the padding and the change of the memory format that only its convolution reads."""
-    alone = chain
+    without_preceding = chain
     while True:
-        place = makers.get(chain.x.name)
-        if place is None or len(readers[chain.x.name]) > 1:
+        index = makers.get(chain.x.name)
+        if index is None or len(readers[chain.x.name]) > 1:
             return chain
-        bsym = trace.bound_symbols[place]
-        between = trace.bound_symbols[place : chain.places[0]]
+        bsym = trace.bound_symbols[index]
+        between = trace.bound_symbols[index : chain.indices[0]]
         if bsym.executor or any(step.mutates or step.keeps_place for step in between):
             return chain
         longer = with_padding(chain, bsym) or with_format(chain, bsym)
         if longer is None:
             return chain
-        chain = replace(longer, places=(place, *chain.places), alone=alone)
+        chain = replace(longer, indices=(index, *chain.indices), without_preceding=without_preceding)
 
 
 def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
@@ -218,16 +219,21 @@ def with_format(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     return replace(chain, x=given["input"])
 
 
-def extended(trace: Trace, readers: Mapping[str, Sequence[int]], chain: Chain, extend: Any) -> Chain | None:
-    """Return a chain with the operation that reads its result, if nothing else reads it; None otherwise."""
-    later = [place for place in readers.get(chain.result.name, ()) if place > chain.places[-1]]
+def with_reader(
+    trace: Trace,
+    readers: Mapping[str, Sequence[int]],
+    chain: Chain,
+    extend: Callable[[Chain, BoundSymbol], Chain | None],
+) -> Chain | None:
+    """Return a chain with the operation that reads its result, by `extend`; None if another operation reads it too."""
+    later = [index for index in readers.get(chain.result.name, ()) if index > chain.indices[-1]]
     if not later or later[0] == len(trace.bound_symbols):
         return None
-    place = later[0]
-    bsym = trace.bound_symbols[place]
-    # The chain is computed at the place of its last operation, so no line in between may write or keep its place.
-    between = trace.bound_symbols[chain.places[0] + 1 : place]
-    members = {trace.bound_symbols[member] for member in chain.places}
+    index = later[0]
+    bsym = trace.bound_symbols[index]
+    # The chain is computed where its last operation is, so no bound symbol in between may write or keep its place.
+    between = trace.bound_symbols[chain.indices[0] + 1 : index]
+    members = {trace.bound_symbols[member] for member in chain.indices}
     if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
         return None
     in_place = bsym.output.name == chain.result.name
@@ -237,10 +243,10 @@ def extended(trace: Trace, readers: Mapping[str, Sequence[int]], chain: Chain, e
         return None
     if any(step not in members and (step.mutates or step.keeps_place) for step in between):
         return None
-    longer: Chain | None = extend(chain, bsym)
+    longer = extend(chain, bsym)
     if longer is None or not is_like(bsym.output, chain.result):
         return None
-    return replace(longer, places=(*chain.places, place), result=bsym.output)
+    return replace(longer, indices=(*chain.indices, index), result=bsym.output)
 
 
 def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
@@ -272,7 +278,7 @@ def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     others = [operand for operand in operands if operand.name != chain.result.name]
     if len(others) != 1 or not is_like(others[0], chain.result):
         return None
-    return replace(chain, other=others[0])
+    return replace(chain, addend=others[0])
 
 
 def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:

@@ -26,7 +26,7 @@ from thunder_executors.prepacked_convolution.chain import Chain
 from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, CONVOLVE, EXECUTOR_NAME, channels_in_panel
 from thunder_executors.prepacked_convolution.operator import convolution
 from thunder_executors.prepacked_convolution.padding_source import METHODS
-from thunder_executors.prepacked_convolution.region import NUMBERS, ONEDNN
+from thunder_executors.prepacked_convolution.region import ONEDNN, sizes_of
 from thunder_executors.prepacked_convolution.weights import packed_weights
 
 PASSES = 4  # the first is not measured
@@ -89,7 +89,7 @@ def title_of(chain: Chain) -> str:
         words.append(f"{chain.groups} groups")
     if has_channels_last(chain.x):
         words.append("channels last")
-    if chain.other is not None:
+    if chain.addend is not None:
         words.append("addition")
     if chain.activation:
         words.append(chain.activation)
@@ -125,13 +125,13 @@ def measure(chain: Chain, methods: Sequence[str], kernel: Callable[..., Any]) ->
     """Time a convolution by PyTorch and by all methods."""
     x, result = tensor_like(chain.x), tensor_like(chain.result)
     weight = weight_like(chain)
-    other = tensor_like(chain.other) if chain.other is not None else None
-    calls: dict[str, Call] = {"": partial(by_pytorch, chain, x, other, weight)}
+    addend = tensor_like(chain.addend) if chain.addend is not None else None
+    calls: dict[str, Call] = {"": partial(by_pytorch, chain, x, addend, weight)}
     for method in methods:
         if method == ONEDNN:
-            calls[method] = partial(by_onednn, chain, x, other, weight)
+            calls[method] = partial(by_onednn, chain, x, addend, weight)
         else:
-            calls[method] = partial(by_kernel, chain, x, other, weight, result, kernel, method)
+            calls[method] = partial(by_kernel, chain, x, addend, weight, result, kernel, method)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         expected = calls[""]().clone()
         agreeing = {name for name in methods if is_close(calls[name](), expected)}
@@ -161,31 +161,31 @@ def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
     return {name: min(values[1:]) for name, values in seconds.items()}
 
 
-def by_pytorch(chain: Chain, x: torch.Tensor, other: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+def by_pytorch(chain: Chain, x: torch.Tensor, addend: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
     """Return the convolution by PyTorch, with padding before it and a pass over the result, as for a normalization."""
     top, bottom, left, right = chain.padding
     padding = (top, left)
     if chain.is_padded:
         x, padding = functional.pad(x, (left, right, top, bottom)), (0, 0)
     result = functional.conv2d(x, weight, None, chain.stride, padding, chain.dilation, chain.groups)
-    if other is not None:
-        result += other
+    if addend is not None:
+        result += addend
     if chain.statistics and not chain.activation:
         result *= 1.0
     return ACTIVATIONS[chain.activation](result)
 
 
-def by_onednn(chain: Chain, x: torch.Tensor, other: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+def by_onednn(chain: Chain, x: torch.Tensor, addend: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
     """Return the convolution by oneDNN with a packed weight."""
     settings: dict[str, Any] = {"stride": chain.stride, "dilation": chain.dilation, "groups": chain.groups}
     padding, size = (chain.padding[0], chain.padding[2]), tuple(x.shape)
-    return convolution(x, (weight, None), other, padding=padding, size=size, activation=chain.activation, **settings)
+    return convolution(x, (weight, None), addend, padding=padding, size=size, activation=chain.activation, **settings)
 
 
 def by_kernel(
     chain: Chain,
     x: torch.Tensor,
-    other: torch.Tensor | None,
+    addend: torch.Tensor | None,
     weight: torch.Tensor,
     result: torch.Tensor,
     kernel: Callable[..., Any],
@@ -193,9 +193,8 @@ def by_kernel(
 ) -> torch.Tensor:
     """Return the convolution by a method of the kernel; the result is overwritten by the next call."""
     packed = packed_weights((weight, None), 0.0, method, channels_in_panel()).weight
-    sizes = (*x.shape, *x.stride(), *result.shape[1:], *chain.weight.shape[2:], *chain.stride, *chain.dilation)
-    rest = (chain.padding[0], chain.padding[2], NUMBERS[chain.activation], 0, int(other is not None))
-    kernel(x, packed, x, x if other is None else other, result, METHODS[method], *sizes, *rest)
+    sizes = sizes_of(chain, (*x.shape, *x.stride()), result.shape)
+    kernel(x, packed, x, x if addend is None else addend, result, METHODS[method], *sizes, 0, int(addend is not None))
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from thunder_core.backend.fusion.prepared_weights import PreparedWeights
-from thunder_executors.prepacked_convolution.weights import Packed, Tensors, normalized
+from thunder_executors.prepacked_convolution.weights import Packed, Tensors, fold_normalization
 
 Ints: TypeAlias = tuple[int, ...]
 Settings: TypeAlias = tuple[Any, ...]  # stride, padding, dilation, groups, eps, and the size of the input
@@ -28,7 +28,7 @@ PREPARED: PreparedWeights[Packed] = PreparedWeights()
 def convolution(
     x: torch.Tensor,
     tensors: Tensors,
-    other: torch.Tensor | None,
+    addend: torch.Tensor | None,
     *,
     stride: Ints,
     padding: Ints,
@@ -39,7 +39,7 @@ def convolution(
     size: Ints | None = None,
     result_stride: Ints = (),
 ) -> torch.Tensor:
-    """Return the activation of the normalized convolution of x [batch, in, height, width], plus `other`.
+    """Return the activation of the normalized convolution of x [batch, in, height, width], plus `addend`.
 
     The tensors are the weight, the bias or None, and the mean, variance, weight and bias of a batch normalization, if
     one follows. The packed weight is kept as long as the weight lives, and is made again if a version counter or an
@@ -49,12 +49,12 @@ def convolution(
     packed = PREPARED.form_of(tensors, partial(pack, tensors, packing), packing)
     name, numbers, algorithm = ACTIVATIONS[activation]
     settings = (packed.weight, packed.bias, padding, stride, dilation, groups)
-    if other is None:
+    if addend is None:
         result: torch.Tensor = torch.ops.mkldnn._convolution_pointwise(x, *settings, name, numbers, algorithm)
     else:
         unary = None if name == "none" else name
         result = torch.ops.mkldnn._convolution_pointwise.binary(
-            x, other, *settings, "add", 1.0, unary, numbers, algorithm
+            x, addend, *settings, "add", 1.0, unary, numbers, algorithm
         )
     if result_stride and result.stride() != result_stride:
         result = torch.empty_strided(result.shape, result_stride).copy_(result)
@@ -64,7 +64,7 @@ def convolution(
 def pack(tensors: Tensors, settings: Settings) -> Packed:
     """Return a weight in oneDNN's layout, with the batch normalization that follows in the weight and the bias."""
     stride, padding, dilation, groups, eps, size = settings
-    weight, bias = normalized(tensors, eps)
+    weight, bias = fold_normalization(tensors, eps)
     with torch.no_grad():
         packed = torch.ops.mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, size)
     return Packed(packed, bias)

@@ -1,15 +1,13 @@
-"""The text of a region that computes a convolution and what belongs to it, by a method."""
+"""The text of the region of a chain or a block: a module that packs the weights and calls the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
-from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import expressions, text_of
+from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.chain import Chain
 from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK
@@ -33,7 +31,7 @@ def {entry}(args):
     packed = packed_weights({parameters}, {eps}, {method!r}, {panel})
     bias = {x} if packed.bias is None else packed.bias
     sizes = {sizes}
-    {function}({x}, packed.weight, bias, {other}, result, {number}, *sizes, packed.bias is not None, {has_other})
+    {function}({x}, packed.weight, bias, {addend}, result, {number}, *sizes, packed.bias is not None, {has_addend})
     return result
 """
 LIBRARY_TEXT = """\
@@ -45,7 +43,7 @@ from thunder_executors.prepacked_convolution.operator import convolution
 def {entry}(args):
     {names}, = args
     args.clear()
-    return convolution({x}, {parameters}, {other}, {settings})
+    return convolution({x}, {parameters}, {addend}, {settings})
 """
 BLOCK_TEXT = """\
 \"\"\"{title}.\"\"\"
@@ -66,41 +64,9 @@ def {entry}(args):
     has_bias = [packed is not None and packed.bias is not None for packed in all_packed]
     operands = (weights[0], biases[0], weights[1], biases[1], weights[2], biases[2])
     sizes = {sizes}
-    {function}({x}, *operands, {other}, result, *sizes, *has_bias, {has_other})
+    {function}({x}, *operands, {addend}, result, *sizes, *has_bias, {has_addend})
     return result
 """
-
-
-@dataclass(frozen=True)
-class RegionNames:
-    """The names of a region's tensors and symbols in its text."""
-
-    tensors: Mapping[str, str]
-    symbols: Mapping[Any, str]
-
-    @classmethod
-    def of(cls, occurrence: RegionOccurrence) -> RegionNames:
-        """Return the names of the inputs of a region, in order."""
-        tensors = {proxy.name: f"t{place}" for place, proxy in enumerate(occurrence.inputs)}
-        symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
-        return cls(tensors, symbols)
-
-    @property
-    def arguments(self) -> str:
-        """All names, as the target of an assignment."""
-        return ", ".join((*self.tensors.values(), *self.symbols.values()))
-
-    def tensor(self, proxy: TensorProxy | None) -> str:
-        """Return the name of a tensor; `None` if there is none."""
-        return "None" if proxy is None else self.tensors[proxy.name]
-
-    def sizes(self, sizes: Sequence[Any]) -> str:
-        """Return a tuple of sizes."""
-        return f"({''.join(f'{text_of(size, self.symbols)}, ' for size in expressions(sizes))})"
-
-    def parameters(self, chain: Chain) -> str:
-        """Return the tuple of the tensors of which a packed weight is made."""
-        return f"({''.join(f'{self.tensor(proxy)}, ' for proxy in (chain.weight, chain.bias, *chain.statistics))})"
 
 
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
@@ -111,13 +77,13 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
         "entry": ENTRY,
         "names": names.arguments,
         "x": names.tensor(chain.x),
-        "parameters": names.parameters(chain),
+        "parameters": parameters_text(names, chain),
     }
     if method == ONEDNN:
-        return LIBRARY_TEXT.format(**words, other=names.tensor(chain.other), settings=settings_text(chain))
+        return LIBRARY_TEXT.format(**words, addend=names.tensor(chain.addend), settings=settings_text(chain))
     return KERNEL_TEXT.format(
         **words,
-        other=names.tensor(chain.other or chain.x),
+        addend=names.tensor(chain.addend or chain.x),
         function=CONVOLVE,
         shape=names.sizes(chain.result.shape),
         stride=names.sizes(chain.result.stride),
@@ -125,32 +91,38 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
         method=method,
         panel=panel,
         number=METHODS[method],
-        sizes=names.sizes(sizes_of(chain)),
-        has_other=int(chain.other is not None),
+        sizes=names.sizes(sizes_of(chain, (*chain.x.shape, *chain.x.stride), chain.result.shape)),
+        has_addend=int(chain.addend is not None),
     )
 
 
 def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: int) -> str:
     """Return the text of a module that defines the region of a block."""
     names = RegionNames.of(occurrence)
-    stages = ((block.expand, "direct"), (block.depthwise, "depthwise"), (block.project, "direct"))
     packed = (
-        "None" if chain is None else f"packed_weights({names.parameters(chain)}, {chain.eps}, {method!r}, {panel})"
-        for chain, method in stages
+        "None"
+        if chain is None
+        else f"packed_weights({parameters_text(names, chain)}, {chain.eps}, {method!r}, {panel})"
+        for chain, method in block.stages
     )
     return BLOCK_TEXT.format(
         title=title,
         entry=ENTRY,
         names=names.arguments,
         x=names.tensor(block.x),
-        other=names.tensor(block.other or block.x),
+        addend=names.tensor(block.addend or block.x),
         function=CONVOLVE_BLOCK,
         shape=names.sizes(block.result.shape),
         stride=names.sizes(block.result.stride),
         packed=", ".join(packed),
-        sizes=names.sizes(sizes_of_block(block)),
-        has_other=int(block.other is not None),
+        sizes=names.sizes(sizes_of_block(block, (*block.x.shape, *block.x.stride), block.result.shape)),
+        has_addend=int(block.addend is not None),
     )
+
+
+def parameters_text(names: RegionNames, chain: Chain) -> str:
+    """Return the tuple of the tensors of which a packed weight is made."""
+    return f"({''.join(f'{names.tensor(proxy)}, ' for proxy in (chain.weight, chain.bias, *chain.statistics))})"
 
 
 def settings_text(chain: Chain) -> str:
@@ -169,20 +141,25 @@ def settings_text(chain: Chain) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
-def sizes_of(chain: Chain) -> tuple[Any, ...]:
-    """Return the sizes that the kernel takes, in the order of `padding_source.ARGUMENTS`, up to the activation."""
-    x, result = chain.x, chain.result
+def sizes_of(chain: Chain, input_layout: Sequence[Any], result_shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the sizes that the kernel takes, in the order of `padding_source.ARGUMENTS`, up to the activation.
+
+    `input_layout` is the shape of the input, followed by its strides.
+    """
     return (
-        *(*x.shape, *x.stride, *result.shape[1:], *chain.weight.shape[2:]),
+        *(*input_layout, *result_shape[1:], *chain.weight.shape[2:]),
         *(*chain.stride, *chain.dilation, chain.padding[0], chain.padding[2], NUMBERS[chain.activation]),
     )
 
 
-def sizes_of_block(block: Block) -> tuple[Any, ...]:
-    """Return the sizes that the kernel takes, in the order of `block_source.ARGUMENTS`, up to the biases."""
-    middle, x, result = block.depthwise, block.x, block.result
+def sizes_of_block(block: Block, input_layout: Sequence[Any], result_shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the sizes that the kernel takes, in the order of `block_source.ARGUMENTS`, up to the biases.
+
+    `input_layout` is the shape of the input, followed by its strides.
+    """
+    middle = block.depthwise
     return (
-        *(*x.shape, *x.stride, middle.groups, *result.shape[1:]),
+        *(*input_layout, middle.groups, *result_shape[1:]),
         *(*middle.weight.shape[2:], *middle.stride, *middle.dilation, middle.padding[0], middle.padding[2]),
         *(0 if chain is None else NUMBERS[chain.activation] for chain in (block.expand, middle, block.project)),
         *(int(chain is not None) for chain in (block.expand, block.project)),

@@ -41,12 +41,12 @@ def packed_weights(tensors: Tensors, eps: float, method: str, panel: int) -> Pac
 
 def pack(tensors: Tensors, eps: float, method: str, panel: int) -> Packed:
     """Return a weight in the layout of a method, and the bias."""
-    weight, bias = normalized(tensors, eps)
-    packed = {"direct": in_panels, "Winograd": transformed, "depthwise": by_position}[method](weight, panel)
-    return Packed(packed, None if bias is None else bias.contiguous())
+    weight, bias = fold_normalization(tensors, eps)
+    layout = {"direct": direct_weight, "Winograd": winograd_weight, "depthwise": depthwise_weight}[method]
+    return Packed(layout(weight, panel), None if bias is None else bias.contiguous())
 
 
-def normalized(tensors: Tensors, eps: float) -> tuple[torch.Tensor, torch.Tensor | None]:
+def fold_normalization(tensors: Tensors, eps: float) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return a weight and a bias without history, multiplied by the batch normalization that follows."""
     with torch.no_grad():
         weight, bias, *statistics = (None if tensor is None else tensor.detach() for tensor in tensors)
@@ -59,19 +59,19 @@ def normalized(tensors: Tensors, eps: float) -> tuple[torch.Tensor, torch.Tensor
         return weight.detach(), bias.detach()
 
 
-def in_panels(weight: torch.Tensor, panel: int) -> torch.Tensor:
+def direct_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
     """Return a weight as panels [panels, height, width, in, panel]; missing channels are zeros."""
     return _panels(weight.permute(2, 3, 1, 0).flatten(0, 2), panel)
 
 
-def transformed(weight: torch.Tensor, panel: int) -> torch.Tensor:
+def winograd_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
     """Return a weight with 3 x 3 kernels, transformed by Winograd's algorithm: [panels, 4 * 4, in, panel]."""
     transform = torch.tensor(TRANSFORM, dtype=torch.float64, device="cpu")
     kernels = transform @ weight.permute(1, 0, 2, 3).double() @ transform.T  # [in, out, 4, 4]
     return _panels(kernels.float().permute(2, 3, 0, 1).flatten(0, 2), panel)
 
 
-def by_position(weight: torch.Tensor, panel: int) -> torch.Tensor:
+def depthwise_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
     """Return a weight of one input channel for each output channel as [height, width, channels]."""
     return weight[:, 0].permute(1, 2, 0).contiguous()
 

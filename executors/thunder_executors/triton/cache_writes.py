@@ -40,7 +40,7 @@ class CacheUpdate:
     positions: int
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """The place of the bound symbol that computes all."""
         return max(self.keys, self.values)
 
@@ -57,18 +57,18 @@ def join_cache_writes(trace: Trace, executor: str) -> Trace:
         bsym = joined_call(trace.bound_symbols, update, executor)
         is_recorded = any(proxy.name in recorded for proxy in (*bsym.inputs, *bsym.outputs))
         if not is_recorded and is_joinable(trace.bound_symbols, update, readers, aliasing):
-            replaced |= {update.turn: [], update.keys: [], update.values: [], update.place: [bsym]}
-            replaced |= {place: [] for place in unread_after(trace.bound_symbols, update, readers)}
-    kept = [new for place, bsym in enumerate(trace.bound_symbols) for new in replaced.get(place, [bsym])]
+            replaced |= {update.turn: [], update.keys: [], update.values: [], update.index: [bsym]}
+            replaced |= {index: [] for index in unread_after(trace.bound_symbols, update, readers)}
+    kept = [new for index, bsym in enumerate(trace.bound_symbols) for new in replaced.get(index, [bsym])]
     return trace.having(kept, made_by=trace.made_by) if replaced else trace
 
 
 def readers_of(trace: Trace) -> Mapping[str, set[int]]:
     """Return the places of the bound symbols that read each name; -1 for the trace's results."""
     readers: dict[str, set[int]] = {}
-    for place, bsym in enumerate(trace.bound_symbols):
+    for index, bsym in enumerate(trace.bound_symbols):
         for proxy in bsym.inputs:
-            readers.setdefault(proxy.name, set()).add(place)
+            readers.setdefault(proxy.name, set()).add(index)
     for proxy in trace.outputs:
         readers.setdefault(proxy.name, set()).add(-1)
     return readers
@@ -76,8 +76,8 @@ def readers_of(trace: Trace) -> Mapping[str, set[int]]:
 
 def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) -> Iterator[CacheUpdate]:
     """Yield each rotary embedding whose keys are written into a cache, with the write of values at the same places."""
-    makers = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
-    for place, bsym in enumerate(bsyms):
+    makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    for index, bsym in enumerate(bsyms):
         written = readers.get(bsym.output[1].name, set()) if bsym.symbol.target is turn else set()
         if len(written) != 1 or not is_write(bsyms, keys := next(iter(written))):
             continue
@@ -85,23 +85,23 @@ def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) ->
         others = [other for other in readers[positions.name] - {keys} if is_write(bsyms, other)]
         maker = makers.get(positions.name, -1)
         if len(others) == 1 and bsyms[others[0]].args[2].name == positions.name and is_count(bsyms, makers, maker):
-            yield CacheUpdate(place, keys, others[0], maker)
+            yield CacheUpdate(index, keys, others[0], maker)
 
 
-def is_write(bsyms: Sequence[BoundSymbol], place: int) -> bool:
+def is_write(bsyms: Sequence[BoundSymbol], index: int) -> bool:
     """Whether a bound symbol writes to places of a cache, by their index."""
-    if place < 0:
+    if index < 0:
         return False
-    bsym = bsyms[place]
+    bsym = bsyms[index]
     fits = bsym.symbol.name == WRITE and not bsym.executor and not bsym.kwargs and len(bsym.args) == 4
     return fits and bsym.args[1] in (AT_PLACES, AT_PLACES - 4)
 
 
-def is_count(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], place: int) -> bool:
+def is_count(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], index: int) -> bool:
     """Whether a bound symbol computes consecutive places from a count of tokens: `torch.arange(n) + count`."""
-    if place < 0 or bsyms[place].symbol.name not in PLACES or len(bsyms[place].args) != 2 or bsyms[place].kwargs:
+    if index < 0 or bsyms[index].symbol.name not in PLACES or len(bsyms[index].args) != 2 or bsyms[index].kwargs:
         return False
-    counted, count = bsyms[place].args
+    counted, count = bsyms[index].args
     maker = makers.get(counted.name, -1) if isinstance(counted, TensorProxy) else -1
     is_consecutive = maker >= 0 and bsyms[maker].symbol.name == ARANGE and len(bsyms[maker].args) == 1
     return is_consecutive and isinstance(count, TensorProxy) and (count.dtype, len(count.shape)) == (torch.int64, 0)
@@ -115,7 +115,7 @@ def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Map
         counted = positions.args[0]
         if readers[counted.name] == {update.positions}:
             yield next(
-                place for place, bsym in enumerate(bsyms) if any(proxy.name == counted.name for proxy in bsym.defines)
+                index for index, bsym in enumerate(bsyms) if any(proxy.name == counted.name for proxy in bsym.defines)
             )
 
 
@@ -131,7 +131,7 @@ def joined_call(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str
         args=(query, key, values.args[3], cos, sin, keys.args[0], values.args[0], start),
         kwargs={},
         output=turned.output[0],
-        subsymbols=tuple(bsyms[place] for place in parts),
+        subsymbols=tuple(bsyms[index] for index in parts),
         mutates=(*keys.mutates, *values.mutates),
         executor=executor,
     )
@@ -145,13 +145,13 @@ def is_joinable(
     inputs = [*turned.args, keys.args[0], values.args[0], values.args[3], bsyms[update.positions].args[1]]
     own = {update.turn, update.keys, update.values}
     first = min(update.turn, update.positions)
-    between = [bsyms[place] for place in range(first, update.place) if place not in own]
+    between = [bsyms[index] for index in range(first, update.index) if index not in own]
     written = {aliasing.representative(name) for bsym in between for name in bsym.mutates}
     is_unwritten = not written & heads(inputs, aliasing)
     caches = (keys.args[0], values.args[0])
     new = {result.name for bsym in (keys, values) for result in bsym.outputs} - {cache.name for cache in caches}
     are_read_later = all(
-        reader < 0 or reader > update.place
+        reader < 0 or reader > update.index
         for name in (turned.output[0].name, *(cache.name for cache in caches))
         for reader in readers.get(name, set()) - own
         if reader > first or reader < 0

@@ -181,15 +181,15 @@ def norm_products_in(trace: Trace, executor: str) -> Iterator[NormProducts]:
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
     for bsym in bsyms:
         row = bsym.outputs[0].name if is_norm(bsym, executor) else ""
-        places = sorted(readers.get(row, ()))
-        if not 0 < len(places) <= len(NAMES) or places[0] < 0:
+        indices = sorted(readers.get(row, ()))
+        if not 0 < len(indices) <= len(NAMES) or indices[0] < 0:
             continue
-        linears = tuple(bsyms[place] for place in places)
+        linears = tuple(bsyms[index] for index in indices)
         if not all(is_product(line, row, trace) for line in linears):
             continue
         each = NormProducts(bsym, linears, swiglu_of(linears, bsyms, readers, executor))
         names = {proxy.name for line in each.bsyms for proxy in (*line.inputs, *line.outputs)}
-        is_recorded = any(recorded[place] for place, line in enumerate(bsyms) if line in each.bsyms)
+        is_recorded = any(recorded[index] for index, line in enumerate(bsyms) if line in each.bsyms)
         if not names & written and not is_recorded and fits(each):
             yield each
 
@@ -216,10 +216,10 @@ def swiglu_of(
     linears: Sequence[BoundSymbol], bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]], executor: str
 ) -> BoundSymbol | None:
     """Return the SwiGLU of two linear layers of one shape which nothing else reads; None if there is none."""
-    places = {place for line in linears for place in readers.get(line.output.name, {-1})}
-    if len(linears) != GATE_AND_UP or len(places) != 1 or min(places) < 0:
+    indices = {index for line in linears for index in readers.get(line.output.name, {-1})}
+    if len(linears) != GATE_AND_UP or len(indices) != 1 or min(indices) < 0:
         return None
-    bsym = bsyms[places.pop()]
+    bsym = bsyms[indices.pop()]
     is_swiglu = bsym.executor == executor and bsym.symbol.target is swiglu and not bsym.kwargs
     shapes = {tuple([*arguments_of(line)][1].shape) for line in linears}
     fits_both = is_swiglu and {proxy.name for proxy in bsym.args} == {line.output.name for line in linears}

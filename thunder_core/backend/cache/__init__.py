@@ -6,9 +6,9 @@ digests were verified. Nothing here imports torch.
 
 from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.cache.entry import Entry
-from thunder_core.backend.cache.explanation import KeyDifference, Why
+from thunder_core.backend.cache.explanation import KeyDifference, MissExplanation
+from thunder_core.backend.cache.folders import cache_folder
 from thunder_core.backend.cache.key import REGION, Key
-from thunder_core.backend.cache.place import cache_folder
 from thunder_core.backend.cache.prune import Freed
 from thunder_core.backend.cache.record import ModelRecord, Record, by_models
 from thunder_core.backend.cache.store import Store
@@ -19,10 +19,10 @@ __all__ = [
     "Freed",
     "Key",
     "KeyDifference",
+    "MissExplanation",
     "ModelRecord",
     "Record",
     "Store",
-    "Why",
     "by_models",
     "cache_folder",
     "record_model",

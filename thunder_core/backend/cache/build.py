@@ -16,9 +16,9 @@ from filelock import FileLock, Timeout
 
 from thunder_core.backend.cache.built_for import model_of_new_entries
 from thunder_core.backend.cache.entry import Entry
+from thunder_core.backend.cache.folders import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
 from thunder_core.backend.cache.key import SCHEMA_VERSION, Key
 from thunder_core.backend.cache.manifest import EntryManifest
-from thunder_core.backend.cache.place import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
 from thunder_core.backend.cache.record import mark_used
 from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.folder import fresh_folder, remove
@@ -134,12 +134,12 @@ def unfinished_folders(root: Path) -> Iterator[Path]:
     yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
 
 
-def _publish(folder: Path, place: Path) -> None:
-    """Rename a finished folder to its place; if an undroppable entry is there, the new entry is not kept."""
+def _publish(folder: Path, path: Path) -> None:
+    """Rename a finished folder to its final path; if an undroppable entry is there, the new entry is not kept."""
     try:
-        folder.rename(place)
+        folder.rename(path)
     except OSError as error:
-        LOGGER.warning("the compiled code is not cached as %s: %s", place, error)
+        LOGGER.warning("the compiled code is not cached as %s: %s", path, error)
 
 
 def _once(digest: str) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from thunder_core.backend.cache.folders import full_disk_named
 from thunder_core.backend.cache.key import Key
-from thunder_core.backend.cache.place import full_disk_named
 
 
 @dataclass(frozen=True, eq=False)

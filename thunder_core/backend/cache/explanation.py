@@ -26,7 +26,7 @@ class KeyDifference(StoredFacts):
         return f"{self.field}: was {was}, is {now}"
 
 
-class Why(StoredFacts):
+class MissExplanation(StoredFacts):
     """The differences of an entry from the most similar earlier entry, if there is one.
 
     `kept` says whether an entry with this key is in the store now; `replaced` describes the damage of the entry that it
@@ -42,7 +42,7 @@ class Why(StoredFacts):
     differences: tuple[KeyDifference, ...] = ()
 
 
-def explain(asked: Why, fields: Mapping[str, str], earlier: Iterable[Record]) -> Why:
+def explain(asked: MissExplanation, fields: Mapping[str, str], earlier: Iterable[Record]) -> MissExplanation:
     """Return the explanation by the earlier entry that differs in the fewest fields.
 
     If several entries differ in equally few fields, the latest entry is used.
@@ -64,7 +64,7 @@ def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDiff
     )
 
 
-def _is_related(record: Record, asked: Why, fields: Mapping[str, str]) -> bool:
+def _is_related(record: Record, asked: MissExplanation, fields: Mapping[str, str]) -> bool:
     """Whether an entry is for the same region by the same executor, or has the same label."""
     if record.damage or record.executor != asked.executor:
         return False

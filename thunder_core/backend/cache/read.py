@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from thunder_core.backend.cache.entry import Entry
+from thunder_core.backend.cache.folders import names_in, opened_folder
 from thunder_core.backend.cache.manifest import Damage, EntryManifest, manifest_of
-from thunder_core.backend.cache.place import names_in, opened_folder
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts
 from thunder_core.foundation.storage.ownership import fault_of

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, Field
 
+from thunder_core.backend.cache.folders import ENTRIES, VARIABLE, names_in, opened_entries
 from thunder_core.backend.cache.manifest import Damage, EntryManifest
-from thunder_core.backend.cache.place import ENTRIES, VARIABLE, names_in, opened_entries
 from thunder_core.backend.cache.read import read_manifest
 from thunder_core.foundation.errors import CacheNotUsable
 from thunder_core.foundation.storage.manifest import MANIFEST, StoredFacts
@@ -111,12 +111,12 @@ def _sound_record(digest: str, manifest: EntryManifest, status: os.stat_result) 
     )
 
 
-def _damaged_record(place: Path, damage: str) -> Record:
+def _damaged_record(folder: Path, damage: str) -> Record:
     """Return the record of a damaged entry, from file system metadata only."""
-    files = _files_in(place)
-    changed = _moment(place.lstat().st_mtime)
+    files = _files_in(folder)
+    changed = _moment(folder.lstat().st_mtime)
     return Record(
-        digest=place.name,
+        digest=folder.name,
         size=sum(files.values()),
         files=len(files.keys() - {MANIFEST}),
         created=changed,
@@ -125,10 +125,10 @@ def _damaged_record(place: Path, damage: str) -> Record:
     )
 
 
-def _files_in(place: Path) -> dict[str, int]:
+def _files_in(folder: Path) -> dict[str, int]:
     """Return the sizes of the regular files in a folder; empty if it is not a readable folder."""
     try:
-        statuses = [] if place.is_symlink() else [(path.name, path.lstat()) for path in place.iterdir()]
+        statuses = [] if folder.is_symlink() else [(path.name, path.lstat()) for path in folder.iterdir()]
     except OSError:
         return {}
     return {name: status.st_size for name, status in statuses if stat.S_ISREG(status.st_mode)}

@@ -20,10 +20,10 @@ from thunder_core.backend.cache.build import (
     unfinished_folders,
 )
 from thunder_core.backend.cache.entry import Entry
-from thunder_core.backend.cache.explanation import Why, explain
+from thunder_core.backend.cache.explanation import MissExplanation, explain
+from thunder_core.backend.cache.folders import ENTRIES, cache_folder, opened_entries
 from thunder_core.backend.cache.key import Key
 from thunder_core.backend.cache.manifest import Damage
-from thunder_core.backend.cache.place import ENTRIES, cache_folder, opened_entries
 from thunder_core.backend.cache.prune import Freed, choose_removed
 from thunder_core.backend.cache.read import read_entry
 from thunder_core.backend.cache.record import Record, mark_used, read_records
@@ -118,11 +118,11 @@ class Store:
         kept = tuple(record for record in records if model not in (None, record.model))
         return self._free(Freed(removed, kept), dry_run=dry_run)
 
-    def why(self, key: Key, label: str = "") -> Why:
+    def why(self, key: Key, label: str = "") -> MissExplanation:
         """Explain why an entry was built: how the key differs from that of the most similar earlier entry."""
         records = self.entries()
         own = next((record for record in records if record.digest == key.digest and not record.damage), None)
-        asked = Why(
+        asked = MissExplanation(
             digest=key.digest,
             executor=key.executor,
             label=label or (own.label if own else ""),

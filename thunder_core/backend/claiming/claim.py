@@ -99,7 +99,7 @@ def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
 
 def with_eager_tail(trace: Trace) -> Trace:
     """Return the trace with eager PyTorch from the first change of a setting that results depend on."""
-    start = next((place for place, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
+    start = next((index for index, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
     if start is None:
         return trace
     tail = (replace(bsym, executor=bsym.executor or EAGER) for bsym in trace.bound_symbols[start:])

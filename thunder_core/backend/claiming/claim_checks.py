@@ -53,26 +53,26 @@ def with_checks(bsyms: Sequence[BoundSymbol], program: Unclaimed) -> Iterator[Bo
         BoundSymbol
     ] = []  # the bound symbols of an executor's function, of which the program knows only the result
     later: dict[int, BoundSymbol] = {}
-    for place, bsym in enumerate(bsyms):
+    for index, bsym in enumerate(bsyms):
         is_eager = bsym.executor in ("", EAGER)
-        end = place if is_eager else last_write(bsyms, place)
-        reference = () if is_eager or end > place else reference_of(bsym, program)
+        end = index if is_eager else last_write(bsyms, index)
+        reference = () if is_eager or end > index else reference_of(bsym, program)
         yield with_check(bsym, reference, next(names)) if reference else bsym
         if not (is_eager or reference or later):
             parts.append(bsym)
             if bsym.defines and (original := program.originals.get(names_of(bsym))) is not None:
                 later[end] = check_after(parts, original, program, next(names))
                 parts = []
-        if place in later:
-            yield later.pop(place)
+        if index in later:
+            yield later.pop(index)
     if parts:
         yield check_after(parts, None, program, next(names))
 
 
-def last_write(bsyms: Sequence[BoundSymbol], place: int) -> int:
-    """Return the place of the last bound symbol, in an executor's function, that writes to results of `place`."""
-    first, last = bsyms[place], place
-    for number, bsym in enumerate(bsyms[place + 1 :], start=place + 1):
+def last_write(bsyms: Sequence[BoundSymbol], index: int) -> int:
+    """Return the index of the last bound symbol, in an executor's function, that writes to results of `index`."""
+    first, last = bsyms[index], index
+    for number, bsym in enumerate(bsyms[index + 1 :], start=index + 1):
         if bsym.executor != first.executor or bsym.source != first.source:
             break
         last = number if {proxy.name for proxy in first.defines}.intersection(bsym.mutates) else last

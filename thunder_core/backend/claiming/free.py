@@ -36,9 +36,9 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
     """
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     last_uses: list[list[Proxy]] = []
-    held = Waits(trace.bound_symbols).held()
-    for place, bsym in reversed(list(enumerate(trace.bound_symbols))):
-        used = (*bsym.inputs, *held.get(place, ()), *bsym.defines)
+    held = Waits(trace.bound_symbols).held_inputs()
+    for index, bsym in reversed(list(enumerate(trace.bound_symbols))):
+        used = (*bsym.inputs, *held.get(index, ()), *bsym.defines)
         last = {proxy.name: proxy for proxy in used if proxy.name not in live}
         live.update(last)
         last_uses.append(list(last.values()))

@@ -69,39 +69,39 @@ class WithholdingExecutor(Executor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with every bound symbol that the executor takes outside of these modules."""
-        turn = Turn.of(trace, self._places(trace, lambda bsym: not bsym.executor), WITHHELD)
+        turn = Turn.of(trace, self._offered_indices(trace, lambda bsym: not bsym.executor), WITHHELD)
         claimed = apply_patterns(turn.trace, self.name, self.executor.replacements)
         claimed = turn.end(self.executor.claim_all(claimed))
         return with_refused(claimed, self.name, self._count(turn))
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
         """Return the claimed trace with the executor's checks outside of these modules."""
-        turn = Turn.of(claimed, self._places(claimed, lambda bsym: bool(bsym.executor)), EAGER)
+        turn = Turn.of(claimed, self._offered_indices(claimed, lambda bsym: bool(bsym.executor)), EAGER)
         return turn.end(self.executor.check_claimed(unclaimed, turn.trace))
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """Return the claimed trace with the executor's wrappers outside of these modules."""
-        turn = Turn.of(trace, self._places(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
+        turn = Turn.of(trace, self._offered_indices(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
         wrapped = self.executor.wrap_claimed(turn.trace)
         if wrapped is turn.trace:
             return trace
         return with_refused(turn.end(wrapped), self.name, sum(map(self.executor.takes, turn.withheld)))
 
-    def _places(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
+    def _offered_indices(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
         bsyms = enumerate(trace.bound_symbols)
-        return frozenset(place for place, bsym in bsyms if is_offered(bsym) and is_within(bsym, self.patterns))
+        return frozenset(index for index, bsym in bsyms if is_offered(bsym) and is_within(bsym, self.patterns))
 
     def _count(self, turn: Turn) -> int:
         """Return the number of withheld bound symbols that the executor could have taken, alone or in a match.
 
         Symbolic sizes are replaced by the sizes seen while tracing, so that no constraint is added.
         """
-        trace, places = turn.original, turn.places
-        matches = matched_positions(trace, self.name, self.executor.replacements) if places else ()
-        taken = {place for positions in matches if positions & places for place in positions}
+        trace, indices = turn.original, turn.indices
+        matches = matched_positions(trace, self.name, self.executor.replacements) if indices else ()
+        taken = {index for positions in matches if positions & indices for index in positions}
         bsyms = trace.bound_symbols
-        offered = [place for place in places - taken if bsyms[place].is_resolved]
-        taken |= {place for place in offered if self.executor.takes(with_traced_sizes(bsyms[place]))}
+        offered = [index for index in indices - taken if bsyms[index].is_resolved]
+        taken |= {index for index in offered if self.executor.takes(with_traced_sizes(bsyms[index]))}
         return len(taken)
 
 
@@ -110,32 +110,32 @@ class Turn:
     """The turn of an executor: the original trace, and a trace in which the withheld bound symbols look claimed."""
 
     original: Trace
-    places: frozenset[int]
+    indices: frozenset[int]
     trace: Trace
 
     @classmethod
-    def of(cls, trace: Trace, places: frozenset[int], name: str) -> Turn:
-        """Return the turn at a trace whose bound symbols at these places look claimed by the named executor."""
-        if not places:
-            return cls(trace, places, trace)
+    def of(cls, trace: Trace, indices: frozenset[int], name: str) -> Turn:
+        """Return the turn at a trace whose bound symbols at these indices look claimed by the named executor."""
+        if not indices:
+            return cls(trace, indices, trace)
         bsyms = [
-            replace(bsym, executor=name) if place in places else bsym for place, bsym in enumerate(trace.bound_symbols)
+            replace(bsym, executor=name) if index in indices else bsym for index, bsym in enumerate(trace.bound_symbols)
         ]
-        results = {proxy.name for place in places for proxy in bsyms[place].defines}
+        results = {proxy.name for index in indices for proxy in bsyms[index].defines}
         attentions = {result: attention for result, attention in trace.attentions.items() if result not in results}
-        return cls(trace, places, trace.having(bsyms, made_by=trace.made_by, attentions=attentions))
+        return cls(trace, indices, trace.having(bsyms, made_by=trace.made_by, attentions=attentions))
 
     @property
     def withheld(self) -> Iterator[BoundSymbol]:
         """The bound symbols that the executor must not take."""
-        return (self.original.bound_symbols[place] for place in sorted(self.places))
+        return (self.original.bound_symbols[index] for index in sorted(self.indices))
 
     def end(self, trace: Trace) -> Trace:
         """Return the trace that the executor made, with the withheld bound symbols restored."""
-        if not self.places:
+        if not self.indices:
             return trace
         offered, originals = self.trace.bound_symbols, self.original.bound_symbols
-        restored = {id(offered[place]): originals[place] for place in self.places}
+        restored = {id(offered[index]): originals[index] for index in self.indices}
         bsyms = (restored.get(id(bsym), bsym) for bsym in trace.bound_symbols)
         return trace.having(bsyms, made_by=trace.made_by, attentions=self.original.attentions)
 

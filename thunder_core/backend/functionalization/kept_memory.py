@@ -30,7 +30,7 @@ class KeptMemory:
     """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
 
     `tracked_since` has the alias sets that are touched with grad mode off, and that autograd tracks only since a write.
-    Each is mapped to the place of that write, where the written tensor becomes memory of its own.
+    Each is mapped to the index of that write, where the written tensor becomes memory of its own.
     """
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
@@ -53,9 +53,9 @@ class KeptMemory:
         enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
         bsyms = self.trace.bound_symbols
         tracked_since = self._memory_tracked_since_writes()
-        for place, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
+        for index, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
             touched = set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
-            kept |= {representative for representative in touched if place > tracked_since.get(representative, -1)}
+            kept |= {representative for representative in touched if index > tracked_since.get(representative, -1)}
             self.tracked_since |= {representative: tracked_since[representative] for representative in touched - kept}
             kept |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
@@ -72,29 +72,29 @@ class KeptMemory:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
 
     def _memory_tracked_since_writes(self) -> dict[str, int]:
-        """Map the alias sets that autograd tracks only since a write to the place of that write.
+        """Map the alias sets that autograd tracks only since a write to the index of that write.
 
         Included are alias sets without inputs and constants, of which only the written tensor is used from then on,
         besides tensors that are made later.
         """
         tracked_since: dict[str, int] = {}
-        for name, place in self.recorded.items():
+        for name, index in self.recorded.items():
             representative = self.aliasing.representative(name)
-            tracked_since[representative] = min(place, tracked_since.get(representative, place))
-        made = {p.name: place for place, bsym in enumerate(self.trace.bound_symbols) for p in bsym.defines}
-        last = {p.name: place for place, bsym in enumerate(self.trace.bound_symbols) for p in bsym.inputs}
+            tracked_since[representative] = min(index, tracked_since.get(representative, index))
+        made = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.defines}
+        last = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.inputs}
         last |= {proxy.name: len(self.trace.bound_symbols) for proxy in self.trace.outputs}
         lasting: dict[str, set[str]] = {}
-        for name, place in last.items():
+        for name, index in last.items():
             representative = self.aliasing.representative(name)
-            if made.get(name, -1) < tracked_since.get(representative, -1) <= place:
+            if made.get(name, -1) < tracked_since.get(representative, -1) <= index:
                 lasting.setdefault(representative, set()).add(name)
         return {
-            representative: place
-            for representative, place in tracked_since.items()
-            if place >= 0
+            representative: index
+            for representative, index in tracked_since.items()
+            if index >= 0
             and representative not in self.given
-            and lasting.get(representative) == set(self.trace.bound_symbols[place].mutates)
+            and lasting.get(representative) == set(self.trace.bound_symbols[index].mutates)
         }
 
     def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:

@@ -30,24 +30,24 @@ def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> l
     """
     operations = [operation for bsym in bsyms for operation in _write_as_operation(bsym)]
     replacements = _replacements(operations, names)
-    last_write = {write.output.name: place for place, (*_, write) in replacements.items()}
+    last_write = {write.output.name: index for index, (*_, write) in replacements.items()}
     current: dict[str, Proxy] = {}
     result: list[BoundSymbol] = []
-    for place, bsym in enumerate(operations):
-        if place not in replacements:
+    for index, bsym in enumerate(operations):
+        if index not in replacements:
             first = {p.name: p.named(next(names)) for p in bsym.tensors if p.name in last_write}
             result.append(bsym.rename(current | first))
             current |= first
             continue
         name = bsym.mutates[0]
-        *before, write = (operation.rename(current) for operation in replacements[place])
-        current[name] = bsym.output if last_write[name] == place else bsym.output.named(next(names))
+        *before, write = (operation.rename(current) for operation in replacements[index])
+        current[name] = bsym.output if last_write[name] == index else bsym.output.named(next(names))
         result += [*before, replace(write, output=current[name])]
     return result
 
 
 def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tuple[BoundSymbol, ...]]:
-    """Map the place of each write to the operations that replace it; the last operation makes the new tensor.
+    """Map the index of each write to the operations that replace it; the last operation makes the new tensor.
 
     All writes to a tensor are included, or none.
     """
@@ -56,17 +56,17 @@ def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[in
     readable: set[str] = set()
     replacements: dict[int, tuple[BoundSymbol, ...]] = {}
     shared: set[str] = set()
-    for place, bsym in enumerate(bsyms):
+    for index, bsym in enumerate(bsyms):
         for name in bsym.mutates:
             operations = _functional(bsym, names) if len(bsym.mutates) == 1 else None
             if name in defined and operations is not None and not aliasing.members(name) & readable - {name}:
-                replacements[place] = operations
+                replacements[index] = operations
             else:
                 shared.add(name)
         aliasing.add(bsym)
         readable |= {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
         defined |= {proxy.name for proxy in bsym.defines}
-    return {place: replacement for place, replacement in replacements.items() if bsyms[place].mutates[0] not in shared}
+    return {index: replacement for index, replacement in replacements.items() if bsyms[index].mutates[0] not in shared}
 
 
 def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:

@@ -22,22 +22,22 @@ ENTANGLED = "the program reads more results of flex attention than the kernel co
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
     """Return the trace with the bound symbols of each flex attention as one region, if the executor compiles it."""
-    places = {name: places_of(trace, name, attention) for name, attention in trace.attentions.items()}
-    occurrences = {name: occurrence_of(trace, places[name], name) for name in places if places[name]}
+    indices_by_name = {name: indices_of(trace, name, attention) for name, attention in trace.attentions.items()}
+    occurrences = {name: occurrence_of(trace, indices, name) for name, indices in indices_by_name.items() if indices}
     regions = {occurrence.region.digest: occurrence.region for occurrence in occurrences.values()}
     compiled = dict(zip(regions, executor.compile(list(regions.values())), strict=True)) if regions else {}
     fused = [digest for digest, result in compiled.items() if isinstance(result, Fused)]
     symbols = {digest: _symbol(compiled[digest], f"attention_{number}") for number, digest in enumerate(fused)}
     refused = list(trace.refused)
     replaced: dict[int, list[BoundSymbol]] = {}
-    for name, region_places in places.items():
-        result = compiled[occurrences[name].region.digest] if region_places else Refusal(ENTANGLED, lasting=True)
+    for name, indices in indices_by_name.items():
+        result = compiled[occurrences[name].region.digest] if indices else Refusal(ENTANGLED, lasting=True)
         if isinstance(result, Refusal):
-            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(region_places)), result.lasting))
+            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(indices)), result.lasting))
             continue
         claimed = region_bound_symbol(occurrences[name], symbols[occurrences[name].region.digest], executor.name)
-        replaced |= {**{place: [] for place in region_places}, max(region_places): [claimed]}
-    bsyms = [new for place, bsym in enumerate(trace.bound_symbols) for new in replaced.get(place, [bsym])]
+        replaced |= {**{index: [] for index in indices}, max(indices): [claimed]}
+    bsyms = [new for index, bsym in enumerate(trace.bound_symbols) for new in replaced.get(index, [bsym])]
     bsyms = read_bound_symbols(bsyms, trace.outputs) if replaced else bsyms
     return trace.having(bsyms, made_by=f"claim attention by {executor.name}", refused=tuple(refused))
 
@@ -47,23 +47,23 @@ def _symbol(result: Fused | Refusal, name: str) -> Symbol:
     return Symbol(name, result.function(name), result.empties)
 
 
-def occurrence_of(trace: Trace, places: Collection[int], name: str) -> RegionOccurrence:
+def occurrence_of(trace: Trace, indices: Collection[int], name: str) -> RegionOccurrence:
     """Return the region of the flex attention with that result, in place of these bound symbols."""
     attention = trace.attentions[name]
-    bsyms = tuple(trace.bound_symbols[place] for place in sorted(places))
+    bsyms = tuple(trace.bound_symbols[index] for index in sorted(indices))
     result = next(proxy for bsym in bsyms for proxy in bsym.defines if proxy.name == name)
     operation = BoundSymbol(OPERATOR, attention.arguments, {}, result, module=bsyms[0].module, fresh=True)
     occurrence = region_occurrence([operation])
     return replace(occurrence.returning(occurrence.defined), bsyms=bsyms)
 
 
-def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
-    """Return the places of the bound symbols that compute a flex attention and nothing else; empty if unclear.
+def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
+    """Return the indices of the bound symbols that compute a flex attention and nothing else; empty if unclear.
 
-    The inputs of the operation exist before the first of these places, and nothing is written to until the last.
+    The inputs of the operation exist before the first of these indices, and nothing is written to until the last.
     """
     bsyms = trace.bound_symbols
-    makers = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     kept = {proxy.name for proxy in tensors_of(attention)}
     defined_before = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
     if name not in makers or not kept <= defined_before | makers.keys() or name in followed_by_autograd(trace):
@@ -71,15 +71,15 @@ def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
     if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:
         return set()
-    places = _slice(bsyms, {proxy.name for proxy in trace.outputs} | kept, attention, makers[name])
-    inside = [bsyms[place] for place in places]
+    indices = _slice(bsyms, {proxy.name for proxy in trace.outputs} | kept, attention, makers[name])
+    inside = [bsyms[index] for index in indices]
     defined = {proxy.name for bsym in inside for proxy in bsym.defines}
     others = [proxy for bsym in inside for proxy in bsym.inputs if proxy.name not in defined | kept]
     softmax = any("softmax" in bsym.symbol.short_name for bsym in inside)
     if not softmax or any(is_scores(proxy, attention) for proxy in others):
         return set()
-    between = (bsyms[place] for place in range(min(places), max(places)) if place not in places)
-    return set() if any(bsym.has_effect for bsym in between) else places
+    between = (bsyms[index] for index in range(min(indices), max(indices)) if index not in indices)
+    return set() if any(bsym.has_effect for bsym in between) else indices
 
 
 def tensors_of(attention: FlexAttention) -> list[Proxy]:
@@ -96,8 +96,8 @@ def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
     return proxy.shape == (*batches, rows, attention.key.shape[-2])
 
 
-def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexAttention, place: int) -> set[int]:
-    """Return the places of bound symbols, back from `place`, whose results only lead to the attention's result.
+def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexAttention, index: int) -> set[int]:
+    """Return the indices of bound symbols, back from `index`, whose results only lead to the attention's result.
 
     The result may be copied into a tensor that is made there. Bound symbols that a transform has changed stay.
     """
@@ -105,17 +105,17 @@ def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexA
     for number, bsym in enumerate(bsyms):
         for proxy in bsym.inputs:
             readers.setdefault(proxy.name, set()).add(number)
-    places = {place}
-    following = bsyms[place + 1] if place + 1 < len(bsyms) else None
+    indices = {index}
+    following = bsyms[index + 1] if index + 1 < len(bsyms) else None
     if following is not None and following.symbol.name == COPY and is_of(following, attention):
-        places.add(place + 1)
-    for number in range(place - 1, -1, -1):
+        indices.add(index + 1)
+    for number in range(index - 1, -1, -1):
         bsym = bsyms[number]
         names = [proxy.name for proxy in bsym.defines]
-        is_inner = all(readers.get(name, set()) <= places and name not in kept for name in names)
+        is_inner = all(readers.get(name, set()) <= indices and name not in kept for name in names)
         if is_inner and any(readers.get(name) for name in names) and is_of(bsym, attention):
-            places.add(number)
-    return places
+            indices.add(number)
+    return indices
 
 
 def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:

@@ -79,10 +79,10 @@ def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
 
 @dataclass(frozen=True)
 class _Step:
-    """A bound symbol, or its part for one tensor of a list; `place` is the place of the bound symbol."""
+    """A bound symbol, or its part for one tensor of a list; `index` is the index of the bound symbol."""
 
     bsym: BoundSymbol
-    place: int
+    index: int
     is_part: bool
 
 
@@ -96,16 +96,16 @@ class _Window:
     def chain_order(self) -> ChainOrder:
         if not any(bsym.mutates for bsym in self.bsyms):
             return ChainOrder(tuple(self.bsyms))
-        divides = (place for place, bsym in enumerate(self.bsyms) if self.conditions.divides(bsym))
-        parts = {place: split for place in divides if (split := one_by_one(self.bsyms[place]))}
+        divides = (index for index, bsym in enumerate(self.bsyms) if self.conditions.divides(bsym))
+        parts = {index: split for index in divides if (split := one_by_one(self.bsyms[index]))}
         excluded = self.conditions.representatives(self.conditions.excluded)
         while True:
             steps = [*self._steps(parts)]
             chains = _Joining(steps, self.conditions, excluded).chains()
-            inside = {place for chain in chains for place in chain}
-            partial = {step.place for number, step in enumerate(steps) if step.is_part and number not in inside}
+            inside = {index for chain in chains for index in chain}
+            partial = {step.index for number, step in enumerate(steps) if step.is_part and number not in inside}
             if partial:
-                parts = {place: split for place, split in parts.items() if place not in partial}
+                parts = {index: split for index, split in parts.items() if index not in partial}
                 continue
             sharing = self._sharing(chains, steps)
             fit = [chain for chain in chains if chain not in sharing]
@@ -114,23 +114,23 @@ class _Window:
                 return _chain_order(order, steps)
             for chain in (*sharing, *stuck):
                 excluded |= self.conditions.representatives(
-                    [name for place in chain for name in steps[place].bsym.mutates]
+                    [name for index in chain for name in steps[index].bsym.mutates]
                 )
 
     def _steps(self, parts: dict[int, list[BoundSymbol]]) -> Iterator[_Step]:
-        for place, bsym in enumerate(self.bsyms):
-            yield from (_Step(part, place, place in parts) for part in parts.get(place, [bsym]))
+        for index, bsym in enumerate(self.bsyms):
+            yield from (_Step(part, index, index in parts) for part in parts.get(index, [bsym]))
 
     def _sharing(self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]) -> set[tuple[int, ...]]:
         """Return the chains that share written storage with bound symbols outside by more than one name."""
         here = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
         readers: dict[str, set[int]] = {}
-        for place, step in enumerate(steps):
+        for index, step in enumerate(steps):
             for proxy in step.bsym.inputs:
-                readers.setdefault(proxy.name, set()).add(place)
+                readers.setdefault(proxy.name, set()).add(index)
         sharing = set()
         for chain in chains:
-            bsyms = [steps[place].bsym for place in chain]
+            bsyms = [steps[index].bsym for index in chain]
             defined = [proxy.name for bsym in bsyms for proxy in bsym.defines]
             read = [
                 name
@@ -148,7 +148,7 @@ def _chain_order(order: Sequence[Sequence[int]], steps: Sequence[_Step]) -> Chai
     for group in order:
         if len(group) > 1:
             chains.append(range(len(bsyms), len(bsyms) + len(group)))
-        bsyms += [steps[place].bsym for place in group]
+        bsyms += [steps[index].bsym for index in group]
     return ChainOrder(tuple(bsyms), tuple(chains))
 
 
@@ -163,13 +163,13 @@ class _Joining:
         self.joined = DisjointSets[int]()
 
     def chains(self) -> list[tuple[int, ...]]:
-        """Return the chains, as ordered places: groups that write and have more than one operation."""
+        """Return the chains, as ordered indices: groups that write and have more than one operation."""
         owned = {
-            representative for place in self.shapes for representative in self._owned_names(self.steps[place].bsym)
+            representative for index in self.shapes for representative in self._owned_names(self.steps[index].bsym)
         }
         first: dict[str, int] = {}
-        for place, shape in self.shapes.items():
-            bsym = self.steps[place].bsym
+        for index, shape in self.shapes.items():
+            bsym = self.steps[index].bsym
             of_shape = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
             representatives = {
                 self.conditions.aliasing.representative(proxy.name)
@@ -177,19 +177,19 @@ class _Joining:
                 if comparison_keys(proxy.shape) == shape
             }
             for representative in representatives & owned:
-                self.joined.unite(place, first.setdefault(representative, place))
+                self.joined.unite(index, first.setdefault(representative, index))
         groups: dict[int, list[int]] = {}
-        for place in self.shapes:
-            groups.setdefault(self.joined.representative(place), []).append(place)
+        for index in self.shapes:
+            groups.setdefault(self.joined.representative(index), []).append(index)
         return [tuple(group) for group in groups.values() if self._is_worthwhile(group)]
 
     def _shapes(self) -> dict[int, tuple[Any, ...]]:
-        """Return the places of the steps that may be joined, from the first step that writes, with their shapes."""
+        """Return the indices of the steps that may be joined, from the first step that writes, with their shapes."""
         shapes: dict[int, tuple[int, ...]] = {}
-        for place, step in enumerate(self.steps):
+        for index, step in enumerate(self.steps):
             shape = self._shape(step.bsym) if shapes or step.bsym.mutates else None
             if shape is not None:
-                shapes[place] = shape
+                shapes[index] = shape
         return shapes
 
     def _shape(self, bsym: BoundSymbol) -> tuple[Any, ...] | None:
@@ -203,5 +203,5 @@ class _Joining:
         return self.conditions.representatives([*bsym.mutates, *(proxy.name for proxy in bsym.tensors)])
 
     def _is_worthwhile(self, group: Sequence[int]) -> bool:
-        bsyms = [self.steps[place].bsym for place in group]
+        bsyms = [self.steps[index].bsym for index in group]
         return len(bsyms) > 1 and any(bsym.mutates for bsym in bsyms)

@@ -57,7 +57,7 @@ NO_SIZES: SizesByName = {}
 
 def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
     """Return the symbols of a region by their names in texts: `s0`, `s1`, ..."""
-    return {f"s{place}": proxy.value for place, proxy in enumerate(symbols)}
+    return {f"s{index}": proxy.value for index, proxy in enumerate(symbols)}
 
 
 def size_of(text: str, sizes: SizesByName) -> Any:

@@ -48,12 +48,12 @@ class _Division:
         results: Sequence[Any] = self.operation.args[0] if written else self.operation.output
         if not isinstance(results, list | tuple) or not all(isinstance(result, TensorProxy) for result in results):
             return []
-        items = [self._item(place, result) for place, result in enumerate(results)]
+        items = [self._item(index, result) for index, result in enumerate(results)]
         return [item for item in items if item is not None] if None not in items else []
 
-    def _item(self, place: int, result: TensorProxy) -> BoundSymbol | None:
+    def _item(self, index: int, result: TensorProxy) -> BoundSymbol | None:
         def part(value: Any) -> Any:
-            return value[place] if isinstance(value, list | tuple) else value
+            return value[index] if isinstance(value, list | tuple) else value
 
         arguments = [part(value) for value in self.operation.args]
         named = {name: part(value) for name, value in self.operation.kwargs.items()}

@@ -93,7 +93,11 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
             found.region.digest: found.region for _, found in plan.occurrences if found.region.digest not in compiled
         }
         compiled |= zip(regions, executor.compile(list(regions.values())), strict=True) if regions else ()
-        lost = [(places, one) for places, one in plan.chain_regions if isinstance(compiled[one.region.digest], Refusal)]
+        lost = [
+            (indices, occurrence)
+            for indices, occurrence in plan.chain_regions
+            if isinstance(compiled[occurrence.region.digest], Refusal)
+        ]
         if not lost:
             break
         refused += _refusals(lost, compiled, executor.name)
@@ -112,13 +116,13 @@ def _admit(
     An occurrence is unsupported if its sizes do not meet the conditions of the compiled region.
     """
     kept, refused = [], []
-    for places, occurrence in plan.occurrences:
+    for indices, occurrence in plan.occurrences:
         result = compiled[occurrence.region.digest]
         failing = unmet(result.conditions, occurrence.region.symbols) if isinstance(result, Fused) else ""
         if failing:
-            refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(places), lasting=False))
+            refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(indices), lasting=False))
         else:
-            kept.append((places, occurrence))
+            kept.append((indices, occurrence))
     return replace(plan, occurrences=tuple(kept)), refused
 
 
@@ -126,23 +130,23 @@ def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor
     """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
     symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
     replacements: dict[int, list[BoundSymbol]] = {}
-    for places, occurrence in plan.occurrences:
+    for indices, occurrence in plan.occurrences:
         symbol = symbols.get(occurrence.region.digest)
         if symbol is not None:
-            replacements |= {place: [] for place in places}
-            replacements[places.start] = [region_bound_symbol(occurrence, symbol, executor)]
-    for place, bsym in enumerate(plan.bsyms):
-        yield from replacements.get(place, [bsym])
+            replacements |= {index: [] for index in indices}
+            replacements[indices.start] = [region_bound_symbol(occurrence, symbol, executor)]
+    for index, bsym in enumerate(plan.bsyms):
+        yield from replacements.get(index, [bsym])
 
 
 def _refusals(
     occurrences: Iterable[tuple[range, RegionOccurrence]], compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> Iterator[RefusedOperations]:
     """Yield the refusals of the occurrences that the executor did not compile."""
-    for places, occurrence in occurrences:
+    for indices, occurrence in occurrences:
         result = compiled[occurrence.region.digest]
         if isinstance(result, Refusal):
-            yield RefusedOperations(executor, result.reason, len(places), result.lasting, result.by_sizes)
+            yield RefusedOperations(executor, result.reason, len(indices), result.lasting, result.by_sizes)
 
 
 def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:

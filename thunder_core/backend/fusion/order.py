@@ -17,14 +17,14 @@ Group = tuple[int, ...]
 def order_groups(
     bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
 ) -> tuple[list[Group], list[Group]]:
-    """Return an order of groups of places: each group where its last member was, other places as groups of one.
+    """Return an order of groups of indices: each group where its last member was, other indices as groups of one.
 
     The second list has the groups that cannot be made contiguous, because bound symbols in between depend on some
     members and other members depend on them; the order lacks these groups.
     """
-    grouped = {place for group in groups for place in group}
-    every = [*groups, *((place,) for place in range(len(bsyms)) if place not in grouped)]
-    owner = {place: number for number, group in enumerate(every) for place in group}
+    grouped = {index for group in groups for index in group}
+    every = [*groups, *((index,) for index in range(len(bsyms)) if index not in grouped)]
+    owner = {index: number for number, group in enumerate(every) for index in group}
     before: dict[int, set[int]] = {number: set() for number in range(len(every))}
     after: dict[int, set[int]] = {number: set() for number in range(len(every))}
     for earlier, later in ((owner[first], owner[second]) for first, second in _dependencies(bsyms, aliasing)):
@@ -39,7 +39,7 @@ def order_groups(
 
 
 def _sort(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
-    """Return the numbers of groups, each after the groups `before` it, otherwise by last place; without cycles.
+    """Return the numbers of groups, each after the groups `before` it, otherwise by last index; without cycles.
 
     Groups on a cycle, and groups after a cycle, are left out.
     """
@@ -67,20 +67,20 @@ class _Memory:
 
 
 def _dependencies(bsyms: Sequence[BoundSymbol], aliasing: AliasSets) -> Iterator[tuple[int, int]]:
-    """Yield pairs of places of which the first has to come before the second."""
+    """Yield pairs of indices of which the first has to come before the second."""
     makers: dict[str, int] = {}
     memory: dict[str, _Memory] = {}
-    for place, bsym in enumerate(bsyms):
+    for index, bsym in enumerate(bsyms):
         written = {aliasing.representative(name) for name in bsym.mutates}
         touched = {aliasing.representative(proxy.name) for proxy in (*bsym.inputs, *bsym.outputs)} | written
-        yield from ((makers[proxy.name], place) for proxy in bsym.inputs if proxy.name in makers)
+        yield from ((makers[proxy.name], index) for proxy in bsym.inputs if proxy.name in makers)
         for head in touched:
             of = memory.setdefault(head, _Memory())
             if of.writer is not None:
-                yield of.writer, place
+                yield of.writer, index
             if head in written:
-                yield from ((reader, place) for reader in of.readers)
-                memory[head] = _Memory(place)
+                yield from ((reader, index) for reader in of.readers)
+                memory[head] = _Memory(index)
             else:
-                of.readers.append(place)
-        makers |= {proxy.name: place for proxy in bsym.defines}
+                of.readers.append(index)
+        makers |= {proxy.name: index for proxy in bsym.defines}

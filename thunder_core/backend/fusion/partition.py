@@ -171,11 +171,11 @@ def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSy
     """Split runs at each write that reads nothing made in its run, and leave that write out."""
     for run in runs:
         start, defined = run.start, set[str]()
-        for place in run:
-            bsym = bsyms[place]
+        for index in run:
+            bsym = bsyms[index]
             if bsym.mutates and not any(proxy.name in defined for proxy in bsym.inputs):
-                yield from [range(start, place)] if place > start else []
-                start, defined = place + 1, set()
+                yield from [range(start, index)] if index > start else []
+                start, defined = index + 1, set()
             defined.update(proxy.name for proxy in bsym.outputs)
         yield from [range(start, run.stop)] if run.stop > start else []
 
@@ -184,22 +184,22 @@ def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
     """Yield the maximal ranges of positions that are taken, within each division."""
     for division in divisions:
         start = division.start
-        for place in division:
-            if not takes[place]:
-                if place > start:
-                    yield range(start, place)
-                start = place + 1
+        for index in division:
+            if not takes[index]:
+                if index > start:
+                    yield range(start, index)
+                start = index + 1
         if division.stop > start:
             yield range(start, division.stop)
 
 
 def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
     """Map each name to the position of its last read, of its definition if it is unread, or the end if returned."""
-    places = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
-    for place, bsym in enumerate(bsyms):
-        places.update((proxy.name, place) for proxy in bsym.inputs)
-    places.update((proxy.name, len(bsyms)) for proxy in returned)
-    return places
+    indices = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    for index, bsym in enumerate(bsyms):
+        indices.update((proxy.name, index) for proxy in bsym.inputs)
+    indices.update((proxy.name, len(bsyms)) for proxy in returned)
+    return indices
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:

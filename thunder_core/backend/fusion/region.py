@@ -128,8 +128,8 @@ def _canonical_names(
     inputs: Sequence[TensorProxy], numbers: Sequence[Proxy], operations: Iterable[BoundSymbol]
 ) -> dict[str, Proxy]:
     """Return, for each name of the trace, the proxy with its canonical name in the region."""
-    names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{place}") for place, proxy in enumerate(inputs)}
-    names |= {proxy.name: Proxy(f"f{place}") for place, proxy in enumerate(numbers)}
+    names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{index}") for index, proxy in enumerate(inputs)}
+    names |= {proxy.name: Proxy(f"f{index}") for index, proxy in enumerate(numbers)}
     input_count = len(names)
     for operation in operations:
         for proxy in operation.defines:
@@ -159,12 +159,12 @@ class _Spelling:
         """Return the spelling with canonical names for these symbols, which keep their positivity."""
         names: dict[sympy.Basic, sympy.Symbol] = {}
         kinds = []
-        for place, known in enumerate(proxy.value.node.expr for proxy in symbols):
+        for index, known in enumerate(proxy.value.node.expr for proxy in symbols):
             if known.is_Symbol and known not in names:
-                names[known] = sympy.Symbol(f"s{place}", positive=known.is_positive, integer=True)
-                kinds.append(f"s{place}: {'size' if known.is_positive else 'integer'}")
+                names[known] = sympy.Symbol(f"s{index}", positive=known.is_positive, integer=True)
+                kinds.append(f"s{index}: {'size' if known.is_positive else 'integer'}")
             else:
-                kinds.append(f"s{place} = {text_of(known.xreplace(names))}")
+                kinds.append(f"s{index} = {text_of(known.xreplace(names))}")
         return cls(names, tuple(kinds))
 
     def spell(self, tree: Any) -> str:

@@ -74,9 +74,9 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     bsyms = transfers_first(trace, memory)
     result: list[BoundSymbol] = []
     names = (f"{executor.short_name}_{number}" for number in itertools.count())
-    for places, is_taken in runs_of(bsyms, memory, takes):
-        section = bsyms[places.start : places.stop]
-        run = RegionCandidate.of(section, _read(trace, bsyms[places.stop :]), memory) if is_taken else None
+    for indices, is_taken in runs_of(bsyms, memory, takes):
+        section = bsyms[indices.start : indices.stop]
+        run = RegionCandidate.of(section, _read(trace, bsyms[indices.stop :]), memory) if is_taken else None
         result += section if run is None or not run.is_worthwhile else (_wrap(run, executor, next(names)),)
     return trace.having(result, made_by=f"wrap by {executor.name}")
 
@@ -114,23 +114,23 @@ def is_transfer(bsym: BoundSymbol) -> bool:
 def runs_of(
     bsyms: Sequence[BoundSymbol], memory: WrittenMemory, takes: Callable[[BoundSymbol], bool]
 ) -> Iterator[tuple[range, bool]]:
-    """Yield the places of consecutive bound symbols, and whether they are a run of an executor that `takes` them.
+    """Yield the indices of consecutive bound symbols, and whether they are a run of an executor that `takes` them.
 
     A run writes to held memory and to memory that it makes, and reads no memory from outside that it writes to, except
     held memory.
     """
     start, run = 0, MemoryOfRun(memory)
     is_taken = False
-    for place, bsym in enumerate(bsyms):
+    for index, bsym in enumerate(bsyms):
         joins = takes(bsym)
         if joins and is_taken and not run.admits(bsym):
-            yield range(start, place), True
-            start, run, is_taken = place, MemoryOfRun(memory), False
+            yield range(start, index), True
+            start, run, is_taken = index, MemoryOfRun(memory), False
         joins = joins and run.admits(bsym)
         if joins is not is_taken:
-            if start < place:
-                yield range(start, place), is_taken
-            start, run, is_taken = place, MemoryOfRun(memory), joins
+            if start < index:
+                yield range(start, index), is_taken
+            start, run, is_taken = index, MemoryOfRun(memory), joins
         if joins:
             run.add(bsym)
     if start < len(bsyms):
@@ -184,9 +184,9 @@ class WrittenMemory:
         """The names of all memory that is written to, and of what autograd records."""
         return self.held | self.moving | self.recorded
 
-    def places(self, inputs: Sequence[str]) -> tuple[int, ...]:
-        """Return the places of the inputs whose memory is written to."""
-        return tuple(place for place, name in enumerate(inputs) if name in self.held)
+    def indices(self, inputs: Sequence[str]) -> tuple[int, ...]:
+        """Return the indices of the inputs whose memory is written to."""
+        return tuple(index for index, name in enumerate(inputs) if name in self.held)
 
     def moving_heads(self, names: Iterable[str]) -> set[str]:
         """Return the representatives of moving memory among names."""
@@ -334,9 +334,9 @@ def _options(run: RegionCandidate) -> str:
 
 
 def _write_options(inputs: Sequence[str], writes: Iterable[str], memory: WrittenMemory) -> dict[str, Any]:
-    held = memory.places(inputs)
-    by_memory = {memory.aliasing.representative(inputs[place]): place for place in reversed(held)}
-    named = {name: place for place, name in enumerate(inputs)}
+    held = memory.indices(inputs)
+    by_memory = {memory.aliasing.representative(inputs[index]): index for index in reversed(held)}
+    named = {name: index for index, name in enumerate(inputs)}
     written = [named.get(name, by_memory[memory.aliasing.representative(name)]) for name in writes]
     return {"held": held, "written": tuple(sorted(written))}
 

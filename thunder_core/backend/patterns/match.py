@@ -126,7 +126,7 @@ def _environment_of(candidate: MatchCandidate) -> Any:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _AcceptedMatch:
     """A match with its bound symbol, and the conditions on symbolic sizes under which the replacement is right."""
 
     match: Match
@@ -140,7 +140,7 @@ def _check(
     index: TraceIndex,
     executor: str,
     sizing: Sizing | None = None,
-) -> _Taken:
+) -> _AcceptedMatch:
     """Return the match of a candidate, or raise `NoMatch` if it must not be taken. `sizing` compares sizes."""
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
@@ -162,7 +162,7 @@ def _check(
     replaced = replacement.outcome(candidate.arguments, grad, outcome)
     if isinstance(replaced, str):
         raise NoMatch(replaced)
-    return _Taken(match, bsym, (*outcome.conditions, *replaced.conditions))
+    return _AcceptedMatch(match, bsym, (*outcome.conditions, *replaced.conditions))
 
 
 def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:

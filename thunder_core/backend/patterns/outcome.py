@@ -15,7 +15,7 @@ from thunder_core.backend.patterns.placeholder import Parameter
 from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
-from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
+from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake, metadata
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
@@ -136,7 +136,7 @@ def _tensors_of(output: Any) -> list[torch.Tensor]:
 
 def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
     """Return a tensor without data that is like an argument, and record it under the name."""
-    fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
+    fake = fresh_fake(MemoizedResult(proxy, None, 0), [], recorder.tensors.mode)
     fake = fake.requires_grad_(True) if proxy.requires_grad else fake
     recorder.tensors.adopt(fake, proxy.named(name))
     return fake

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, trace_on
-from thunder_core.backend.patterns.placeholder import Item, Parameter, PlaceholderCall, PlaceholderValue, node_of
+from thunder_core.backend.patterns.placeholder import Parameter, PlaceholderCall, PlaceholderValue, ResultItem, node_of
 from thunder_core.backend.patterns.sketch import ALLOWED, Sketch, behind, sketches
 from thunder_core.foundation.errors import BadPattern, SourceLine
 
@@ -128,7 +128,7 @@ def _check_sketch(
     """Raise `BadPattern` for a pattern that can never match."""
     name = function.__name__
     if not outputs or not all(
-        isinstance(output, PlaceholderValue) and isinstance(node_of(output), PlaceholderCall | Item)
+        isinstance(output, PlaceholderValue) and isinstance(node_of(output), PlaceholderCall | ResultItem)
         for output in outputs
     ):
         raise BadPattern(

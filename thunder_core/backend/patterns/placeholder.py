@@ -62,27 +62,27 @@ class PlaceholderCall:
         return next(iter(self.arguments.values()), None)
 
     @cached_property
-    def item(self) -> Item | None:
-        """The call as an `Item` if it indexes the result of another call; None otherwise."""
+    def item(self) -> ResultItem | None:
+        """The call as an `ResultItem` if it indexes the result of another call; None otherwise."""
         of = self.arguments.get("self")
         call = node_of(of) if isinstance(of, PlaceholderValue) else None
         index = list(self.arguments.values())[-1]
         return (
-            Item(call, index)
+            ResultItem(call, index)
             if self.family == "getitem" and isinstance(call, PlaceholderCall) and type(index) is int
             else None
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class ResultItem:
     """One of several results of a call."""
 
     call: PlaceholderCall
     index: int
 
 
-Node = Parameter | PlaceholderCall | Item
+Node = Parameter | PlaceholderCall | ResultItem
 
 
 @dataclass
@@ -159,7 +159,7 @@ class PlaceholderValue:
         node = self._node
         if not isinstance(node, PlaceholderCall):
             raise PatternRefused("it iterates over a tensor")
-        return iter([PlaceholderValue(Item(node, index)) for index in range(_unpacked_count(sys._getframe(1)))])
+        return iter([PlaceholderValue(ResultItem(node, index)) for index in range(_unpacked_count(sys._getframe(1)))])
 
     def __bool__(self) -> NoReturn:
         raise PatternRefused("it branches on the value of a tensor")

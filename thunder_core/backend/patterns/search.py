@@ -16,11 +16,11 @@ import torch
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.backend.patterns.placeholder import (
     MISSING,
-    Item,
     Node,
     Parameter,
     PlaceholderCall,
     PlaceholderValue,
+    ResultItem,
     is_placeholder,
     node_of,
 )
@@ -109,8 +109,8 @@ def _possible_producers(value: PlaceholderValue, index: TraceIndex) -> list[int]
     """Return the positions of bound symbols that may produce a value of the sketch, looking through possible no-ops."""
     producers: set[int] = set()
     node: Any = node_of(value)
-    while isinstance(node, PlaceholderCall | Item):
-        call = node.call if isinstance(node, Item) else node
+    while isinstance(node, PlaceholderCall | ResultItem):
+        call = node.call if isinstance(node, ResultItem) else node
         producers.update(index.by_family.get(call.family, ()))
         first = call.first
         behind_noop = call.family in MAYBE_NOOP and is_placeholder(first)
@@ -164,7 +164,7 @@ def _subgoals(expected: Any, actual: Any) -> Goals | None:
 
 
 def _expansions(
-    node: PlaceholderCall | Item, actual: Any, state: _State, index: TraceIndex
+    node: PlaceholderCall | ResultItem, actual: Any, state: _State, index: TraceIndex
 ) -> Iterator[tuple[Goals, _State]]:
     """Yield the goals and the state for each way in which a call of the sketch may have produced a value of the trace.
 
@@ -178,13 +178,13 @@ def _expansions(
 
 
 def _expansions_from_producer(
-    node: PlaceholderCall | Item, actual: Proxy, state: _State, index: TraceIndex
+    node: PlaceholderCall | ResultItem, actual: Proxy, state: _State, index: TraceIndex
 ) -> Iterator[tuple[Goals, _State]]:
     position = index.producer.get(actual.name)
     if position is None or not index.free[position]:
         return
     output = index.bsym_at(position).output
-    item = node if isinstance(node, Item) else node.item
+    item = node if isinstance(node, ResultItem) else node.item
     if (
         item is not None
         and _item_of_output(output, item.index) is actual

@@ -16,11 +16,11 @@ from torch.overrides import TorchFunctionMode
 
 from thunder_core.backend.patterns.placeholder import (
     Decisions,
-    Item,
     Node,
     Parameter,
     PatternRefused,
     PlaceholderCall,
+    ResultItem,
     call_placeholder,
     decisions,
     is_placeholder,
@@ -59,7 +59,7 @@ def behind(*outputs: Any) -> set[Node]:
         if node in reached:
             continue
         reached.add(node)
-        if isinstance(node, Item):
+        if isinstance(node, ResultItem):
             nodes.append(node.call)
         elif isinstance(node, PlaceholderCall):
             nodes.extend(node_of(leaf) for leaf in leaves(dict(node.arguments)) if is_placeholder(leaf))

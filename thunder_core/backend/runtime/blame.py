@@ -63,14 +63,14 @@ def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | N
     return None
 
 
-def operation_comment(place: int) -> str:
-    """Return the comment for a line of generated code that runs the operation at a place of a region."""
-    return f"{OPERATION}{place}"
+def operation_comment(index: int) -> str:
+    """Return the comment for a line of generated code that runs the operation at an index of a region."""
+    return f"{OPERATION}{index}"
 
 
 def part_at_fault(bsym: BoundSymbol, error: BaseException) -> BoundSymbol:
     """Return the operation of a region that raised, if a line of generated code names it; else the bound symbol."""
     lines = (linecache.getline(frame.f_code.co_filename, number) for frame, number in generated_frames(error))
-    places = [int(place) for line in lines for place in line.partition(OPERATION)[2:] if place.strip().isdigit()]
+    indices = [int(index) for line in lines for index in line.partition(OPERATION)[2:] if index.strip().isdigit()]
     parts = [part for part in bsym.subsymbols for _ in part.operations]
-    return parts[places[-1]] if places and places[-1] < len(parts) else bsym
+    return parts[indices[-1]] if indices and indices[-1] < len(parts) else bsym

@@ -85,7 +85,7 @@ class Route:
 
     def in_order(self) -> list[Refusal]:
         """Return the refusals in the order of the programs."""
-        places = {program: place for place, program in enumerate(list(self._programs))}
+        places = {program: index for index, program in enumerate(list(self._programs))}
         return sorted(self.refusals, key=lambda refusal: places.get(refusal[0], len(places)))
 
 

@@ -40,9 +40,9 @@ class Mismatch:
         return self.bsym.source or (self.bsym.derives.source if self.bsym.derives else None)
 
     def __str__(self) -> str:
-        place = f" ({self.source})" if self.source else ""
+        where = f" ({self.source})" if self.source else ""
         wanted = describe(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
-        return f"`{statement(self.bsym, Scope())}`{place}: `{self.proxy.name}` is {self.actual}, derived as {wanted}"
+        return f"`{statement(self.bsym, Scope())}`{where}: `{self.proxy.name}` is {self.actual}, derived as {wanted}"
 
 
 class LayoutWatch:

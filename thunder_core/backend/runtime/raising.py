@@ -158,11 +158,11 @@ def blame_tracing(raised: ProgramRaised) -> NoReturn:
 
 def tell_of_sharp_edges(raised: ProgramRaised) -> None:
     """Warn of a call that ran in eager PyTorch because the program raised while it was traced, and only then."""
-    place = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
+    location = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
     warnings.warn_explicit(
         f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same "
         "call in eager PyTorch; this result is eager's, and nothing was compiled. The program reads values that no "
         'guard can check: sharp_edges="error" lists them',
         SharpEdgeWarning,
-        *place,
+        *location,
     )

@@ -89,8 +89,8 @@ def refusal_reason(program: Program, error: Exception) -> str:
     """Return the reason why a program refused a call: the path, the value while tracing, and the value now."""
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
-        place = "" if line is None else f" ({line})"
-        return f"a value that the program reads from a tensor{place}: was {error.wanted}, is {error.found}"
+        where = "" if line is None else f" ({line})"
+        return f"a value that the program reads from a tensor{where}: was {error.wanted}, is {error.found}"
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guard_of(error)

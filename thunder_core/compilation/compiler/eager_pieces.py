@@ -57,8 +57,8 @@ class EagerPiece:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function with the given and the kept arguments."""
         passed = iter(args)
-        places = range(len(args) + len(self.kept))
-        return self.subject(*(self.kept[at] if at in self.kept else next(passed) for at in places), **kwargs)
+        indices = range(len(args) + len(self.kept))
+        return self.subject(*(self.kept[at] if at in self.kept else next(passed) for at in indices), **kwargs)
 
 
 class PieceCall(NestedCall):
@@ -72,8 +72,8 @@ class PieceCall(NestedCall):
         gradient.
         """
         piece: Any = self.compiled
-        places = [place for place in range(len(self.args)) if place not in piece.kept]
-        args = self._line_arguments(tuple(self.args[place] for place in places))
+        indices = [index for index in range(len(self.args)) if index not in piece.kept]
+        args = self._line_arguments(tuple(self.args[index] for index in indices))
         kwargs = self._line_arguments(dict(self.kwargs))
         probe, acquired = self._probe()
         if probe.outside.effects.effects or names_written_to(acquired.computation):
@@ -135,7 +135,7 @@ def eager_call(
             fix="pass the variables as arguments, so that the function can be called in eager PyTorch",
             where=run.place().source,
         )
-    constants = {place: value for place, value in enumerate(arguments) if is_made_of_constants(value, run)}
+    constants = {index: value for index, value in enumerate(arguments) if is_made_of_constants(value, run)}
     piece: Any = EagerPiece(plain, EagerSettings(settings.options), constants)
     return PieceCall(run, settings, piece, arguments, kwargs)
 

@@ -13,7 +13,7 @@ from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.compilation.compiler import Compiler
 from thunder_core.compilation.dynamo.graph_inputs import symbolic_inputs, with_inputs_read
 from thunder_core.compilation.dynamo.graph_operators import replace_operators
-from thunder_core.compilation.dynamo.graph_places import note_places
+from thunder_core.compilation.dynamo.source_lines import note_source_lines
 
 
 @dataclass(eq=False)
@@ -31,14 +31,14 @@ class Backend:
 
     def __call__(self, captured: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:  # noqa: ARG002
         """Return the function that Dynamo calls instead of a captured graph."""
-        module, places = with_inputs_read(captured)
+        module, indices = with_inputs_read(captured)
         replace_operators(module)
-        where = note_places(module)
+        where = note_source_lines(module)
         options = replace(self.compiler.options, symbolic=symbolic_inputs(module))
         compiled = Specializations(module.forward, replace(self.compiler, options=options), options)
         self.captured.graphs.append(CapturedGraph(module.code.strip(), where, compiled))
 
         def run_graph(*args: Any) -> Any:
-            return compiled.call(tuple(args[place] for place in places), {})
+            return compiled.call(tuple(args[index] for index in indices), {})
 
         return run_graph

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from thunder_core.compilation.dynamo.backend import Backend
-from thunder_core.compilation.dynamo.graph_places import line_of_stack
 from thunder_core.compilation.dynamo.report import CaptureLog, in_a_line
+from thunder_core.compilation.dynamo.source_lines import line_of_stack
 from thunder_core.foundation.errors import DynamoRefuses, ThunderError
 
 TOGETHER = "rewrite the line, or leave out fullgraph=True; thunder_core.splits(compiled) then lists the splits"

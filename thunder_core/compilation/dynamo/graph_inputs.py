@@ -30,9 +30,9 @@ def with_inputs_read(captured: torch.fx.GraphModule) -> tuple[torch.fx.GraphModu
     module = torch.fx.GraphModule(captured, copy.deepcopy(captured.graph))
     ask_tensors_for_sizes(module)
     positions = []
-    for place, node in enumerate(placeholders_of(module)):
+    for index, node in enumerate(placeholders_of(module)):
         if node.users:
-            positions.append(place)
+            positions.append(index)
         else:
             module.graph.erase_node(node)
     module.recompile()
@@ -43,10 +43,10 @@ def ask_tensors_for_sizes(module: torch.fx.GraphModule) -> None:
     """Change a graph so that it reads sizes from its tensors instead of taking them as numbers."""
     placeholders = placeholders_of(module)
     sizes = {
-        str(size): (node, place)
+        str(size): (node, dimension)
         for node in reversed(placeholders)
         if isinstance(tensor := node.meta.get("example_value"), torch.Tensor)
-        for place, size in symbolic_sizes(tensor)
+        for dimension, size in symbolic_sizes(tensor)
     }
     for node in placeholders:
         number = node.meta.get("example_value")
@@ -73,15 +73,15 @@ def _symbols_of(name: str, example: Any) -> Iterator[SymbolicArgument]:
     if is_symbol(example):
         yield SymbolicArgument(name + hint, *_range_of(example))
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):
-        for place, size in symbolic_sizes(example):
+        for dimension, size in symbolic_sizes(example):
             lower, upper = _range_of(size)
-            yield SymbolicArgument(f"{name}.size({place}){hint}", max(lower or 1, 1), upper)
+            yield SymbolicArgument(f"{name}.size({dimension}){hint}", max(lower or 1, 1), upper)
 
 
 def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
     """Yield the symbolic sizes of a tensor with their dimensions."""
     sizes: Iterable[Any] = tensor.shape
-    yield from ((place, size) for place, size in enumerate(sizes) if is_symbol(size))
+    yield from ((index, size) for index, size in enumerate(sizes) if is_symbol(size))
 
 
 def is_symbol(value: Any) -> bool:

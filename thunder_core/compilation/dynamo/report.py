@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.captured import CapturedGraph, CapturedSubject, Split
-from thunder_core.compilation.dynamo.graph_places import function_name, line_of_stack
+from thunder_core.compilation.dynamo.source_lines import function_name, line_of_stack
 from thunder_core.foundation.errors import SourceLine, WrongInputs
 
 KEPT_METRICS = 4096  # the number of captures for which Dynamo stores metrics
@@ -41,8 +41,8 @@ class CaptureLog:
 def metrics_behind(last: Any) -> list[Any]:
     """Return Dynamo's metrics of captures after a given one; of all captures if it is None or no longer stored."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
-    places = [place for place, each in enumerate(metrics) if each is last]
-    return metrics[places[-1] + 1 :] if places else metrics
+    indices = [index for index, each in enumerate(metrics) if each is last]
+    return metrics[indices[-1] + 1 :] if indices else metrics
 
 
 def split_of_uncaptured(metrics: Any) -> Split:

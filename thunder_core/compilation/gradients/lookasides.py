@@ -17,7 +17,7 @@ from thunder_core.compilation.gradients.reverse import ALIAS, Pullback, Reverse,
 from thunder_core.compilation.gradients.subjects import Gradient, Product
 from thunder_core.compilation.gradients.trees import (
     differentiable_leaves,
-    places_of,
+    indices_of,
     require_same,
     require_scalar,
     require_tensors,
@@ -37,10 +37,10 @@ Run = Callable[..., Any]
 def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -> Any:
     """Record the function, and apply reverse mode to its bound symbols."""
     differentiated = run.machine.load_attr(gradient, "function")
-    places = places_of(gradient.argnums, len(args), gradient.name)
-    reverse = Reverse(run, gradient.name, tuple(args[place] for place in places))
-    primals_by_place = dict(zip(places, reverse.primals, strict=True))
-    output = reverse.call(differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs)
+    indices = indices_of(gradient.argnums, len(args), gradient.name)
+    reverse = Reverse(run, gradient.name, tuple(args[index] for index in indices))
+    primals_by_index = dict(zip(indices, reverse.primals, strict=True))
+    output = reverse.call(differentiated, [primals_by_index.get(index, arg) for index, arg in enumerate(args)], kwargs)
     where = run.place().source
     value, aux = split_aux(output, gradient.has_aux, gradient.name, where)
     scalar = require_scalar(value, gradient.name, where)

@@ -13,21 +13,21 @@ from thunder_core.foundation.errors import NotDifferentiable, SourceLine, WrongI
 Argnums = int | tuple[int, ...]
 
 
-def places_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
+def indices_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     """Return the positions of the arguments to differentiate, counted from 0; raise `WrongInputs` for invalid ones."""
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
-    if not numbers or not all(type(place) is int for place in numbers):
+    if not numbers or not all(type(index) is int for index in numbers):
         raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of numbers", fix="write argnums=0")
-    outside = [place for place in numbers if not -count <= place < count]
+    outside = [index for index in numbers if not -count <= index < count]
     if outside:
         raise WrongInputs(
             f"{name}: argnums={argnums!r} names argument {outside[0]}, but the call has {count} positional arguments",
             fix="count from 0, and pass the arguments to differentiate by position",
         )
-    places = tuple(place % count for place in numbers)
-    if len(set(places)) < len(places):
+    indices = tuple(index % count for index in numbers)
+    if len(set(indices)) < len(indices):
         raise WrongInputs(f"{name}: argnums={argnums!r} names an argument twice", fix="name each argument once")
-    return places
+    return indices
 
 
 def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], TreeSpec]:

@@ -124,9 +124,9 @@ class _Run:
         if isinstance(output, TensorProxy):
             self._make(name, size_of(output))
         elif isinstance(output, tuple | list):
-            for place, proxy in enumerate(output):
+            for index, proxy in enumerate(output):
                 if isinstance(proxy, TensorProxy):
-                    self._make(f"{name}[{place}]", size_of(proxy))
+                    self._make(f"{name}[{index}]", size_of(proxy))
 
     def _return(self, value: ast.expr) -> None:
         """Give the region's results their names outside."""

@@ -146,8 +146,8 @@ class Meter:
     def _put(self, list_name: str, proxies: tuple[Proxy, ...]) -> None:
         """Record that a list holds tensors."""
         self.lists[list_name] = proxies
-        for place, proxy in enumerate(proxies):
-            self.storages.share(f"{list_name}[{place}]", proxy.name)
+        for index, proxy in enumerate(proxies):
+            self.storages.share(f"{list_name}[{index}]", proxy.name)
 
     def _run_emptying(self, bsym: BoundSymbol) -> int:
         """Run a bound symbol that empties a list; tensors that only the list holds are freed during the run."""
@@ -167,24 +167,24 @@ class Meter:
         list_name = bsym.inputs[0].name if bsym.inputs else ""
         proxies = self.lists.pop(list_name, ())
         alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
-        for place, proxy in enumerate(proxies):
+        for index, proxy in enumerate(proxies):
             if proxy.name in alone:
-                self.storages.share(proxy.name, f"{list_name}[{place}]")
-            self.storages.drop(f"{list_name}[{place}]")
+                self.storages.share(proxy.name, f"{list_name}[{index}]")
+            self.storages.drop(f"{list_name}[{index}]")
         return replace(bsym, args=([*proxies],), subsymbols=bsym.subsymbols[1:]) if proxies else bsym, alone
 
     def _steps(self, bsym: BoundSymbol) -> int:
         """Run the operations of a call; each intermediate is freed after its last reader."""
         steps = tuple(bsym.at_level("aten"))
         returned = {proxy.name for proxy in bsym.outputs}
-        last = {proxy.name: place for place, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
+        last = {proxy.name: index for index, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
         intermediates: set[str] = set()
         peak = self.storages.held
-        for place, step in enumerate(steps):
+        for index, step in enumerate(steps):
             self.storages.enter(step)
             intermediates |= {proxy.name for proxy in step.defines} - returned
             peak = max(peak, self.storages.held + workspace(step))
-            for name in [name for name in intermediates if last[name] <= place]:
+            for name in [name for name in intermediates if last[name] <= index]:
                 self.storages.drop(name)
                 intermediates.discard(name)
         for proxy in bsym.tensors:  # outputs of no recorded operation

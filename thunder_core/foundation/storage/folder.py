@@ -216,12 +216,12 @@ def exchange_names(first: Path, second: Path) -> bool:
 
 def sync_files(folder: Path) -> None:
     """Write everything below a folder to the disk before the folder gets its name; symbolic links are not followed."""
-    for place, _, files in os.walk(folder, topdown=False):
-        for path in (Path(place) / name for name in files):
+    for directory, _, files in os.walk(folder, topdown=False):
+        for path in (Path(directory) / name for name in files):
             if stat.S_ISREG(path.lstat().st_mode):  # other kinds cannot be synchronized, and opening a pipe would block
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
-        sync_folder(Path(place))
+        sync_folder(Path(directory))
 
 
 def sync_folder(folder: Path) -> None:

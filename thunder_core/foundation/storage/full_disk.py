@@ -10,7 +10,7 @@ from typing import NamedTuple
 from thunder_core.foundation.errors import OutOfDisk
 
 
-class Fullness(NamedTuple):
+class FullDisk(NamedTuple):
     """The reason why a file system accepts no more data, and the fix."""
 
     what: str
@@ -18,18 +18,18 @@ class Fullness(NamedTuple):
 
 
 ROOM = "free disk space, or use a folder on another disk"
-FULL: dict[int | None, Fullness] = {
-    errno.ENOSPC: Fullness("the disk is full", ROOM),
-    errno.EDQUOT: Fullness("the user's disk quota is exhausted", ROOM),
-    errno.EFBIG: Fullness("a file would exceed this process's limit", "raise the limit (`ulimit -f`)"),
+FULL: dict[int | None, FullDisk] = {
+    errno.ENOSPC: FullDisk("the disk is full", ROOM),
+    errno.EDQUOT: FullDisk("the user's disk quota is exhausted", ROOM),
+    errno.EFBIG: FullDisk("a file would exceed this process's limit", "raise the limit (`ulimit -f`)"),
 }
 NO_FOLDER = "No usable temporary directory"  # the message of Python's `tempfile` if it can write to no folder
-NO_TEMPORARY = Fullness(
+NO_TEMPORARY = FullDisk(
     "there is no writable folder for temporary files", "free disk space, or set TMPDIR to a writable folder"
 )
 
 
-def fullness(error: BaseException) -> Fullness | None:
+def fullness(error: BaseException) -> FullDisk | None:
     """Return the reason why the file system accepts no more data, or None for any other error."""
     if not isinstance(error, OSError):
         return None

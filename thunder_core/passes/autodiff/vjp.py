@@ -22,7 +22,7 @@ from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, fo
 from thunder_core.tracing.capture.symbolic.probed_floats import (
     AmbiguousFloats,
     FloatAsked,
-    Named,
+    FloatProxies,
     restrict,
     stand_ins,
 )
@@ -92,7 +92,7 @@ class ProbedDerivation(RecordedDerivation):
     """
 
     twin: RecordedDerivation | None = field(default=None, repr=False)
-    names: Named | None = field(default=None, repr=False)
+    names: FloatProxies | None = field(default=None, repr=False)
 
     def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
@@ -137,7 +137,7 @@ def derive_by_probes(
     if pairs is None:
         return None
     try:
-        names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
+        names = FloatProxies([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
         probe, twin = (
             derive_as_it_is(
                 with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),

@@ -88,7 +88,7 @@ class _Replay(Replay):
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
             stack.enter_context(self._recorder.recording())
             self._run_all()
-            output = replace_leaves(self.trace.output, self._restored) if keeps_dtypes else self.trace.output
+            output = replace_leaves(self.trace.output, self._restore) if keeps_dtypes else self.trace.output
         return self.trace.having(self.bsyms, made_by="autocast", output=self._proxies_of(output))
 
     def _run(self, bsym: BoundSymbol) -> None:
@@ -119,7 +119,7 @@ class _Replay(Replay):
         self._bind(bsym.output, output)
         self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
-    def _restored(self, leaf: Any) -> Any:
+    def _restore(self, leaf: Any) -> Any:
         """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:

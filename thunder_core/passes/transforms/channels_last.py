@@ -56,7 +56,7 @@ class ChannelsLast(Transform):
         if convolutions < CONVOLUTIONS_PER_COPY or not can_change(trace):
             return trace
         try:
-            changed, copies = _Replay(trace).changed()
+            changed, copies = _Replay(trace).change_format()
         except (DataDependent, OtherStrides):
             return trace
         return changed if 0 < copies * CONVOLUTIONS_PER_COPY <= convolutions else trace
@@ -79,7 +79,7 @@ def is_convolution(bsym: BoundSymbol) -> bool:
 def can_change(trace: Trace) -> bool:
     """Whether autograd records no convolution, and only operations in any format read tensors that are written to."""
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
-    if any(recorded[place] for place, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
+    if any(recorded[index] for index, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
         return False
     if any(switches_autocast(bsym) or not bsym.is_resolved for bsym in trace.bound_symbols):
         return False
@@ -101,11 +101,11 @@ class _Replay(Replay):
         self._writes = any(bsym.mutates for bsym in trace.bound_symbols)
         self._copies_by_name: dict[Hashable, torch.Tensor] = {}
 
-    def changed(self) -> tuple[Trace, int]:
-        """Return the changed trace, and the number of copies between formats in it."""
+    def change_format(self) -> tuple[Trace, int]:
+        """Return the trace in the other format, and the number of copies between formats in it."""
         with self._recorder.recording():
             self._run_all()
-            output = replace_leaves(self.trace.output, self._returned)
+            output = replace_leaves(self.trace.output, self._restore_exactly)
             proxies = self._proxies_of(output)
             names = self._former_names()
         bsyms = [bsym.rename(names) for bsym in self.bsyms]
@@ -113,10 +113,11 @@ class _Replay(Replay):
         return self.trace.having(bsyms, made_by="channels last", output=result), self._copies
 
     def _run(self, bsym: BoundSymbol) -> None:
+        """Run a bound symbol, on operands with their former strides unless any format gives the same values."""
         if bsym.functions or not bsym.subsymbols:
             self._keep_restored(bsym)
             return
-        value = self._value if bsym.symbol.name in IN_ANY_FORMAT else self._restored
+        value = self._value if bsym.symbol.name in IN_ANY_FORMAT else self._restore
         args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value)
         if is_convolution(bsym):
             args, kwargs = self._with_channels_last(args, kwargs)
@@ -128,10 +129,10 @@ class _Replay(Replay):
         """Return the arguments of a convolution with its input in the other memory format."""
         x = args[0] if args else kwargs["input"]
         if not self._recorder.proxy_of(x).is_channels_last:
-            x = self._copied(x, memory_format=torch.channels_last)
+            x = self._copy(x, memory_format=torch.channels_last)
         return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
 
-    def _copied(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
+    def _copy(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
         """Return a copy of a tensor in another format, which is made once if the program writes to no tensor."""
         key = (self._recorder.proxy_of(value).name, *options.values())
         if key not in self._copies_by_name or self._writes:
@@ -140,22 +141,22 @@ class _Replay(Replay):
             self.bsyms += bsyms
         return self._copies_by_name[key]
 
-    def _restored(self, leaf: Any) -> Any:
+    def _restore(self, leaf: Any) -> Any:
         """Return the value of a name with its former strides, except those of dimensions of size 1."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or has_strides_of(self._recorder.proxy_of(value), leaf):
             return value
-        value = self._copied(value)
+        value = self._copy(value)
         if not has_strides_of(self._recorder.proxy_of(value), leaf):
             raise OtherStrides
         return value
 
-    def _returned(self, leaf: Any) -> Any:
+    def _restore_exactly(self, leaf: Any) -> Any:
         """Return the value of a name with exactly its former strides."""
-        value = self._restored(leaf)
-        if isinstance(leaf, TensorProxy) and expressions(self._recorder.proxy_of(value).stride) != expressions(
-            leaf.stride
-        ):
+        value = self._restore(leaf)
+        if not isinstance(leaf, TensorProxy):
+            return value
+        if expressions(self._recorder.proxy_of(value).stride) != expressions(leaf.stride):
             value, bsyms = self._record(torch.as_strided, (value, leaf.shape, leaf.stride), {})
             self.bsyms += bsyms
         return value

@@ -60,9 +60,9 @@ def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
     if schema is None:
         yield from operation.inputs
         return
-    for place, argument in enumerate(schema.arguments):
+    for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None:
-            value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            value = operation.args[index] if index < len(operation.args) else operation.kwargs.get(argument.name)
             yield from (leaf for leaf in leaves(value) if isinstance(leaf, Proxy))
 
 
@@ -121,7 +121,7 @@ def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:
     schema = schema_of(operation)
     if schema is None or not schema.is_mutable:
         return
-    for place, argument in enumerate(schema.arguments):
+    for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            value = operation.args[index] if index < len(operation.args) else operation.kwargs.get(argument.name)
             yield from (leaf for leaf in leaves(value) if isinstance(leaf, TensorProxy))

@@ -53,9 +53,9 @@ def is_same_line(own: str | None, other: str | None) -> bool:
 
 
 def first_difference(own: Sequence[str], others: Sequence[str]) -> int | None:
-    """Return the place of the first line that differs between two ranks, or None if all lines are the same."""
+    """Return the index of the first line that differs between two ranks, or None if all lines are the same."""
     pairs = zip_longest(own, others)
-    return next((place for place, pair in enumerate(pairs) if not is_same_line(*pair)), None)
+    return next((index for index, pair in enumerate(pairs) if not is_same_line(*pair)), None)
 
 
 def text_of_bytes(proxy: TensorProxy) -> str:
@@ -120,16 +120,16 @@ class Waits:
         """The position of each wait, and the position of the collective that it waits for."""
         makers: dict[str, int] = {}
         starts: dict[int, int] = {}
-        for place, bsym in enumerate(self.bsyms):
+        for index, bsym in enumerate(self.bsyms):
             if not bsym.communicates:
                 continue
             if any(map(is_wait, operators(bsym))):
                 begun = [makers[proxy.name] for proxy in bsym.inputs if proxy.name in makers]
-                starts |= {place: begun[0]} if begun else {}
-            makers |= {proxy.name: place for proxy in bsym.outputs}
+                starts |= {index: begun[0]} if begun else {}
+            makers |= {proxy.name: index for proxy in bsym.outputs}
         return starts
 
-    def held(self) -> dict[int, tuple[Proxy, ...]]:
+    def held_inputs(self) -> dict[int, tuple[Proxy, ...]]:
         """Return the inputs of each collective by the position of its wait; their memory is needed until then."""
         return {wait: self.bsyms[start].inputs for wait, start in self.starts.items() if wait != start}
 

@@ -64,10 +64,10 @@ def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
     """Return the cost of a cut before each bound symbol, and after the last one."""
     costs = [Cost() for _ in range(len(bsyms) + 1)]
     for value in _Values().of(bsyms):
-        for place in range(value.defined_at + 1, value.last_read_at + 1):
-            costs[place].tensors += 1
-        for place in range(value.defined_at + 1, value.last_fusible_read_at + 1):
-            costs[place].bytes += value.bytes
+        for index in range(value.defined_at + 1, value.last_read_at + 1):
+            costs[index].tensors += 1
+        for index in range(value.defined_at + 1, value.last_fusible_read_at + 1):
+            costs[index].bytes += value.bytes
     return costs
 
 
@@ -93,20 +93,20 @@ class _Values:
     known: dict[str, _Value] = field(default_factory=dict)
 
     def of(self, bsyms: Sequence[BoundSymbol]) -> Iterable[_Value]:
-        for place, bsym in enumerate(bsyms):
+        for index, bsym in enumerate(bsyms):
             for operation in (not bsym.executor and bsym.operations) or (bsym,):
-                self._note(operation, place)
+                self._note(operation, index)
         return {id(value): value for value in self.known.values()}.values()
 
-    def _note(self, operation: BoundSymbol, place: int) -> None:
+    def _note(self, operation: BoundSymbol, index: int) -> None:
         inputs_known = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
         depth = max((value.depth for value in inputs_known), default=0)
         for value in inputs_known:
-            value.last_read_at = place
+            value.last_read_at = index
             if value.depth == depth and not is_separate(operation) and not is_view(operation):
-                value.last_fusible_read_at = place
+                value.last_fusible_read_at = index
         for proxy in operation.defines:
             if is_view(operation) and inputs_known:
                 self.known[proxy.name] = inputs_known[0]
             elif isinstance(proxy, TensorProxy):
-                self.known[proxy.name] = _Value(place, depth + is_separate(operation), proxy.bytes)
+                self.known[proxy.name] = _Value(index, depth + is_separate(operation), proxy.bytes)

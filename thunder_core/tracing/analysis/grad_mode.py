@@ -51,7 +51,7 @@ def followed_when_made(trace: Trace) -> frozenset[str]:
 
 
 def followed_since(trace: Trace) -> dict[str, int]:
-    """Map each name that autograd may track to the place of the bound symbol since which it may; -1 for inputs."""
+    """Map each name that autograd may track to the index of the bound symbol since which it may; -1 for inputs."""
     return _followed_and_made(trace)[0]
 
 
@@ -60,14 +60,14 @@ def _followed_and_made(trace: Trace) -> tuple[dict[str, int], set[str]]:
     defined |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
     requiring = dict.fromkeys(defined, -1)
     modes = grad_modes(trace.bound_symbols)
-    for place, (bsym, enabled) in enumerate(zip(trace.bound_symbols, modes, strict=True)):
+    for index, (bsym, enabled) in enumerate(zip(trace.bound_symbols, modes, strict=True)):
         if enabled and _is_followed(bsym, requiring):
             differentiable = {
                 proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex
             }
             defined |= differentiable
             for name in (*differentiable, *bsym.mutates):
-                requiring.setdefault(name, place)
+                requiring.setdefault(name, index)
     return requiring, defined
 
 

@@ -61,11 +61,11 @@ def _repeats_between(keys: Sequence[Hashable], start: int, stop: int) -> Iterato
 
 def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
     """Return the most frequent distances between equal keys, up to the fourth next occurrence, as candidate periods."""
-    places: dict[Hashable, list[int]] = {}
-    for place in range(start, stop):
-        places.setdefault(keys[place], []).append(place)
+    indices: dict[Hashable, list[int]] = {}
+    for index in range(start, stop):
+        indices.setdefault(keys[index], []).append(index)
     distances: Counter[int] = Counter()
-    for positions in places.values():
+    for positions in indices.values():
         for step in (1, 2, 3, 4):
             distances.update(second - first for first, second in zip(positions, positions[step:], strict=False))
     return [period for period, _ in distances.most_common() if period >= SHORTEST][:CANDIDATES]
@@ -73,7 +73,7 @@ def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
 
 def _runs(keys: Sequence[Hashable], start: int, stop: int, period: int) -> Iterator[Repeat]:
     """Yield the repeats of a period: the stretches in which each key equals the key one period later."""
-    breaks = [place for place in range(start, stop - period) if keys[place] != keys[place + period]]
+    breaks = [index for index in range(start, stop - period) if keys[index] != keys[index + period]]
     for before, after in pairwise([start - 1, *breaks, stop - period]):
         length = after - before - 1 + period
         if length >= 2 * period:

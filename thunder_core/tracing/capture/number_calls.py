@@ -15,7 +15,13 @@ from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete, numbers_in
-from thunder_core.tracing.capture.symbolic.probed_floats import FloatAsked, Named, may_be_symbol, restrict, stand_ins
+from thunder_core.tracing.capture.symbolic.probed_floats import (
+    FloatAsked,
+    FloatProxies,
+    may_be_symbol,
+    restrict,
+    stand_ins,
+)
 from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
 from thunder_core.tracing.capture.symbolic_probe import (
@@ -205,7 +211,7 @@ class NumberCalls:
             return self._recording.function(function, *symbols)
         keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
         try:
-            names = Named(list(zip(floats, pairs, strict=True)), number_of)
+            names = FloatProxies(list(zip(floats, pairs, strict=True)), number_of)
             output, call = run_on_floats(self._running(function), arguments, keys, names)
         except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before

@@ -93,8 +93,8 @@ def in_calling_order(kinds: Sequence[type]) -> list[type]:
     """Return the classes in PyTorch's calling order: from left to right, with a subclass before its bases."""
     order: list[type] = []
     for kind in kinds:
-        place = next((place for place, other in enumerate(order) if issubclass(kind, other)), len(order))
-        order.insert(place, kind)
+        index = next((index for index, other in enumerate(order) if issubclass(kind, other)), len(order))
+        order.insert(index, kind)
     return order
 
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.constants import constants_set_aside, forget_constants
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicInteger, SymbolicNumber, to_proxies
-from thunder_core.tracing.capture.symbolic.probed_floats import Named
+from thunder_core.tracing.capture.symbolic.probed_floats import FloatProxies
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -77,7 +77,7 @@ def run_on_floats(
     If the values cannot be identified, the call is recorded without subsymbols. Raises `ValueError` if the results look
     different for other values.
     """
-    first_values, second_values = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
+    first_values, second_values = ({key: pair[index] for key, pair in stand_ins.items()} for index in (0, 1))
     output, call, twin = run_twice(run, arguments, first_values, second_values)
     parts = None if call.opaque else with_names(call.subsymbols, twin.subsymbols, names)
     call.opaque, call.subsymbols = parts is None, parts or []
@@ -111,7 +111,7 @@ def backward_reads_numbers(
     `backward_of(bsym, followed)` returns the operations of its backward, or None if it cannot be derived.
     """
     names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
-    first_values, second_values = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
+    first_values, second_values = ({proxy.name: pair[index] for pair, proxy in names.items()} for index in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         first, second = (
             backward_of(with_values(bsym, values), requires_grad_names) for values in (first_values, second_values)
@@ -158,8 +158,8 @@ def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
         target = part.symbol.target
         if not isinstance(target, torch._ops.OpOverload):
             return set()
-        for place, argument in enumerate(target._schema.arguments):
-            value = part.args[place] if place < len(part.args) else part.kwargs.get(argument.name)
+        for index, argument in enumerate(target._schema.arguments):
+            value = part.args[index] if index < len(part.args) else part.kwargs.get(argument.name)
             names = {leaf.name for leaf in leaves(value) if type(leaf) is Proxy}
             (operands if str(argument.type) in ARITHMETIC else others).update(names)
     return operands - others
@@ -190,6 +190,6 @@ def _common(first: Any, second: Any, names: Pairs) -> Any:
     if type(first) is type(second) and type(first) in (int, float) and (first, second) in names:
         return names[first, second]
     if isinstance(first, NumberProxy) and isinstance(second, NumberProxy):
-        common = names.common(first, second) if isinstance(names, Named) else None
+        common = names.common(first, second) if isinstance(names, FloatProxies) else None
         return first if first.value.node.expr == second.value.node.expr else common or _DIFFERS
     return first if isinstance(first, Proxy) or repr(first) == repr(second) else _DIFFERS

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from thunder_core.tracing.capture.fakes.fake import mark
-from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
+from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import apart
 from thunder_core.tracing.capture.torch_facts.autocast import State, autocast_state, changes
@@ -80,9 +80,9 @@ class TracedValues:
 
         The result is also None if the autocast state of a bound symbol may differ from the program's state.
         """
-        places, decomposed = self._slices.slice_of([proxy])
+        indices, decomposed = self._slices.slice_of([proxy])
         autocast_changes = autocast_state() != self._first_autocast_state or any(map(switches_autocast, self._bsyms))
-        return None if decomposed or autocast_changes else [self._bsyms[place] for place in places]
+        return None if decomposed or autocast_changes else [self._bsyms[index] for index in indices]
 
     def value(self, proxy: Proxy) -> Any:
         """Return the value of a proxy; raise `Unknowable`, or the errors of the bound symbols that compute it."""
@@ -121,11 +121,11 @@ class TracedValues:
         """Return values by name, including those of the proxies; run the new bound symbols that they need."""
         new, decomposed = self._backward_slice(proxies)
         if self._needs_reset(new, decomposed):
-            copies_inputs = self._copies_inputs or any(written_names(self._bsyms[place]) for place in new)
+            copies_inputs = self._copies_inputs or any(written_names(self._bsyms[index]) for index in new)
             self._reset()
             self._copies_inputs = copies_inputs
             new, decomposed = self._backward_slice(proxies)
-        to_run = {place: list(operations_of(self._bsyms[place], decomposed=place in decomposed)) for place in new}
+        to_run = {index: list(operations_of(self._bsyms[index], decomposed=index in decomposed)) for index in new}
         self._take_inputs([*proxies, *(proxy for bsyms in to_run.values() for bsym in bsyms for proxy in bsym.inputs)])
         with torch.no_grad():
             self._run(to_run)
@@ -140,25 +140,25 @@ class TracedValues:
         writes to inputs that were not copied; or the results of subsymbols are needed, but the bound symbol ran as one
         call.
         """
-        writes_to_inputs = not self._copies_inputs and any(written_names(self._bsyms[place]) for place in new)
+        writes_to_inputs = not self._copies_inputs and any(written_names(self._bsyms[index]) for index in new)
         lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
         return writes_to_inputs or lacks_inner_results or any(map(self._reads_changed_memory, new))
 
-    def _reads_changed_memory(self, place: int) -> bool:
+    def _reads_changed_memory(self, index: int) -> bool:
         """Whether a bound symbol reads memory that a later bound symbol has written to."""
-        bsym = self._bsyms[place]
+        bsym = self._bsyms[index]
         read = {proxy.name for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
         changes = [self._last_writes.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
         unknown = max(self._last_writes.values(), default=-1) if None in self._slices.memory_of(read) else -1
-        return place < max((unknown, *changes))
+        return index < max((unknown, *changes))
 
-    def _note_run(self, places: Iterable[int]) -> None:
+    def _note_run(self, indices: Iterable[int]) -> None:
         """Record that bound symbols have run, and the last bound symbol that wrote to each memory."""
-        for place in places:
-            bsym = self._bsyms[place]
-            self._places_run.add(place)
+        for index in indices:
+            bsym = self._bsyms[index]
+            self._places_run.add(index)
             for memory in self._slices.memory_of(written_names(bsym)):
-                self._last_writes[memory] = max(place, self._last_writes.get(memory, -1))
+                self._last_writes[memory] = max(index, self._last_writes.get(memory, -1))
 
     def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
         """Run bound symbols, each in the autocast state at its position."""
@@ -166,19 +166,19 @@ class TracedValues:
         if self._random_state is not None:
             torch.set_rng_state(self._random_state)
         try:
-            for place, parts in bsyms.items():
-                switch(autocast_state(), self._autocast_before(place))
+            for index, parts in bsyms.items():
+                switch(autocast_state(), self._autocast_before(index))
                 for bsym in parts:
                     self._run_bsym(bsym)
-                if switches_autocast(self._bsyms[place]):
-                    self._autocast_states.append((place, autocast_state()))
+                if switches_autocast(self._bsyms[index]):
+                    self._autocast_states.append((index, autocast_state()))
         finally:
             switch(autocast_state(), ambient)
             self._random_state = torch.get_rng_state()
 
-    def _autocast_before(self, place: int) -> State:
+    def _autocast_before(self, index: int) -> State:
         """Return the autocast state before a position of the recording."""
-        return self._autocast_states[bisect_left(self._autocast_states, place, key=itemgetter(0)) - 1][1]
+        return self._autocast_states[bisect_left(self._autocast_states, index, key=itemgetter(0)) - 1][1]
 
     def _run_bsym(self, bsym: BoundSymbol) -> None:
         """Run a bound symbol on the values of its inputs; raise `Unknowable` if an input has no value."""
@@ -213,12 +213,12 @@ class TracedValues:
         Also return the positions of the bound symbols that must run as subsymbols, because intermediates are needed.
         Raises `Unknowable` if a bound symbol cannot run before the call.
         """
-        places, decomposed = self._slices.slice_of(proxies, self._places_run)
-        bsyms = [self._bsyms[place] for place in places]
+        indices, decomposed = self._slices.slice_of(proxies, self._places_run)
+        bsyms = [self._bsyms[index] for index in indices]
         changing_autograd = self._slices.changing_autograd(self._tensors.input_names())
         if bsym := next(filter(is_unknowable, bsyms), changing_autograd):
             raise Unknowable(f"`{bsym.symbol.name}`, which runs before it, cannot be run while tracing")
-        return places, decomposed
+        return indices, decomposed
 
 
 def fake_like(
@@ -226,9 +226,9 @@ def fake_like(
 ) -> torch.Tensor:
     """Return a fake for a result; it is a view of an argument's fake if the result is a view of that argument."""
     storage = memory_of(real)
-    base = next((place for place, argument in enumerate(reals) if memory_of(argument) == storage), None)
+    base = next((index for index, argument in enumerate(reals) if memory_of(argument) == storage), None)
     offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
-    fake = fresh_fake(Made(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
+    fake = fresh_fake(MemoizedResult(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
     return fake.requires_grad_(real.requires_grad)
 
 

@@ -78,22 +78,22 @@ class Arrangement(Generic[Kind]):
         """Return the parts in order, each with the reasons why it comes after others."""
         order = self._sort()
         placements = []
-        for place in order:
-            after = [self.edge_reasons[edge] for edge in self._deciding(place)]
-            placements.append(Placement(self.members[place].part, tuple(dict.fromkeys(after))))
+        for index in order:
+            after = [self.edge_reasons[edge] for edge in self._deciding(index)]
+            placements.append(Placement(self.members[index].part, tuple(dict.fromkeys(after))))
         return tuple(placements)
 
-    def _deciding(self, place: int) -> list[Edge]:
+    def _deciding(self, index: int) -> list[Edge]:
         """Return the edges to a position, without the edges that follow from other edges."""
-        before = [edge for edge in sorted(self.edge_reasons) if edge[1] == place]
+        before = [edge for edge in sorted(self.edge_reasons) if edge[1] == index]
         return [edge for edge in before if not any((edge[0], other) in self.edge_reasons for other, _ in before)]
 
     def in_order(self) -> tuple[Kind, ...]:
         """Return the parts in order."""
-        return tuple(self.members[place].part for place in self._sort())
+        return tuple(self.members[index].part for index in self._sort())
 
     def _sort(self) -> list[int]:
-        before: dict[int, set[int]] = {place: set() for place in range(len(self.members))}
+        before: dict[int, set[int]] = {index: set() for index in range(len(self.members))}
         for first, second in self.edge_reasons:
             before[second].add(first)
         sorter = graphlib.TopologicalSorter(before)
@@ -104,8 +104,8 @@ class Arrangement(Generic[Kind]):
         ordered: list[int] = []
         ready: list[int] = []
         while sorter.is_active():
-            for place in sorter.get_ready():
-                heapq.heappush(ready, place)
+            for index in sorter.get_ready():
+                heapq.heappush(ready, index)
             ordered.append(heapq.heappop(ready))  # one at a time, so that each comes as early as its key allows
             sorter.done(ordered[-1])
         return ordered
@@ -113,43 +113,43 @@ class Arrangement(Generic[Kind]):
     def _cycle(self, cycle: Sequence[int]) -> RecipeConflict:
         """Return the error for members in a cycle, each of which must come before the next."""
         steps = [self.edge_reasons[edge] for edge in pairwise(cycle)]
-        first, second = (self.members[place].part.title for place in cycle[:2])
+        first, second = (self.members[index].part.title for index in cycle[:2])
         return RecipeConflict(
             f"{first} and {second} must each come before the other: {'; '.join(dict.fromkeys(steps))}",
             fix="leave out one of them, or change the declared order",
         )
 
     def _edges_of_stated_orders(self) -> Iterator[tuple[Edge, str]]:
-        places = {member.part.title: place for place, member in enumerate(self.members)}
+        indices = {member.part.title: index for index, member in enumerate(self.members)}
         for stated in sorted(self.stated_orders, key=lambda stated: (stated.owner.title, stated.titles)):
-            for first, second in combinations([title for title in stated.titles if title in places], 2):
-                yield (places[first], places[second]), f"{stated.owner.title} lists {first} before {second}"
+            for first, second in combinations([title for title in stated.titles if title in indices], 2):
+                yield (indices[first], indices[second]), f"{stated.owner.title} lists {first} before {second}"
 
     def _edges_of_traits(self) -> Iterator[tuple[Edge, str]]:
-        for place, member in enumerate(self.members):
+        for index, member in enumerate(self.members):
             speakers: tuple[Part, ...] = (member.part, *member.owners)
             for speaker in speakers:
                 for name in speaker.after:
-                    for other in self._places_named(name, place, speaker):
-                        yield (other, place), self._reason(place, speaker, "after", other, name)
+                    for other in self._places_named(name, index, speaker):
+                        yield (other, index), self._reason(index, speaker, "after", other, name)
                 for name in speaker.before:
-                    for other in self._places_named(name, place, speaker):
-                        yield (place, other), self._reason(place, speaker, "before", other, name)
+                    for other in self._places_named(name, index, speaker):
+                        yield (index, other), self._reason(index, speaker, "before", other, name)
 
-    def _places_named(self, name: str, place: int, speaker: Part) -> Iterator[int]:
+    def _places_named(self, name: str, index: int, speaker: Part) -> Iterator[int]:
         """Yield the positions of the members that a name refers to, except the members that the speaker brings too.
 
         A name is one of a member's own labels, or a label of a recipe or a plug-in that brings the member.
         """
-        own = self.members[place]
+        own = self.members[index]
         for other, member in enumerate(self.members):
             by_owner = any(name in owner.labels and owner not in own.owners for owner in member.owners)
             is_called = name in member.part.labels or by_owner
-            if is_called and other != place and speaker not in member.owners:
+            if is_called and other != index and speaker not in member.owners:
                 yield other
 
-    def _reason(self, place: int, speaker: Part, relation: str, other: int, name: str) -> str:
-        title, named = self.members[place].part.title, self.members[other].part.title
+    def _reason(self, index: int, speaker: Part, relation: str, other: int, name: str) -> str:
+        title, named = self.members[index].part.title, self.members[other].part.title
         relation_text = f"{title} comes {relation} {named}"
-        owner_reason = [] if speaker is self.members[place].part else [f"{speaker.title} comes {relation} {name}"]
+        owner_reason = [] if speaker is self.members[index].part else [f"{speaker.title} comes {relation} {name}"]
         return f"{relation_text}, since {owner_reason[0]}" if owner_reason else relation_text

@@ -108,14 +108,14 @@ def symbolic_dense_strides(
 
 def wider_places(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """Return the dimensions of a tensor that skip elements, as in a slice of an inner dimension."""
-    places: list[int] = []
+    indices: list[int] = []
 
     def wider(place: int, least: Any) -> int:
-        places.append(place)
+        indices.append(place)
         return strides[place]
 
     symbolic_dense_strides(strides, sizes, sizes, wider)
-    return places
+    return indices
 
 
 class Printer(PythonPrinter):

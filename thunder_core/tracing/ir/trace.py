@@ -119,10 +119,10 @@ def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
     return tuple(numbers.values())
 
 
-def with_number_inputs(trace: Trace, place: int | None = None) -> Trace:
+def with_number_inputs(trace: Trace, index: int | None = None) -> Trace:
     """Return the trace with all symbolic numbers that it reads as inputs: after the others, or from a position on."""
     numbers = numbers_of(trace)
     if not numbers:
         return trace
-    place = len(trace.inputs) if place is None else place
-    return replace(trace, inputs=(*trace.inputs[:place], *numbers, *trace.inputs[place:]))
+    index = len(trace.inputs) if index is None else index
+    return replace(trace, inputs=(*trace.inputs[:index], *numbers, *trace.inputs[index:]))

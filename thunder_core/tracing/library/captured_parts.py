@@ -57,9 +57,9 @@ def function_of(
             output, saved = body.forward(*inputs)
             outputs = output if isinstance(output, tuple | list) else (output,)
             if dirty:
-                ctx.mark_dirty(*(outputs[place] for place in dirty))
+                ctx.mark_dirty(*(outputs[index] for index in dirty))
             if non_differentiable:
-                ctx.mark_non_differentiable(*(outputs[place] for place in non_differentiable))
+                ctx.mark_non_differentiable(*(outputs[index] for index in non_differentiable))
             ctx.are_tensors = [isinstance(value, torch.Tensor) for value in saved]
             ctx.others = [value for value in saved if not isinstance(value, torch.Tensor)]
             ctx.save_for_backward(*(value for value in saved if isinstance(value, torch.Tensor)))

@@ -45,8 +45,8 @@ def scan(
     count = slices[0].shape[0]
     is_symbolic = isinstance(count, torch.SymInt)
     carried, rows = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial), []
-    for place in range(1 if is_symbolic else count):
-        results = combine(*carried, *(tensor[place] for tensor in slices), *operands)
+    for index in range(1 if is_symbolic else count):
+        results = combine(*carried, *(tensor[index] for tensor in slices), *operands)
         carried = results[: len(initial)]
         rows.append(results[len(initial) :])
     if is_symbolic:
@@ -70,10 +70,10 @@ def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[
     followed = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
     if not followed or not torch.is_grad_enabled():
         return results
-    places = [place for place, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
-    values: Any = _Linked.apply(len(places), *(results[place] for place in places), *followed)  # type: ignore[no-untyped-call]
-    by_place = dict(zip(places, values, strict=True))
-    return tuple(by_place.get(place, result) for place, result in enumerate(results))
+    indices = [index for index, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
+    values: Any = _Linked.apply(len(indices), *(results[index] for index in indices), *followed)  # type: ignore[no-untyped-call]
+    by_index = dict(zip(indices, values, strict=True))
+    return tuple(by_index.get(index, result) for index, result in enumerate(results))
 
 
 class _Linked(torch.autograd.Function):

@@ -29,17 +29,17 @@ def overlaps(tensors: tuple[torch.Tensor, ...]) -> Overlaps:
 def _groups(pointers: list[int], spans: list[int]) -> Overlaps:
     groups: list[list[tuple[int, int]]] = []
     start = end = before = -1
-    for pointer, size, place in sorted(zip(pointers, spans, range(len(spans)), strict=True)):
+    for pointer, size, index in sorted(zip(pointers, spans, range(len(spans)), strict=True)):
         if not pointer or not size:
             continue
         if pointer >= end:
-            start, before = pointer, place
+            start, before = pointer, index
             end = pointer + size
             continue
         if before >= 0:  # the first tensor that overlaps with another
             groups.append([(before, 0)])
             before = -1
-        groups[-1].append((place, pointer - start))
+        groups[-1].append((index, pointer - start))
         end = max(end, pointer + size)
     return tuple(map(tuple, groups))
 
@@ -57,8 +57,8 @@ def overlap_as(
         spans = [span(tensor) for tensor in tensors]
     elif sized:
         known, spans = spans, spans.copy()
-        for place in sized:
-            spans[place] = span(tensors[place])
+        for index in sized:
+            spans[index] = span(tensors[index])
         before = before if known == spans else None
     if before == pointers:
         return True

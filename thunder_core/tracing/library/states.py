@@ -70,12 +70,12 @@ def kept_state(value: Any) -> Callable[[], Any] | None:
     return functools.partial(value.__setitem__, () if hasattr(value, "flags") else slice(None), contents)
 
 
-def put_buffer_back(value: Any, contents: Any, place: int) -> None:
+def put_buffer_back(value: Any, contents: Any, position: int) -> None:
     """Restore the contents and the position of a `StringIO` or a `BytesIO`."""
     value.seek(0)
     value.truncate()
     value.write(contents)
-    value.seek(place)
+    value.seek(position)
 
 
 UTF = ("utf-8", "surrogatepass")

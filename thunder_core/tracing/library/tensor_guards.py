@@ -21,7 +21,7 @@ NONE_FREE: Free = {}
 
 
 def _fixed(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
-    return [None if place in free else size for place, size in enumerate(sizes)]
+    return [None if index in free else size for index, size in enumerate(sizes)]
 
 
 def tensors_match(prologue: Any, tensors: tuple[Any, ...]) -> bool:

@@ -31,12 +31,12 @@ def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, 
         kernel.run(*args, grid=lambda meta: chosen(grids, meta), warmup=False, **kwargs)
         return
     number = next(_numbers)
-    places = iter(range(len(tensors)))
-    blank = tree_map(lambda leaf: _Place(next(places)) if _is_tensor(leaf) else leaf, (args, kwargs))
+    indices = iter(range(len(tensors)))
+    blank = tree_map(lambda leaf: _TensorPlaceholder(next(indices)) if _is_tensor(leaf) else leaf, (args, kwargs))
     _launches[number] = _Launch(kernel, grids, blank, tuple(written))
-    read = [tensor for place, tensor in enumerate(tensors) if place not in written]
+    read = [tensor for index, tensor in enumerate(tensors) if index not in written]
     with torch.no_grad():
-        torch.ops.thunder.triton_launch([tensors[place] for place in written], read, number)
+        torch.ops.thunder.triton_launch([tensors[index] for index in written], read, number)
 
 
 def chosen(grids: Grids, meta: Mapping[str, Any]) -> Grid:
@@ -45,10 +45,10 @@ def chosen(grids: Grids, meta: Mapping[str, Any]) -> Grid:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A placeholder for a tensor, by its position among the tensors of a launch."""
+class _TensorPlaceholder:
+    """A placeholder for a tensor, by its index among the tensors of a launch."""
 
-    place: int
+    index: int
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,13 @@ class _Launch:
     def run(self, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor]) -> None:
         """Launch the kernel with tensors."""
         tensors = dict(zip(self.written, written, strict=True))
-        others = (place for place in range(len(written) + len(read)) if place not in tensors)
+        others = (index for index in range(len(written) + len(read)) if index not in tensors)
         tensors |= zip(others, read, strict=True)
-        args, kwargs = tree_map(lambda leaf: tensors[leaf.place] if isinstance(leaf, _Place) else leaf, self.arguments)
+
+        def tensor_of(leaf: Any) -> Any:
+            return tensors[leaf.index] if isinstance(leaf, _TensorPlaceholder) else leaf
+
+        args, kwargs = tree_map(tensor_of, self.arguments)
         launch(self.kernel, self.grids, args, kwargs, self.written)
 
 

@@ -1,8 +1,8 @@
 """Artifacts: compiled programs as a folder, which is written as a whole; each byte is verified before use.
 
 The names below are loaded when they are first used. The modules that read an artifact's text (`manifest`, `read`,
-`place`) need neither PyTorch nor transformers. The modules that write and run programs (`write`, `saving`, `loading`,
-`replay`) need both.
+`artifact_folder`) need neither PyTorch nor transformers. The modules that write and run programs (`write`, `saving`,
+`loading`, `replay`) need both.
 """
 
 from __future__ import annotations

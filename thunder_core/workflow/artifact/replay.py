@@ -64,9 +64,9 @@ def arguments_of(
     with torch.no_grad():
         outputs = executable(program.source("computation"), "computation")(*inputs)
     if trace == "tail":
-        return [*(inputs[place] for place in signature.tail_inputs), *outputs[: signature.count]]
+        return [*(inputs[index] for index in signature.tail_inputs), *outputs[: signature.count]]
     marked = zip(signature.results, signature.layouts, given, strict=True)
-    ones = [with_layout(torch.ones_like(outputs[place]), layout) for place, layout, is_given in marked if is_given]
+    ones = [with_layout(torch.ones_like(outputs[index]), layout) for index, layout, is_given in marked if is_given]
     return [*outputs[signature.count :], *ones]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import ArtifactError, OutputExists
 from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_file
+from thunder_core.workflow.artifact.format.artifact_folder import whole_folder
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest, ValidationState
-from thunder_core.workflow.artifact.format.place import whole_folder
 from thunder_core.workflow.artifact.format.read import Artifact, read_manifest
 from thunder_core.workflow.artifact.format.signature import is_signed
 from thunder_core.workflow.report import PAGES, Report, write_report
@@ -32,10 +32,10 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     """
     signed = False
 
-    def require_unchanged(place: Path) -> None:
+    def require_unchanged(folder: Path) -> None:
         nonlocal signed
-        require_same(artifact, place)
-        signed = is_signed(place)
+        require_same(artifact, folder)
+        signed = is_signed(folder)
 
     with whole_folder(artifact.folder, force=True, require_free=require_unchanged) as new:
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
@@ -52,10 +52,10 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     return Revision(manifest, signed)
 
 
-def require_same(artifact: Artifact, place: Path) -> None:
-    """Raise `OutputExists` if the artifact at a place is not the artifact that was opened, or if there is none."""
+def require_same(artifact: Artifact, folder: Path) -> None:
+    """Raise `OutputExists` if the artifact in a folder is not the artifact that was opened, or if there is none."""
     try:
-        same = read_manifest(place).digest == artifact.manifest.digest
+        same = read_manifest(folder).digest == artifact.manifest.digest
     except ArtifactError:
         same = False
     if not same:

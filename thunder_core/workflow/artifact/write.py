@@ -29,9 +29,10 @@ from thunder_core.foundation.storage.manifest import MANIFEST, files_of
 from thunder_core.passes.autodiff.rules import names_with_rules
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format.artifact_folder import require_room, whole_folder
 from thunder_core.workflow.artifact.format.code import code_of
 from thunder_core.workflow.artifact.format.compilers import compiler_facts
-from thunder_core.workflow.artifact.format.constants import Keeper
+from thunder_core.workflow.artifact.format.constants import ConstantConverter
 from thunder_core.workflow.artifact.format.cubins import GPU, kept_cubins
 from thunder_core.workflow.artifact.format.manifest import (
     CONFIG,
@@ -49,7 +50,6 @@ from thunder_core.workflow.artifact.format.manifest import (
     StoredAutogradSignature,
     ToleranceFacts,
 )
-from thunder_core.workflow.artifact.format.place import require_room, whole_folder
 from thunder_core.workflow.artifact.format.printed import (
     PrintedStage,
     is_body,
@@ -192,7 +192,7 @@ def gather_content(
     weights = kept_weights(subject) if include_weights else NOTHING
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
-    keeper = Keeper(subject)
+    keeper = ConstantConverter(subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
     stages = [[(stage, with_constants(stage, keeper)) for stage in program] for program in printed]
     if not target:
@@ -281,7 +281,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         recorded=program.recorded,
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
-        numbers=tuple((place, guard.path) for place, guard in enumerate(program.guards) if guard.is_of_number),
+        numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.is_of_number),
     )
 
 

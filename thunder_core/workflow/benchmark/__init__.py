@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from thunder_core.workflow.benchmark.measurement import measure
     from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport, Candidate, Interval
     from thunder_core.workflow.benchmark.suite import BenchmarkSuite
-    from thunder_core.workflow.benchmark.suite_comparison import Contrast, contrast_suites
+    from thunder_core.workflow.benchmark.suite_comparison import CandidateComparison, contrast_suites
     from thunder_core.workflow.benchmark.verdict import Verdict
 
 HOMES = {
@@ -33,7 +33,7 @@ HOMES = {
     "BenchmarkCandidate": "report",
     "Candidate": "report",
     "Comparison": "baseline",
-    "Contrast": "suite_comparison",
+    "CandidateComparison": "suite_comparison",
     "GeneratedTokens": "generation",
     "GenerationBenchmark": "generation",
     "Interval": "report",
@@ -57,8 +57,8 @@ __all__ = [
     "BenchmarkReport",
     "BenchmarkSuite",
     "Candidate",
+    "CandidateComparison",
     "Comparison",
-    "Contrast",
     "GeneratedTokens",
     "GenerationBenchmark",
     "Interval",

@@ -53,20 +53,8 @@ def measure(
     """
     if runs < FEWEST_RUNS:
         raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
-    timer, began = timer or timer_for(device), time.perf_counter()
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    number = 0
     with _collector_held(), observed_load() as load:
-        while number < warmup + runs:
-            gc.collect(0)
-            for name in _order_of(number, candidates):
-                elapsed = timer(candidates[name])
-                if number >= warmup:
-                    times[name].append(elapsed)
-            number += 1
-            progress(number, warmup + runs)
-            if number == 1:
-                warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, seconds)
+        times, warmup, runs = _time_rounds(candidates, timer or timer_for(device), warmup, runs, seconds, progress)
     peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
     first = next(iter(times.values()))
     return BenchmarkReport(
@@ -78,6 +66,31 @@ def measure(
         load=load.in_words(threads_of(device)),
         candidates=tuple(describe_candidate(name, elapsed, first, peaks[name]) for name, elapsed in times.items()),
     )
+
+
+def _time_rounds(
+    candidates: Mapping[str, Call],
+    timer: Callable[[Call], float],
+    warmup: int,
+    runs: int,
+    seconds: float | None,
+    progress: Callable[[int, int], None],
+) -> tuple[dict[str, list[float]], int, int]:
+    """Return the times of each candidate, and the numbers of warm-up rounds and of runs that `seconds` allowed."""
+    began = time.perf_counter()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    number = 0
+    while number < warmup + runs:
+        gc.collect(0)
+        for name in _order_of(number, candidates):
+            elapsed = timer(candidates[name])
+            if number >= warmup:
+                times[name].append(elapsed)
+        number += 1
+        progress(number, warmup + runs)
+        if number == 1:
+            warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, seconds)
+    return times, warmup, runs
 
 
 def affordable_rounds(warmup: int, runs: int, round_seconds: float, seconds: float | None) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from thunder_core.workflow.benchmark.verdict import Verdict, verdict_of
 NOT_OF_THE_TASK = frozenset({"model", "recipe"})  # two results may differ in these
 
 
-class Contrast(BenchmarkFacts):
+class CandidateComparison(BenchmarkFacts):
     """One candidate at one size, in two results."""
 
     configuration: dict[str, str]
@@ -39,7 +39,7 @@ class Contrast(BenchmarkFacts):
     """The smaller number of rounds of the two results."""
 
 
-def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Contrast]:
+def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[CandidateComparison]:
     """Compare every candidate except the first, at every size, that is in both results.
 
     Raises BadOption for results of different machines, or without common measurements.
@@ -68,7 +68,7 @@ def _tasks(suite: BenchmarkSuite) -> str:
     return "; ".join(" ".join(f"{key}={value}" for key, value in _task(report)) for report in suite.reports)
 
 
-def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Contrast]:
+def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[CandidateComparison]:
     if (first.machine, first.device) != (second.machine, second.device):
         raise BadOption(
             f"the first result was measured on {first.machine} ({first.device}), the second on {second.machine} "
@@ -83,10 +83,10 @@ def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Cont
 
 def _contrast(
     first: BenchmarkReport, second: BenchmarkReport, mine: BenchmarkCandidate, theirs: BenchmarkCandidate
-) -> Contrast:
+) -> CandidateComparison:
     ratio = _ratio((first.first, mine), (second.first, theirs))
     rounds = min(len(mine.seconds), len(theirs.seconds))
-    return Contrast(
+    return CandidateComparison(
         configuration=_common(first.configuration),
         candidate=mine.name,
         first=mine.speedup,

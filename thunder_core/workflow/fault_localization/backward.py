@@ -29,7 +29,7 @@ from thunder_core.workflow.fault_localization.derivatives import (
 from thunder_core.workflow.fault_localization.lockstep import LARGE_VALUES, has_large_values
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import Allowance
-from thunder_core.workflow.fault_localization.stages import Evaluated, first_difference
+from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, time_limited
 from thunder_core.workflow.fault_localization.trace_examination import Examination, without_freed
 from thunder_core.workflow.validation.inside import Fault, NotCompared
@@ -71,7 +71,7 @@ class Differentiation:
     def requires_grad_names(self) -> list[str]:
         """The names of the inputs whose gradients are computed."""
         return [
-            self.derivative.body.inputs[place].name for place in self.derivative.differentiated.requires_grad_inputs
+            self.derivative.body.inputs[index].name for index in self.derivative.differentiated.requires_grad_inputs
         ]
 
     def values(self, *kept_for: Trace) -> BackwardInputs:
@@ -115,7 +115,7 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
 
 def latest_backward(stages: Sequence[Stage]) -> list[Stage]:
     """Return the stages of the backward that was compiled last, beginning with the derived stage."""
-    starts = [place for place, stage in enumerate(stages) if stage.trace.made_by == DERIVED]
+    starts = [index for index, stage in enumerate(stages) if stage.trace.made_by == DERIVED]
     return list(stages[starts[-1] :]) if starts else []
 
 
@@ -132,7 +132,7 @@ def backward_inputs(
     If traces are passed, only their inputs are kept.
     """
     forward = derivative.differentiated.forward
-    names = [derivative.body.output[place].name for place in derivative.differentiated.results]
+    names = [derivative.body.output[index].name for index in derivative.differentiated.results]
     chosen = [name for name, is_taken in zip(names, has_cotangent, strict=True) if is_taken]
     taken = {proxy.name for trace in kept_for for proxy in trace.inputs}
     kept = {*taken, *chosen} if kept_for else None
@@ -230,7 +230,7 @@ def wrongly_differentiated(
         return None
     with time_limited(None):
         plain, steps = (
-            Evaluated(differentiation.backward, recorded, record_backward),
+            EvaluatedStage(differentiation.backward, recorded, record_backward),
             differentiation.derivative.differentiated.sweep.steps,
         )
         fault = unlike_derived(
@@ -261,7 +261,7 @@ def evaluate_backward(
 
 def unlike_derived(
     derivative: ProgramDerivative,
-    actual: Evaluated,
+    actual: EvaluatedStage,
     has_cotangent: tuple[bool, ...],
     values: BackwardInputs,
     states: RandomStates,
@@ -281,5 +281,7 @@ def unlike_derived(
     inputs = tuple(proxy for name, proxy in read.items() if name not in made)
     derived = replace(derived, inputs=inputs)
     with torch.no_grad():
-        fault = first_difference(Evaluated(derived, *evaluate_backward(derived, values, states)), actual, allowance)
+        fault = first_difference(
+            EvaluatedStage(derived, *evaluate_backward(derived, values, states)), actual, allowance
+        )
     return None if fault is None else fault.model_copy(update={"kind": "differentiation"})

@@ -49,9 +49,9 @@ def examine_claims(
     with torch.no_grad(), settings_kept(claimed.bound_symbols):
         states.restore()
         lines = zip(checked.bound_symbols, last_uses(replace(checked, output=())), strict=True)
-        for place, (bsym, dying) in enumerate(lines):
+        for index, (bsym, dying) in enumerate(lines):
             if deadline.is_over:
-                judge.late += len(list(checks_of(checked.bound_symbols[place:])))
+                judge.late += len(list(checks_of(checked.bound_symbols[index:])))
                 break
             evaluate((bsym,), values)
             for proxy in dying:

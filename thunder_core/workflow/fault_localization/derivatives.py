@@ -130,7 +130,7 @@ def wrong_gradient(
 
     `record_in_double()` returns the backward's recording in float64, or None if float64 is not possible.
     """
-    order = {name: place for place, name in enumerate(recording.values)}
+    order = {name: index for index, name in enumerate(recording.values)}
     names = sorted(backward.cotangents.items(), key=lambda pair: order.get(pair[1], -1))
     pairs = ((recording.values.get(cotangent), expected.plain.get(name)) for name, cotangent in names)
     if all(None in pair or is_equal(*pair) for pair in pairs):

@@ -86,10 +86,10 @@ def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
 
 def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
     """Return the evidence of a transform: the lines before and after it that compute a name from shared values."""
-    place = next((n for n, trace in enumerate(traces) if n and trace.made_by == fault.by), None)
-    if place is None:
+    index = next((n for n, trace in enumerate(traces) if n and trace.made_by == fault.by), None)
+    if index is None:
         return None
-    before, after = traces[place - 1], traces[place]
+    before, after = traces[index - 1], traces[index]
     old, new = (record(trace, values, states).final for trace in (before, after))
     shared = {name for name in old.keys() & new.keys() if is_equal(old[name], new[name])}
     return Evidence(

@@ -12,7 +12,7 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.library.examination import examining
 from thunder_core.workflow.fault_localization.backward import examine_backward
-from thunder_core.workflow.fault_localization.boundary.outside import Preparation, wrong_outside
+from thunder_core.workflow.fault_localization.boundary.outside import PrologueResult, wrong_outside
 from thunder_core.workflow.fault_localization.captures import CapturedInputs
 from thunder_core.workflow.fault_localization.guard_probes import wrong_guards
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
@@ -49,7 +49,7 @@ def examine(
     examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
     with examining(), outcome_undone(call), time_limited(examination.deadline):
         own_args, own_kwargs = arguments = call.own_arguments()
-        preparation = Preparation(arguments, *program.prepare(subject, own_args, own_kwargs))
+        preparation = PrologueResult(arguments, *program.prepare(subject, own_args, own_kwargs))
         roots = {"module": subject, "args": own_args, "kwargs": own_kwargs}
         computation, prologue = program.last("computation"), program.last("prologue")
         examination.faults += wrongly_unpacked(program.traces("computation")[0], preparation.inputs, roots, prologue)
@@ -91,7 +91,7 @@ def examine_computation(
 @contextmanager
 def outcome_undone(call: SubjectCall) -> Iterator[None]:
     """Restore a module's buffers and attributes, and the random state, after the block."""
-    tensors = {str(place): value for place, value in enumerate(call.kwargs.values()) if isinstance(value, torch.Tensor)}
+    tensors = {str(index): value for index, value in enumerate(call.kwargs.values()) if isinstance(value, torch.Tensor)}
     states = RandomStates.now(tensors)
     with call.undone():
         try:

@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import stage_line_fault
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import record, settings_kept
-from thunder_core.workflow.fault_localization.stages import Evaluated, first_difference
+from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
 from thunder_core.workflow.validation.inside import Fault
 
 RAISES = "it raises {kind}: {error}"
@@ -26,34 +26,34 @@ def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates)
     for before, stage in itertools.pairwise(stages):
         raised = raising_place(stage, inputs, states)
         if raised is not None:
-            place, error = raised
-            return difference_until(before, stage, place, inputs, states) or raising_fault(stage, place, error)
+            index, error = raised
+            return difference_until(before, stage, index, inputs, states) or raising_fault(stage, index, error)
     return None
 
 
 def raising_place(trace: Trace, inputs: Values, states: RandomStates) -> tuple[int, Exception] | None:
-    """Return the place of the first line of a trace that raises an error, and the error; None if no line does."""
+    """Return the index of the first line of a trace that raises an error, and the error; None if no line does."""
     values = {**own_inputs(inputs, trace), **trace.constants}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
-        for place, bsym in enumerate(trace.bound_symbols):
+        for index, bsym in enumerate(trace.bound_symbols):
             try:
                 evaluate((bsym,), values)
             except Exception as error:
-                return place, error
+                return index, error
     return None
 
 
-def difference_until(before: Trace, stage: Trace, place: int, inputs: Values, states: RandomStates) -> Fault | None:
-    """Return the fault of a stage's first line before a place whose value differs from the previous stage, or None."""
-    until = stage.having(stage.bound_symbols[:place], made_by=stage.made_by, output=())
-    first, second = (Evaluated(trace, record(trace, inputs, states)) for trace in (before, until))
+def difference_until(before: Trace, stage: Trace, index: int, inputs: Values, states: RandomStates) -> Fault | None:
+    """Return the fault of a stage's first line before an index whose value differs from the previous stage, or None."""
+    until = stage.having(stage.bound_symbols[:index], made_by=stage.made_by, output=())
+    first, second = (EvaluatedStage(trace, record(trace, inputs, states)) for trace in (before, until))
     return first_difference(first, second)
 
 
-def raising_fault(stage: Trace, place: int, error: Exception) -> Fault:
+def raising_fault(stage: Trace, index: int, error: Exception) -> Fault:
     """Return the fault of a line that raises an error."""
-    bsym = stage.bound_symbols[place]
+    bsym = stage.bound_symbols[index]
     difference = Difference(RAISES.format(kind=type(error).__name__, error=error))
     name = next((proxy.name for proxy in bsym.tensors), "")
     return stage_line_fault(stage, bsym, name, difference)

@@ -62,7 +62,7 @@ def reduced_program(
 
 
 def starts(end: int) -> Iterator[int]:
-    """Yield the first places of sequences of 1, 2, 4 and more operations that end at a place."""
+    """Yield the first indices of sequences of 1, 2, 4 and more operations that end at an index."""
     length = 1
     while length <= end + 1:
         yield end + 1 - length

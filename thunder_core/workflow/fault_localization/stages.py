@@ -47,7 +47,7 @@ OF_INPUTS = 1e-13  # times the largest value of the line's inputs
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedStage:
     """A stage and the recording of its evaluation in its own dtypes.
 
     `record_in_double()` returns the stage's recording in float64, or None if float64 is not possible.
@@ -72,9 +72,9 @@ def dtype_of(value: Any) -> torch.dtype | None:
     return value.dtype if isinstance(value, torch.Tensor) else None
 
 
-def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance = ROUNDING) -> Fault | None:
+def first_difference(before: EvaluatedStage, after: EvaluatedStage, allowance: Allowance = ROUNDING) -> Fault | None:
     """Return the fault at the first name whose value differs between two stages; None if there is none."""
-    names = [*after.recording.values, *(f"{RESULT}{place}" for place in range(len(after.recording.outputs)))]
+    names = [*after.recording.values, *(f"{RESULT}{index}" for index in range(len(after.recording.outputs)))]
     before_values, after_values = named_values(before.recording), named_values(after.recording)
     # After writes, the final values of a line's inputs may not be the values that the line read.
     line_of = {} if writes_of(after.trace) else definitions(after.trace)
@@ -98,7 +98,7 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
 
 def named_values(recording: RecordedValues) -> dict[str, Any]:
     """Return the values of a recording by name, and the returned values by their positions."""
-    returned = {f"{RESULT}{place}": value for place, value in enumerate(recording.outputs)}
+    returned = {f"{RESULT}{index}": value for index, value in enumerate(recording.outputs)}
     return {**recording.values, **returned}
 
 
@@ -113,7 +113,7 @@ def value_fault(old: Any, new: Any, reference: Exact, allowance: Allowance) -> D
     return rounding_difference(new, old, reference, allowance).difference
 
 
-def reference_of(name: str, before: Evaluated) -> Exact:
+def reference_of(name: str, before: EvaluatedStage) -> Exact:
     """Return a function that returns a value of the stage before in float64.
 
     With `perturbed`, the function returns the value of the first stage from perturbed inputs.
@@ -127,7 +127,7 @@ def reference_of(name: str, before: Evaluated) -> Exact:
     return reference
 
 
-def differences_in_double(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
+def differences_in_double(before: EvaluatedStage, after: EvaluatedStage) -> dict[str, Difference]:
     """Return, by name, the float64 differences that another order of operations does not explain.
 
     Lines that executors other than eager PyTorch run are left out.
@@ -196,7 +196,7 @@ def is_equal(before: Any, after: Any) -> bool:
     return torch.equal(before, after) or not differences(before, after).any()
 
 
-def local_reference_of(name: str, before: Evaluated) -> Exact:
+def local_reference_of(name: str, before: EvaluatedStage) -> Exact:
     """Return a function that computes a line of the stage before in float64, from the line's inputs."""
     bsym = definitions(before.trace).get(name)
 
@@ -224,11 +224,11 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
     """Return the bound symbol that causes a wrong value of the stage after; None if only the returned values differ."""
     line_of = definitions(after)
     if name.startswith(RESULT):
-        place = int(name.removeprefix(RESULT))
+        index = int(name.removeprefix(RESULT))
         olds, news = list(leaves(before.output)), list(leaves(after.output))
-        if place >= min(len(olds), len(news)):
+        if index >= min(len(olds), len(news)):
             return None  # a view that the tail trace makes, not a result of this trace
-        old, new = olds[place], news[place]
+        old, new = olds[index], news[index]
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
             return None  # the transform returns another value, which the stage before also defines
         name = getattr(new, "name", "")
@@ -266,7 +266,7 @@ def first_new_ancestor(bsym: BoundSymbol, before: Trace, line_of: Mapping[str, B
 
     Return `bsym` itself if there is none.
     """
-    names_before, order = definitions(before).keys(), {id(line): place for place, line in enumerate(line_of.values())}
+    names_before, order = definitions(before).keys(), {id(line): index for index, line in enumerate(line_of.values())}
     ancestors, pending = {id(bsym): bsym}, [bsym]
     while pending:
         for proxy in pending.pop().inputs:

@@ -21,7 +21,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.boundary.epilogue import DIFFERENT, OTHER_VALUES, describe, is_close
-from thunder_core.workflow.fault_localization.boundary.outside import CallResult, Preparation, run_program
+from thunder_core.workflow.fault_localization.boundary.outside import CallResult, PrologueResult, run_program
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
@@ -251,7 +251,7 @@ def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> Cal
     """Run a program on copies of the arguments, and return its results and state."""
     with call.undone():
         args, kwargs = arguments = call.own_arguments()
-        preparation = Preparation(arguments, *program.prepare(call.subject, args, kwargs))
+        preparation = PrologueResult(arguments, *program.prepare(call.subject, args, kwargs))
         states.restore()
         return run_program(program, call, preparation)[0]
 

@@ -23,7 +23,7 @@ from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
-from thunder_core.workflow.fault_localization.stages import Evaluated, changes_dtypes, first_difference
+from thunder_core.workflow.fault_localization.stages import EvaluatedStage, changes_dtypes, first_difference
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline, OutOfTime, time_limited
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.release_memory import trim_memory
@@ -161,7 +161,9 @@ class Examination:
             if is_same(before.trace, stage):
                 continue
             recording = record(stage, inputs, states)
-            after = Evaluated(stage, recording, stage_in_double(stage, inputs, states, before), before.record_perturbed)
+            after = EvaluatedStage(
+                stage, recording, stage_in_double(stage, inputs, states, before), before.record_perturbed
+            )
             if changes_dtypes(before.recording, recording):
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
             else:
@@ -190,7 +192,7 @@ class Examination:
                 unequal.append(stage)
         return unequal
 
-    def join(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
+    def join(self, evaluated: EvaluatedStage, states: RandomStates) -> EvaluatedStage:
         """Add the results of the tail to the evaluation of a computation whose returned views were removed."""
         tail = getattr(self.program.derivative, "tail", None)
         if tail is None or evaluated.trace.made_by != PART_VIEWS:
@@ -213,7 +215,7 @@ class Examination:
 
 
 def stage_in_double(
-    stage: Trace, inputs: Values, states: RandomStates, before: Evaluated
+    stage: Trace, inputs: Values, states: RandomStates, before: EvaluatedStage
 ) -> Callable[[], RecordedValues | None]:
     """Return a function that records a stage in float64, once, if the stage before can be recorded in float64."""
 
@@ -224,11 +226,11 @@ def stage_in_double(
     return record_stage
 
 
-def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evaluated:
+def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> EvaluatedStage:
     """Return the first stage, evaluated in its own dtypes and in float64."""
     plain = record(trace, inputs, states)
     if not RandomStates.now(inputs).equal(states):
-        return Evaluated(trace, plain)  # another dtype has other random numbers
+        return EvaluatedStage(trace, plain)  # another dtype has other random numbers
 
     @cache
     def record_stage() -> RecordedValues | None:
@@ -238,7 +240,7 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
     def record_perturbed() -> RecordedValues | None:
         return record_in_double(trace, converted_inputs(inputs, perturb, trace), states)
 
-    return Evaluated(trace, plain, record_stage, record_perturbed)
+    return EvaluatedStage(trace, plain, record_stage, record_perturbed)
 
 
 def without_freed(traces: Sequence[Trace]) -> list[Trace]:

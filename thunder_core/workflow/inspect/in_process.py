@@ -11,7 +11,7 @@ import torch
 from thunder_core.compilation.compiler import last_program, specializations_of
 from thunder_core.foundation.options.generation_lengths import Prompts
 from thunder_core.tracing.ir.listing import Listing
-from thunder_core.workflow.artifact.format.constants import Keeper
+from thunder_core.workflow.artifact.format.constants import ConstantConverter
 from thunder_core.workflow.artifact.format.printed import PrintedStage, printed_stages, with_constants
 from thunder_core.workflow.artifact.write import name_of
 from thunder_core.workflow.inspect.subject import GRAD, InspectedStage, Subject
@@ -69,7 +69,7 @@ def traces_of(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: M
     if program.derivative is not None:
         program.derivative.complete()
     printed = list(printed_stages(program, 0))
-    keeper = Keeper(subject)
+    keeper = ConstantConverter(subject)
     keeper.prepare([value for stage in printed for value in stage.named.values()])
     stages = tuple(_stage(stage, keeper) for stage in printed)
     return Subject(
@@ -85,7 +85,7 @@ def traces_of(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: M
     )
 
 
-def _stage(printed: PrintedStage, keeper: Keeper) -> InspectedStage:
+def _stage(printed: PrintedStage, keeper: ConstantConverter) -> InspectedStage:
     return InspectedStage(with_constants(printed, keeper, strict=False), _give(printed.listing))
 
 

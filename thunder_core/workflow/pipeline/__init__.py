@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the usual name
     from thunder_core.workflow.pipeline.session.plan import Plan
     from thunder_core.workflow.pipeline.session.planning import outline, plan, with_memory
-    from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, Unwatched
+    from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, SilentProgress
 
 HOMES = {
     "STAGES": "session.progress",
@@ -25,7 +25,7 @@ HOMES = {
     "Plan": "session.plan",
     "Progress": "session.progress",
     "Request": "request.request",
-    "Unwatched": "session.progress",
+    "SilentProgress": "session.progress",
     "carry_out": "optimization",
     "follow": "ranks_optimization",
     "compile": "session.application",
@@ -41,7 +41,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Request",
-    "Unwatched",
+    "SilentProgress",
     "carry_out",
     "compile",
     "follow",

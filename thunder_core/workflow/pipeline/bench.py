@@ -34,7 +34,7 @@ from thunder_core.workflow.pipeline.request.samples import artifacts_samples, re
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import points_of
 from thunder_core.workflow.pipeline.session.prepare import prepare
-from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 
 Call = Callable[[], object]
@@ -137,7 +137,7 @@ def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, ben
 
 
 def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress: Progress | None) -> BenchmarkSuite:
-    clock = StageClock(progress or Unwatched())
+    clock = StageClock(progress or SilentProgress())
     with (
         stage_failures(lambda: clock.stage or "the start"),
         threads_in_use(bench_request.threads),

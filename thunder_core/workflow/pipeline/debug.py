@@ -41,7 +41,7 @@ from thunder_core.workflow.pipeline.session.dynamic import arguments_of, require
 from thunder_core.workflow.pipeline.session.inside import allowance_of, has_traces, look_inside_calls
 from thunder_core.workflow.pipeline.session.planning import plan
 from thunder_core.workflow.pipeline.session.prepare import prepare
-from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
@@ -92,7 +92,7 @@ def debug_model(request: Request, debug_request: DebugRequest, progress: Progres
     folder exists.
     """
     check_debug_request(debug_request, generates=request.generates)
-    clock = StageClock(progress or Unwatched())
+    clock = StageClock(progress or SilentProgress())
     with stage_failures(lambda: clock.stage or "the start"):
         clock.begin("load")
         diagnosis = debug_generation(request, clock) if request.generates else debug_call(request, debug_request, clock)
@@ -145,7 +145,7 @@ def debug_artifact(
     Raises the errors of `load`, and `WrongInputs` if the artifact does not record its inputs.
     """
     check_debug_request(debug_request)
-    clock = StageClock(progress or Unwatched())
+    clock = StageClock(progress or SilentProgress())
     with stage_failures(lambda: clock.stage or "the start"):
         clock.begin("load")
         artifact = open_artifact(folder)

@@ -33,8 +33,8 @@ def failure_of(error: BaseException, doing: str) -> ThunderError | None:
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
     if full := fullness(error):
-        place = getattr(error, "filename", None)
-        what = f"{full.what}{f' ({place})' if place else ''}, at: {doing}; nothing was written"
+        filename = getattr(error, "filename", None)
+        what = f"{full.what}{f' ({filename})' if filename else ''}, at: {doing}; nothing was written"
         return OutOfDisk(what, fix=full.fix)
     if is_out_of_memory(error):
         return OutOfMemory(

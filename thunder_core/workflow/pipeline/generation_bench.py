@@ -43,7 +43,7 @@ from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.prepare import prepare
-from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 
 
@@ -138,7 +138,7 @@ def prompt_of(session: Session, batch: int, length: int) -> Tensors:
 def _bench(
     openers: Mapping[str, Opener], sizes: GenerationSizes, bench_request: BenchRequest, progress: Progress | None
 ) -> BenchmarkSuite:
-    clock = StageClock(progress or Unwatched())
+    clock = StageClock(progress or SilentProgress())
     with (
         stage_failures(lambda: clock.stage or "the start"),
         threads_in_use(bench_request.threads),

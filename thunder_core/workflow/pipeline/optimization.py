@@ -33,7 +33,7 @@ from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import destination_of, plan
 from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not_degraded
-from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report import Report
 from thunder_core.workflow.report.search import SearchReport
@@ -65,7 +65,7 @@ def carry_out(plan: Plan, progress: Progress | None = None, search: SearchReport
     The report contains the `search` that chose the recipe, if there was a search. Raises `OutOfMemory` before anything
     is loaded if the plan does not fit.
     """
-    clock = StageClock(progress or Unwatched())
+    clock = StageClock(progress or SilentProgress())
     with surroundings(plan, clock):
         return _carry_out(plan, clock, search)
 

@@ -26,7 +26,7 @@ from thunder_core.workflow.pipeline.request.samples import artifacts_samples
 from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest, check_validate_request
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import points_of
-from thunder_core.workflow.pipeline.session.progress import EVALUATE, Progress, Unwatched
+from thunder_core.workflow.pipeline.session.progress import EVALUATE, Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_saved, traced_size
 from thunder_core.workflow.validation import ValidationReport
 from thunder_core.workflow.validation.report import Evaluation, GenerationReport
@@ -80,7 +80,7 @@ def validate_artifact(
         inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget, tolerance
     )
     check_validate_request(request)
-    clock = StageClock(progress or Unwatched())
+    clock = StageClock(progress or SilentProgress())
     with stage_failures(lambda: clock.stage or "the start"):
         return _validate_artifact(folder, request, consent, clock)
 

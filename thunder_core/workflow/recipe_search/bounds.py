@@ -20,7 +20,7 @@ class CandidateCost:
 
 
 @dataclass(frozen=True)
-class Miss:
+class MissedBound:
     """A bound that a candidate misses: `words` describes the miss, and `factor` is the value divided by the bound.
 
     The factor is infinite if the value is unknown.
@@ -30,8 +30,8 @@ class Miss:
     factor: float
 
 
-def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[Miss]:
-    """Yield a `Miss` for every bound that a candidate misses. An unknown value misses its bound."""
+def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[MissedBound]:
+    """Yield a `MissedBound` for every bound that a candidate misses. An unknown value misses its bound."""
     at_most = (
         ("KL divergence", bounds.max_kl, cost.kl, lambda value: f"{value:.3g} nats"),
         ("relative error", bounds.max_error, cost.error, lambda value: f"{value:.3g}"),
@@ -44,17 +44,17 @@ def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[Miss]:
         yield _under("top-1 agreement", bounds.min_top1, cost.top1)
 
 
-def _over(name: str, bound: float, value: float | None, words: object) -> Miss:
+def _over(name: str, bound: float, value: float | None, words: object) -> MissedBound:
     if value is None:
-        return Miss(f"its {name} is not known", float("inf"))
+        return MissedBound(f"its {name} is not known", float("inf"))
     in_words = words if callable(words) else str
     factor = value / bound if bound else float("inf")
     more = f", {times(factor)} as much" if bound else ""
-    return Miss(f"its {name} is {in_words(value)}, and at most {in_words(bound)} is allowed{more}", factor)
+    return MissedBound(f"its {name} is {in_words(value)}, and at most {in_words(bound)} is allowed{more}", factor)
 
 
-def _under(name: str, bound: float, value: float | None) -> Miss:
+def _under(name: str, bound: float, value: float | None) -> MissedBound:
     if value is None:
-        return Miss(f"its {name} is not known", float("inf"))
+        return MissedBound(f"its {name} is not known", float("inf"))
     factor = (1 - value) / (1 - bound) if bound < 1 else float("inf")
-    return Miss(f"its {name} is {value:.3%}, and at least {bound:.3%} is required", factor)
+    return MissedBound(f"its {name} is {value:.3%}, and at least {bound:.3%} is required", factor)

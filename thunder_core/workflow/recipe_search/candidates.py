@@ -45,7 +45,7 @@ FOR_CPU = frozenset({"freeze"})
 
 
 @dataclass(frozen=True)
-class Ground:
+class SearchContext:
     """The facts that candidates depend on: the model's type and dtype, the device, the task and the bounds.
 
     `may_change_dtype` and `may_change_threads` are False if the user has set the dtype or the number of threads.
@@ -61,24 +61,24 @@ class Ground:
     bounds: SearchBounds = field(default_factory=SearchBounds)
 
 
-def list_candidates(ground: Ground) -> tuple[list[Candidate], list[Excluded]]:
+def list_candidates(context: SearchContext) -> tuple[list[Candidate], list[Excluded]]:
     """Return the candidates for a model in the order of trials, and the excluded candidates with reasons.
 
     Eager PyTorch is the first candidate.
     """
-    base = choose_recipe(ground.model_type, ground.device).names
-    excluded = list(_other_families(ground, base))
-    added, useless = _additions(ground, base)
-    main = (*base, GENERATION) if ground.generates else base
+    base = choose_recipe(context.model_type, context.device).names
+    excluded = list(_other_families(context, base))
+    added, useless = _additions(context, base)
+    main = (*base, GENERATION) if context.generates else base
     candidates = [
         Candidate(EAGER, 0, base),
-        _sum(main, FUSED + ground.generates),
-        *([_sum(base, FUSED)] if ground.generates else []),
-        *_quantized_candidates(ground, main, added),
-        *_narrow(ground, main),
-        *_extended_candidates(ground, main, added),
+        _sum(main, FUSED + context.generates),
+        *([_sum(base, FUSED)] if context.generates else []),
+        *_quantized_candidates(context, main, added),
+        *_narrow(context, main),
+        *_extended_candidates(context, main, added),
         replace(_sum(main, UNFUSED, "without fusion"), without=(FUSION, PACKED)),
-        *_threaded_candidates(ground, main),
+        *_threaded_candidates(context, main),
     ]
     return candidates, [*excluded, *useless]
 
@@ -87,12 +87,16 @@ def _sum(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
     return Candidate(" ".join((" + ".join(recipes), *changes)), rank, recipes)
 
 
-def _quantized_candidates(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
+def _quantized_candidates(context: SearchContext, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
     """Yield a candidate for each recipe that quantizes. The bounds of the search replace those of the recipe."""
     for recipe in added:
         if not _quantizes(recipe):
             continue
-        bounds = {"kl": ground.bounds.max_kl, "top1": ground.bounds.min_top1, "error": ground.bounds.max_error}
+        bounds = {
+            "kl": context.bounds.max_kl,
+            "top1": context.bounds.min_top1,
+            "error": context.bounds.max_error,
+        }
         stated = ((f"{recipe.title}.{name}", str(bound)) for name, bound in bounds.items() if _is_possible(name, bound))
         yield replace(_sum((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(stated))
 
@@ -102,24 +106,24 @@ def _is_possible(name: str, bound: float | None) -> bool:
     return bound is not None and (name == "top1" or bound > 0)
 
 
-def _narrow(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
+def _narrow(context: SearchContext, base: tuple[str, ...]) -> Iterator[Candidate]:
     """Yield candidates that convert the model to a narrower dtype."""
-    if ground.train or not ground.may_change_dtype or ground.dtype != "float32":
+    if context.train or not context.may_change_dtype or context.dtype != "float32":
         return
     for dtype in NARROW_DTYPES:
         yield replace(_sum(base, EXTENDED, f"in {dtype}"), dtype=dtype, bound=NARROW)
 
 
-def _extended_candidates(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
+def _extended_candidates(context: SearchContext, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
     """Yield candidates with the recipes that do not quantize, and one without the executor `packed-linear`."""
     yield from (_sum((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
-    if not ground.train and find_executor(PACKED).missing_on(ground.device) is None:
+    if not context.train and find_executor(PACKED).missing_on(context.device) is None:
         yield replace(_sum(base, EXTENDED, f"without {PACKED}"), without=(PACKED,))
 
 
-def _threaded_candidates(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
+def _threaded_candidates(context: SearchContext, base: tuple[str, ...]) -> Iterator[Candidate]:
     """Yield candidates with numbers of threads that differ from PyTorch's: one, half of the processors, and all."""
-    if ground.device.type != "cpu" or not ground.may_change_threads:
+    if context.device.type != "cpu" or not context.may_change_threads:
         return
     processors = os.cpu_count() or 1
     for threads in dict.fromkeys((1, processors // 2, processors)):
@@ -128,33 +132,33 @@ def _threaded_candidates(ground: Ground, base: tuple[str, ...]) -> Iterator[Cand
             yield replace(_sum(base, EXTENDED, words), threads=threads)
 
 
-def _other_families(ground: Ground, base: tuple[str, ...]) -> Iterator[Excluded]:
+def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[Excluded]:
     """Yield the recipes for certain models, except for the base recipe, as excluded candidates."""
     for recipe in _recipes():
         if recipe.title in base or not (recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER)):
             continue
-        if recipe.families and ground.model_type not in recipe.families:
+        if recipe.families and context.model_type not in recipe.families:
             reason = f"it is for {', '.join(recipe.families[:4])}"
-        elif lacking := _missing(recipe, ground):
+        elif lacking := _missing(recipe, context):
             reason = lacking
         else:
-            reason = f"{base[0]} is the recipe for {ground.model_type or 'this module'}"
+            reason = f"{base[0]} is the recipe for {context.model_type or 'this module'}"
         yield Excluded(_sum((recipe.title,), FUSED), reason)
 
 
-def _missing(recipe: Recipe, ground: Ground) -> str:
+def _missing(recipe: Recipe, context: SearchContext) -> str:
     """Return the reason why this machine cannot run a part of a recipe, or an empty string."""
-    reasons = (lacks(need, "", ground.device) for _, need in recipe.all_requirements())
+    reasons = (lacks(need, "", context.device) for _, need in recipe.all_requirements())
     return next((reason for reason in reasons if reason), "")
 
 
-def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], list[Excluded]]:
+def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Recipe], list[Excluded]]:
     """Return the recipes that can be combined with the base recipe, and the excluded ones with reasons."""
     added, excluded = [], []
     for recipe in _recipes():
         if recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER, GENERATION):
             continue
-        reason = _reason_against(recipe, ground)
+        reason = _reason_against(recipe, context)
         if reason:
             excluded.append(Excluded(_sum((*base, recipe.title), EXTENDED), reason))
         else:
@@ -162,18 +166,18 @@ def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], lis
     return added, excluded
 
 
-def _reason_against(recipe: Recipe, ground: Ground) -> str:
+def _reason_against(recipe: Recipe, context: SearchContext) -> str:
     """Return the reason why a recipe is of no use for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason
     if any(transform.is_parallel for transform in recipe.all_transforms()):
         return "it is for the processes of a process group"
-    if ground.train and _quantizes(recipe):
+    if context.train and _quantizes(recipe):
         return "it quantizes, and rounding has no derivative"
-    by_task = FOR_INFERENCE if ground.train else FOR_TRAINING
+    by_task = FOR_INFERENCE if context.train else FOR_TRAINING
     if (reason := by_task.get(recipe.title)) is not None:
         return reason
-    if recipe.title in FOR_CPU and ground.device.type != "cpu":
+    if recipe.title in FOR_CPU and context.device.type != "cpu":
         return "its kernels are for a CPU"
     return ""
 

@@ -19,7 +19,7 @@ from thunder_core.workflow.report.search import End, SearchBounds
 ROUNDS = (10, 20, 40, 80)  # the total number of rounds of a candidate after each stage
 
 
-class Ranked(Protocol):
+class RankedCandidate(Protocol):
     """The attributes of a candidate that a decision reads."""
 
     @property
@@ -50,7 +50,7 @@ class CandidateFinding:
         return self.rounds >= MIN_ROUNDS and self.score.high <= WIDEST_INTERVAL * self.score.low
 
 
-Candidate = TypeVar("Candidate", bound=Ranked)
+Candidate = TypeVar("Candidate", bound=RankedCandidate)
 Measure = Callable[[Candidate, int], CandidateFinding]
 
 

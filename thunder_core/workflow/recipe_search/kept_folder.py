@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from thunder_core.backend.cache.place import cache_folder
+from thunder_core.backend.cache.folders import cache_folder
 
 FOLDER = "searches"
 

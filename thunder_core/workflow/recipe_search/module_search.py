@@ -26,7 +26,7 @@ from thunder_core.workflow.pipeline.request.search_request import SearchRequest,
 from thunder_core.workflow.pipeline.session.application import compile as compile_module
 from thunder_core.workflow.pipeline.session.application import device_of
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excluded
-from thunder_core.workflow.recipe_search.candidates import Ground, list_candidates
+from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.order import Order
@@ -150,8 +150,8 @@ def describe(value: object) -> object:
 def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[Excluded]]:
     """Return the candidates for a module, and the candidates that its class or this machine rules out."""
     model_type = getattr(getattr(subject.model, "config", None), "model_type", None)
-    ground = Ground(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(request))
-    listed, excluded = list_candidates(ground)
+    context = SearchContext(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(request))
+    listed, excluded = list_candidates(context)
     candidates = []
     for candidate in listed:
         reason = unfitness(candidate, subject)

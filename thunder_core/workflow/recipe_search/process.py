@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from thunder_core.backend.cache.place import cache_folder
+from thunder_core.backend.cache.folders import cache_folder
 from thunder_core.foundation.storage.folder import clean_up, locked_folder
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES

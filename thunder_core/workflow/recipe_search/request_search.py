@@ -22,7 +22,7 @@ from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import outline, plan
 from thunder_core.workflow.pipeline.session.progress import Progress
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
-from thunder_core.workflow.recipe_search.candidates import Ground, list_candidates
+from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.estimates import Estimate, estimate
 from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
@@ -69,7 +69,7 @@ class RequestSearch:
         loading = base.prepared.loading
         names = choose_recipe(loading.config.model_type, loading.device).names
         request = replace(request, recipe=names, model=base.prepared.model)
-        ground = Ground(
+        context = SearchContext(
             loading.config.model_type,
             loading.device,
             base.prepared.dtype_name,
@@ -79,9 +79,9 @@ class RequestSearch:
             may_change_threads=request.threads is None,
             bounds=bounds_of(search),
         )
-        candidates, unfit = list_candidates(ground)
+        candidates, unfit = list_candidates(context)
         usual = outline(request)
-        estimates = tuple(estimate(candidate, request, usual, ground.bounds) for candidate in candidates)
+        estimates = tuple(estimate(candidate, request, usual, context.bounds) for candidate in candidates)
         return cls(request, search, base, estimates, tuple(unfit), began)
 
     @property

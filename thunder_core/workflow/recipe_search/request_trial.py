@@ -25,7 +25,7 @@ from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import plan
-from thunder_core.workflow.pipeline.session.progress import Unwatched
+from thunder_core.workflow.pipeline.session.progress import SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_model
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate
 from thunder_core.workflow.recipe_search.loss import Loss, loss_between
@@ -49,7 +49,7 @@ class RequestSubject:
         """Load, compile, validate and measure a candidate; raise the errors of the pipeline."""
         began = time.perf_counter()
         planned = plan(request_of(order, self.request))
-        clock = StageClock(Unwatched())
+        clock = StageClock(SilentProgress())
         with surroundings(planned, clock):
             planned, workflow, quality = opened_workflow(planned, clock)
             trial = Trial(order, planned, workflow, self.request)

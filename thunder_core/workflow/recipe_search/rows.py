@@ -24,12 +24,12 @@ def rows_of(
     rows += [
         _named_row(
             exclusion.candidate,
-            len(rows) + place,
+            len(rows) + index,
             state="not applicable",
             reason=exclusion.reason,
             least_memory=exclusion.least_memory,
         )
-        for place, exclusion in enumerate(excluded, start=1)
+        for index, exclusion in enumerate(excluded, start=1)
     ]
     front = front_of(rows)
     return tuple(row.model_copy(update={"is_on_front": row.number in front}) for row in rows)

@@ -170,15 +170,15 @@ class SearchRun:
             skipped=earlier.skipped if earlier else (),
         )
         leader = self._leader()
-        place = (self.candidates.index(candidate) + 1, len(self.candidates))
-        self.observer.trying(candidate.name, place, leader, self._seconds_left())
+        position = (self.candidates.index(candidate) + 1, len(self.candidates))
+        self.observer.begin_trial(candidate.name, position, leader, self._seconds_left())
         result = self.run_trial(order, self._limit(order))
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
         self.kept.keep(candidate, result)
         row = next(row for row in self._rows() if row.name == candidate.name)
-        self.observer.found(row, self._leader(), self._seconds_left())
+        self.observer.end_trial(row, self._leader(), self._seconds_left())
         return self._finding(result)
 
     def _finding(self, result: TrialFacts | TrialRefusal) -> CandidateFinding:

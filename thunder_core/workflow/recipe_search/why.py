@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from thunder_core.foundation.errors import BoundMissed
 from thunder_core.workflow.benchmark.interval import Interval
-from thunder_core.workflow.recipe_search.bounds import CandidateCost, Miss, misses
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, MissedBound, misses
 from thunder_core.workflow.recipe_search.candidate import Candidate
 from thunder_core.workflow.report.number_format import size, times
 from thunder_core.workflow.report.search import End, SearchCandidate, SearchReport
@@ -79,10 +79,10 @@ def bound_error(report: SearchReport) -> BoundMissed:
     return error
 
 
-def _worst(report: SearchReport, row: SearchCandidate) -> Miss:
+def _worst(report: SearchReport, row: SearchCandidate) -> MissedBound:
     """Return the largest miss of a candidate. A candidate that misses no bound has a speed that varies too much."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)
-        return Miss(f"{row.reason}, {times(factor)} as much", factor)
+        return MissedBound(f"{row.reason}, {times(factor)} as much", factor)
     all_misses = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
-    return max(all_misses, key=lambda miss: miss.factor, default=Miss("its speed varies too much", 1.0))
+    return max(all_misses, key=lambda miss: miss.factor, default=MissedBound("its speed varies too much", 1.0))

@@ -347,7 +347,7 @@ def token_lines(generation: GenerationBenchmark) -> TokenLines:
 
 def _token_line(text: GeneratedTokens, colour: int, across: Axis, upwards: Axis, unit: float) -> TokenLine:
     first, *following = text.seconds
-    points = " L".join(f"{across(place)},{upwards(value / unit)}" for place, value in enumerate(following, start=2))
+    points = " L".join(f"{across(index)},{upwards(value / unit)}" for index, value in enumerate(following, start=2))
     times = f"first after {format_time(first)}"
     if following:
         times += f", then {format_time(median(following))} per token"

@@ -17,7 +17,7 @@ LINE = re.compile(r"^needed at (?:[^,]*/)?(?P<place>.*)$")
 
 
 @dataclass(frozen=True)
-class Point:
+class RangePoint:
     """One size of a range: the errors of its outputs, and the speed of its calls; None if not measured."""
 
     size: str
@@ -42,14 +42,16 @@ class ConstraintRow:
     """Whether it is only the range from the options."""
 
 
-def points_of(report: Report) -> list[Point]:
+def points_of(report: Report) -> list[RangePoint]:
     """Return each size that was validated or measured, the traced size first; empty without ranges."""
     if not report.dynamic:
         return []
     validated = {point.size: point for point in (report.validation.points if report.validation else ())}
     reports = (*((report.benchmark,) if report.benchmark else ()), *report.points)
     measured = {size_in_words(benchmark.configuration): benchmark for benchmark in reports}
-    return [Point(size, validated.get(size), measured.get(size)) for size in dict.fromkeys((*validated, *measured))]
+    return [
+        RangePoint(size, validated.get(size), measured.get(size)) for size in dict.fromkeys((*validated, *measured))
+    ]
 
 
 def constraints_of(report: Report) -> list[ConstraintRow]:

@@ -113,8 +113,8 @@ class _Sample:
         if self.share == 1.0:
             return errors
         count = math.ceil(errors.numel() * self.share)
-        places = torch.randint(errors.numel(), (count,), generator=self.generator)
-        return errors[places.to(errors.device)]
+        positions = torch.randint(errors.numel(), (count,), generator=self.generator)
+        return errors[positions.to(errors.device)]
 
     def errors(self) -> Errors:
         if not self.count:

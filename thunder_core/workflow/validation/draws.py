@@ -71,10 +71,10 @@ class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _give(self, func: Any, made: object) -> None:
         """Write the given numbers into an operation's result, if the result is random numbers of the same shape."""
-        place = len(self.draws.taken)
-        if place >= len(self.given) or func.overloadpacket.__name__ not in PLAIN_DRAWS:
+        index = len(self.draws.taken)
+        if index >= len(self.given) or func.overloadpacket.__name__ not in PLAIN_DRAWS:
             return
-        name, tensors = self.given[place]
+        name, tensors = self.given[index]
         shapes = [tensor.shape for tensor in tensors]
         if name == str(func) and isinstance(made, torch.Tensor) and shapes == [made.shape]:
             made.copy_(tensors[0])

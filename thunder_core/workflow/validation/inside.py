@@ -77,8 +77,8 @@ class Fault(ReportFacts):
     @property
     def title(self) -> str:
         """The line with its executor or transform and its module: `inductor in layers.0.mlp: t5 = torch.tanh(t4)`."""
-        place = f" in {self.module}" if self.module else ""
-        return f"{self.by or self.kind}{place}: {self.line}"
+        where = f" in {self.module}" if self.module else ""
+        return f"{self.by or self.kind}{where}: {self.line}"
 
 
 class NonFiniteLine(ReportFacts):

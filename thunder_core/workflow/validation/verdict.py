@@ -60,12 +60,12 @@ def judge_points(
 def _judge_point(
     size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
 ) -> PointReport:
-    places = [place for place, input_size in enumerate(sizes) if input_size == size]
-    outputs = [judge(name, [results[place] for place in places], tolerance) for name, results in measured.items()]
+    indices = [index for index, input_size in enumerate(sizes) if input_size == size]
+    outputs = [judge(name, [results[index] for index in indices], tolerance) for name, results in measured.items()]
     worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
     return PointReport(
         size=size,
-        inputs=len(places),
+        inputs=len(indices),
         output=worst.name,
         optimized=worst.optimized.maximum,
         eager=worst.eager.maximum,
@@ -139,10 +139,10 @@ def require_passed(report: ValidationReport) -> None:
     failed = sum(not output.passed for output in report.outputs)
     others = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
     points = [point.size for point in report.points if not point.passed]
-    places = f", with inputs of {', '.join(points)}" if points else ""
+    at_sizes = f", with inputs of {', '.join(points)}" if points else ""
     error = OutOfTolerance(
         f"`{worst.name}` differs from the {report.reference_dtype} reference by more than the recipe allows: "
-        f"{'; '.join(worst.failures)}{others}{places}",
+        f"{'; '.join(worst.failures)}{others}{at_sizes}",
         fix=_advice(worst, report.tolerance),
     )
     error.report = report

@@ -29,7 +29,7 @@ Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 
 
 @dataclass(frozen=True)
-class Made:
+class MemoizedResult:
     """A tensor that the call returned: its proxy, and the position of the input that it shares memory with.
 
     If `follows` is set, autograd treats it as a view of that input, so that a write to either is a write to both.
@@ -50,7 +50,7 @@ class CachedCall:
 
     bsym: BoundSymbol | None
     read: tuple[tuple[torch.Tensor, TensorProxy], ...]
-    made: tuple[Made, ...]
+    made: tuple[MemoizedResult, ...]
     intermediates: tuple[TensorProxy, ...]
     result: Any
 
@@ -144,13 +144,13 @@ def cached_call(
     return CachedCall(bsym, tuple(read), outputs, tuple(inner.values()), output)
 
 
-def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
+def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> MemoizedResult:
     """Describe a result, with the position of the first input that it is a view of, or else shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
     place = next(iter(viewed or sharing), None)
-    return Made(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))
+    return MemoizedResult(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))
 
 
 def _is_plain(output: Any) -> bool:
@@ -160,7 +160,7 @@ def _is_plain(output: Any) -> bool:
     return True
 
 
-def fresh_fake(output: Made, read: list[torch.Tensor], mode: FaithfulMode) -> torch.Tensor:
+def fresh_fake(output: MemoizedResult, read: list[torch.Tensor], mode: FaithfulMode) -> torch.Tensor:
     """Return a fake tensor for a result of a cached call; a view shares the storage of its base again."""
     proxy = output.proxy
     with no_dispatch():

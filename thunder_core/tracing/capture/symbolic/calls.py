@@ -53,16 +53,16 @@ def select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     entries = entries_of(index)
     consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)
     plain: list[Any] = []
-    places: list[tuple[int, torch.SymInt]] = []
-    place = 0
+    selected: list[tuple[int, torch.SymInt]] = []
+    dim = 0
     for entry in entries:
         if isinstance(entry, torch.SymInt):
-            places.append((place, entry))
+            selected.append((dim, entry))
         plain.append(slice(None) if isinstance(entry, torch.SymInt) else entry)
-        place += tensor.dim() - consumed if entry is Ellipsis else type(entry) is not int
+        dim += tensor.dim() - consumed if entry is Ellipsis else type(entry) is not int
     view = tensor[tuple(plain)]
-    for place, number in reversed(places):
-        view = view.select(place, number)
+    for dim, number in reversed(selected):
+        view = view.select(dim, number)
     return view
 
 

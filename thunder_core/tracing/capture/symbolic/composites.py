@@ -92,9 +92,9 @@ def transform_of_some(function: Callable[..., Any]) -> Python:
 
 def resized_in_all(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequence[int]) -> Tensor:
     """Return the input of a transform along several dimensions, resized to the elements that it uses."""
-    for place, (size, dim) in enumerate(zip(sizes, dims, strict=False)):
+    for index, (size, dim) in enumerate(zip(sizes, dims, strict=False)):
         if size >= 1 and -tensor.dim() <= dim < tensor.dim():
-            tensor = resize(tensor, dim, points_of(name, size) if place == len(sizes) - 1 else size)
+            tensor = resize(tensor, dim, points_of(name, size) if index == len(sizes) - 1 else size)
     return tensor
 
 

@@ -98,7 +98,7 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
 
 def is_between_symbols(args: Any, kwargs: Any) -> bool:
     """Whether a call of `aten.slice` has a symbolic start or end."""
-    return any(isinstance(place, torch.SymInt) for place in (*args[2:4], kwargs.get("start"), kwargs.get("end")))
+    return any(isinstance(position, torch.SymInt) for position in (*args[2:4], kwargs.get("start"), kwargs.get("end")))
 
 
 def slice_dimension(
@@ -107,18 +107,18 @@ def slice_dimension(
     """Return the part of a tensor between two indices, whose size is an expression of them."""
     shape, strides = list(tensor.shape), list(tensor.stride())
     size = shape[dim]
-    first = 0 if start is None else _place(start, size)
-    last = size if end is None else _place(end, size)
+    first = 0 if start is None else _position(start, size)
+    last = size if end is None else _position(end, size)
     length = last - first if guard_or_false(last >= first) else maximum(last - first, 0)
     offset = tensor.storage_offset() + first * strides[dim]
     shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
     return tensor.as_strided(shape, strides, offset)
 
 
-def _place(place: Any, size: Any) -> Any:
+def _position(position: Any, size: Any) -> Any:
     """Return an index as a position from the beginning of a dimension, clamped to its ends."""
-    if type(place) is int and place == sys.maxsize:
+    if type(position) is int and position == sys.maxsize:
         return size
-    if place < 0:
-        return maximum(place + size, 0)
-    return place if guard_or_false(place <= size) else minimum(place, size)
+    if position < 0:
+        return maximum(position + size, 0)
+    return position if guard_or_false(position <= size) else minimum(position, size)

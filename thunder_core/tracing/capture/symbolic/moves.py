@@ -23,7 +23,7 @@ class Sizing(Protocol):
         """Return a size or a number in a form that can be compared."""
 
 
-class AtHints:
+class HintEnvironment:
     """A replacement for an environment, in which each size has its value at tracing."""
 
     def simplify_number(self, size: Any) -> Any:
@@ -31,7 +31,7 @@ class AtHints:
         return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
 
-AT_HINTS = AtHints()
+AT_HINTS = HintEnvironment()
 
 
 def at_hints(tree: Any) -> Any:

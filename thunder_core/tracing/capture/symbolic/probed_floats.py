@@ -108,7 +108,7 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
             return None
         low, high = _finite(*ends)
         places = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
-        steps = (round((high - low) * place / (len(ranks) + MARGIN) * SINGLE) / SINGLE for place in places)
+        steps = (round((high - low) * index / (len(ranks) + MARGIN) * SINGLE) / SINGLE for index in places)
         first, second = (low + step for step in steps)
         pairs.append((first, second))
     return pairs
@@ -142,7 +142,7 @@ def restrict(numbers: Sequence[Any]) -> None:
             bool(smaller <= larger)
 
 
-class Named(Mapping[Pair, Proxy]):
+class FloatProxies(Mapping[Pair, Proxy]):
     """The proxies of floats, and of the functions that C++ code applies to them, by pairs of stand-in values.
 
     `numbers` are symbolic floats with their pairs; `proxy_of` returns the proxy of an expression.

@@ -51,7 +51,7 @@ def nest(numbers: list[Any], shape: tuple[int, ...]) -> Any:
     if not shape:
         return numbers[0]
     step = len(numbers) // shape[0]
-    return [nest(numbers[place * step : (place + 1) * step], shape[1:]) for place in range(shape[0])]
+    return [nest(numbers[index * step : (index + 1) * step], shape[1:]) for index in range(shape[0])]
 
 
 def items(

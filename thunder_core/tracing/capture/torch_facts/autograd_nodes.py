@@ -84,5 +84,5 @@ def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[S
         if is_other or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL):
             continue
         met[id(current)] = current
-        edges = ((place, following) for place, (following, _) in enumerate(current.next_functions))
-        pending += [(following, (*steps, place)) for place, following in edges if following is not None]
+        edges = ((index, following) for index, (following, _) in enumerate(current.next_functions))
+        pending += [(following, (*steps, index)) for index, following in edges if following is not None]

@@ -66,7 +66,7 @@ def executed_nodes(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> lis
 def shared_memory(grads: Sequence[torch.Tensor | None], held: Collection[int]) -> set[int]:
     """Return the memory of gradients that is in `held`, or that several gradients share."""
     places = [memory_of(grad) for grad in grads if grad is not None]
-    return {place for place in places if place in held or places.count(place) > 1}
+    return {index for index in places if index in held or places.count(index) > 1}
 
 
 def has_layout_of(grad: torch.Tensor, leaf: torch.Tensor) -> bool:

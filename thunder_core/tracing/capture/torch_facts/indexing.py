@@ -36,9 +36,9 @@ def with_columns(indices: Sequence[torch.Tensor | None], result: torch.Tensor) -
         return indices
     if len(present) > 1 or not present[0].dim():
         return None
-    place = next(place for place, index in enumerate(indices) if index is not None)
-    column = torch.empty_strided((result.shape[place],), (1,), dtype=torch.int64, device="meta")
-    return [*indices[:place], *[column] * present[0].dim(), *indices[place + 1 :]]
+    position = next(position for position, index in enumerate(indices) if index is not None)
+    column = torch.empty_strided((result.shape[position],), (1,), dtype=torch.int64, device="meta")
+    return [*indices[:position], *[column] * present[0].dim(), *indices[position + 1 :]]
 
 
 def read_by_index(
@@ -48,15 +48,17 @@ def read_by_index(
 
     Kernels for the GPU need indices with equal layouts.
     """
-    places = [place for place, index in enumerate(given_indices) if index is not None]
-    indices = torch.broadcast_tensors(*(given_indices[place] for place in places))  # type: ignore[no-untyped-call]
-    if places != list(range(places[0], places[-1] + 1)):
-        tensor = tensor.permute([*places, *(place for place in range(tensor.dim()) if place not in places)])
-        places = list(range(len(places)))
-    before, after = places[0], tensor.dim() - places[-1] - 1
+    positions = [position for position, index in enumerate(given_indices) if index is not None]
+    indices = torch.broadcast_tensors(*(given_indices[position] for position in positions))  # type: ignore[no-untyped-call]
+    if positions != list(range(positions[0], positions[-1] + 1)):
+        tensor = tensor.permute(
+            [*positions, *(position for position in range(tensor.dim()) if position not in positions)]
+        )
+        positions = list(range(len(positions)))
+    before, after = positions[0], tensor.dim() - positions[-1] - 1
     shape, strides = list(tensor.shape), list(tensor.stride())
-    shape[places[0] : places[-1] + 1] = indices[0].shape
-    strides[places[0] : places[-1] + 1] = [0] * indices[0].dim()
+    shape[positions[0] : positions[-1] + 1] = indices[0].shape
+    strides[positions[0] : positions[-1] + 1] = [0] * indices[0].dim()
     placed = [index.reshape([1] * before + list(index.shape) + [1] * after) for index in indices]
     if on_gpu and len({index.stride() for index in placed}) > 1:
         placed = [index.contiguous() for index in placed]

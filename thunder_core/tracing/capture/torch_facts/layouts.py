@@ -367,7 +367,7 @@ def is_reordered_by_groups(
 
 
 def _joined_strides(shape: Sequence[int], dim: int, groups: int, memory_format: torch.memory_format) -> Strides:
-    sizes = [size // groups if place == dim else size for place, size in enumerate(shape)]
+    sizes = [size // groups if index == dim else size for index, size in enumerate(shape)]
     with no_dispatch():
         part = torch.empty(sizes, device="meta", memory_format=memory_format)
         return tuple((part if groups == 1 else torch.cat([part] * groups, dim)).stride())

@@ -58,7 +58,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def is_recording() -> bool:
     """Whether a handler receives the torch functions of this thread, or their aten operations."""
     count = torch._C._len_torch_function_stack()
-    functions = (torch._C._get_function_stack_at(place) for place in range(count))
+    functions = (torch._C._get_function_stack_at(index) for index in range(count))
     return any(isinstance(mode, FunctionMode) for mode in functions) or any(
         isinstance(mode, OperatorMode) for mode in _get_current_dispatch_mode_stack()
     )

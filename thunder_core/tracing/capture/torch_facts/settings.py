@@ -221,8 +221,8 @@ def chooses_attention(bsym: BoundSymbol) -> bool:
 
 def device_contexts() -> dict[int, DeviceContext]:
     """Return the torch function modes for a default device, by position; the last one is in effect."""
-    modes = (torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack()))
-    return {place: mode for place, mode in enumerate(modes) if isinstance(mode, DeviceContext)}
+    modes = (torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack()))
+    return {index: mode for index, mode in enumerate(modes) if isinstance(mode, DeviceContext)}
 
 
 def with_default_device(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

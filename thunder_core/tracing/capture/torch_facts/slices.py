@@ -71,24 +71,25 @@ class Slices:
         search takes time for the new positions only.
         """
         self._index()
-        places, decomposed, waiting = set[int](), set[int](), list[int]()
+        indices, decomposed, waiting = set[int](), set[int](), list[int]()
 
         def require(resources: Sequence[Resource], before: int) -> None:
             inner = {self._makers_of_inner[resource] for resource in resources if resource in self._makers_of_inner}
             decomposed.update(inner)
-            for place in inner.union(*(self._reaching_definition(resource, before) for resource in resources)) - places:
-                places.add(place)
-                heappush(waiting, -place)
+            reaching = inner.union(*(self._reaching_definition(resource, before) for resource in resources))
+            for index in reaching - indices:
+                indices.add(index)
+                heappush(waiting, -index)
 
         require([*self._used_resources(proxies), STATE], len(self._bsyms))
         sliced = []
         while waiting:
-            place = -heappop(waiting)
-            if place not in done:
-                sliced.append(place)
+            index = -heappop(waiting)
+            if index not in done:
+                sliced.append(index)
                 require(
-                    [*self._used_resources(self._bsyms[place].inputs), *self._defined_resources(self._bsyms[place])],
-                    place,
+                    [*self._used_resources(self._bsyms[index].inputs), *self._defined_resources(self._bsyms[index])],
+                    index,
                 )
         return sliced[::-1], decomposed
 
@@ -109,13 +110,13 @@ class Slices:
 
     def _index(self) -> None:
         """Add the new bound symbols to the index."""
-        for place in range(self._indexed, len(self._bsyms)):
-            bsym = self._bsyms[place]
+        for index in range(self._indexed, len(self._bsyms)):
+            bsym = self._bsyms[index]
             for resource in self._defined_resources(bsym):
-                self._definitions[resource].append(place)
+                self._definitions[resource].append(index)
             outputs = {proxy.name for proxy in bsym.outputs}
             inner = {proxy.name for part in bsym.subsymbols for proxy in part.defines} - outputs
-            self._makers_of_inner |= {("name", name): place for name in inner}
+            self._makers_of_inner |= {("name", name): index for name in inner}
             if bsym.symbol.name in OF_ONE_TENSOR:
                 self._of_one_tensor.append(bsym)
             self._first_effect = self._first_effect or acts_before([bsym])
@@ -123,9 +124,9 @@ class Slices:
 
     def _reaching_definition(self, resource: Resource, before: int) -> Sequence[int]:
         """Return the last definition of a resource before a position, as a list of at most one position."""
-        places = self._definitions.get(resource, [])
-        number = bisect_left(places, before)
-        return places[max(number - 1, 0) : number]
+        indices = self._definitions.get(resource, [])
+        number = bisect_left(indices, before)
+        return indices[max(number - 1, 0) : number]
 
     def _used_resources(self, proxies: Iterable[Proxy]) -> list[Resource]:
         """Return the resources that a use of proxies reads: their names, and the memory of tensors."""

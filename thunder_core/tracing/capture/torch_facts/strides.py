@@ -25,9 +25,9 @@ def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None, *, l
     """
     strides = [0] * len(shape)
     step = 1
-    for place in reversed(range(len(shape)) if order is None else order):
-        strides[place] = step
-        step *= max(shape[place], least)
+    for dim in reversed(range(len(shape)) if order is None else order):
+        strides[dim] = step
+        step *= max(shape[dim], least)
     return tuple(strides)
 
 
@@ -40,10 +40,10 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     if order is None or not strides[1]:
         return False
     least = 0
-    for place in reversed(order):
-        if not shape[place] or strides[place] < least or (place == 0 and least == strides[1]):
+    for dim in reversed(order):
+        if not shape[dim] or strides[dim] < least or (dim == 0 and least == strides[1]):
             return False
-        least = strides[place] * max(shape[place], 1)
+        least = strides[dim] * max(shape[dim], 1)
     return True
 
 
@@ -53,9 +53,9 @@ def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> 
     The operands' strides are for the broadcast shape: zero in expanded dimensions.
     """
     order = list(range(len(shape)))[::-1]
-    for place in range(1, len(order)):
-        at = place
-        for before in reversed(range(place)):
+    for index in range(1, len(order)):
+        at = index
+        for before in reversed(range(index)):
             compared = _compare(order[before], order[at], shape, operands)
             if compared < 0:
                 break

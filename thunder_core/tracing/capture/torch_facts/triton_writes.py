@@ -33,7 +33,7 @@ def written_places(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     values = (*args, *kwargs.values())
     tensors = [name for name, value in zip(names, values, strict=True) if isinstance(value, torch.Tensor)]
     read = only_read(kernel)
-    return tuple(place for place, name in enumerate(tensors) if name not in read)
+    return tuple(index for index, name in enumerate(tensors) if name not in read)
 
 
 def only_read(kernel: Any) -> frozenset[str]:

@@ -101,7 +101,7 @@ def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None
     """
     schema = target._schema
     namespace, _, name = schema.name.partition("::")
-    written = [place for place, argument in enumerate(schema.arguments) if argument.alias_info is not None]
+    written = [index for index, argument in enumerate(schema.arguments) if argument.alias_info is not None]
     if namespace != "aten" or len(written) != 1:
         return None
     if written == [0] and (other := out_of_place(target)) is not None:

@@ -35,7 +35,7 @@ REPLACED = type("Replaced", (), {})()  # an object that equals no value of a gua
 
 
 @dataclass
-class Keeper:
+class ConstantConverter:
     """Converts the constants of all traces of an artifact to plain data; tensors are collected in one table."""
 
     subject: object
@@ -221,7 +221,7 @@ class ConstantFinder:
                 fix="load the artifact with the model and the packages that it was made with",
             ) from error
 
-    def compared(self, name: str, facts: ConstantFacts) -> object:
+    def compared_object(self, name: str, facts: ConstantFacts) -> object:
         """Return the object that a guard compares with; `REPLACED`, which equals nothing, if it was replaced."""
         value = self.value(name, facts)
         return REPLACED if facts.kind == "import" and facts.code not in ("", code_place(value)) else value

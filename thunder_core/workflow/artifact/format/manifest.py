@@ -352,7 +352,7 @@ def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
 
 def in_words(given: tuple[bool, ...]) -> str:
     """Return the results marked in `given`, in words."""
-    places = [str(place) for place, is_given in enumerate(given) if is_given]
-    if len(places) == len(given):
+    indices = [str(index) for index, is_given in enumerate(given) if is_given]
+    if len(indices) == len(given):
         return "all its results" if len(given) > 1 else "its result"
-    return f"result{'s' if len(places) > 1 else ''} {' and '.join(places)} of {len(given)}"
+    return f"result{'s' if len(indices) > 1 else ''} {' and '.join(indices)} of {len(given)}"

@@ -12,7 +12,7 @@ from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import list_trace, print_trace
-from thunder_core.workflow.artifact.format.constants import Keeper
+from thunder_core.workflow.artifact.format.constants import ConstantConverter
 from thunder_core.workflow.artifact.format.listing_check import LISTINGS
 from thunder_core.workflow.artifact.format.manifest import TRACES, StageFacts
 
@@ -85,7 +85,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
 
 
-def with_constants(stage: PrintedStage, keeper: Keeper, *, strict: bool = True) -> StageFacts:
+def with_constants(stage: PrintedStage, keeper: ConstantConverter, *, strict: bool = True) -> StageFacts:
     """Return the facts of a stage with all constants; if `strict` is set, running text needs its constants."""
     must = stage.needed if strict else ()
     constants = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}

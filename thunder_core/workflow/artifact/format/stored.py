@@ -90,7 +90,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
-        and all(0 <= place < derivative.count for place in derivative.results)
+        and all(0 <= index < derivative.count for index in derivative.results)
         and len(derivative.strides) == number
         and is_cut == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
@@ -154,7 +154,7 @@ def stored_derivative(
 def stored_source(artifact: Artifact, stage: StageFacts, finder: ConstantFinder) -> Source:
     """Return the text of a stage with the objects that the text refers to by name."""
     needed = {name: facts for name, facts in stage.constants.items() if facts.kind != "lost"}
-    find = finder.compared if stage.trace == "prologue" else finder.value
+    find = finder.compared_object if stage.trace == "prologue" else finder.value
     return Source(artifact.source(stage), {name: find(name, facts) for name, facts in needed.items()})
 
 

@@ -94,18 +94,18 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
     entries: dict[str, Any] = json.loads(header)
     entries.pop(METADATA, None)
     tensors: dict[str, torch.Tensor] = {}
-    place = 0
+    offset = 0
     for name, entry in sorted(entries.items(), key=lambda item: tuple(item[1]["data_offsets"])):
         start, end = entry["data_offsets"]
         dtype, shape = DTYPES[entry["dtype"]], shape_of(entry["shape"])
-        if start != place or end - start != math.prod(shape) * dtype.itemsize or end > facts.size - PREFIX - length:
+        if start != offset or end - start != math.prod(shape) * dtype.itemsize or end > facts.size - PREFIX - length:
             raise ValueError(f"{name} has a wrong offset")
         tensors[name] = torch.empty(shape, dtype=dtype)
         memory = memory_of(tensors[name])
         if file.readinto(memory) != end - start:  # type: ignore[attr-defined]
             raise ValueError("it is truncated")
         digest.update(memory)
-        place = end
+        offset = end
     rest = file.read(1)
     return tensors if not rest and digest.hexdigest() == facts.digest else None
 

@@ -73,8 +73,8 @@ def by_storage(named: Mapping[str, torch.Tensor]) -> list[list[str]]:
     """Group the names of tensors that share memory."""
     groups: dict[object, list[str]] = {}
     for name, tensor in named.items():
-        place = tensor.untyped_storage().data_ptr()
-        groups.setdefault((tensor.device, place) if place else id(tensor), []).append(name)
+        address = tensor.untyped_storage().data_ptr()
+        groups.setdefault((tensor.device, address) if address else id(tensor), []).append(name)
     return list(groups.values())
 
 

@@ -244,7 +244,7 @@ def weight_at(keys: Keys) -> str | None:
     if len(keys) < 3 or keys[-3] != STATE or keys[-2] not in TENSORS:
         return None
     path = keys[:-3]
-    steps = [path[place : place + 3] for place in range(0, len(path), 3)]
+    steps = [path[index : index + 3] for index in range(0, len(path), 3)]
     if any(len(step) != 3 or step[:2] != (STATE, "_modules") for step in steps):
         return None
     return ".".join([*(step[2] for step in steps), keys[-1]])

@@ -40,8 +40,8 @@ def is_beneath(path: Path, folders: Iterable[Path]) -> bool:
 
 def locations(spec: ModuleSpec) -> Iterator[Path]:
     """Yield the folders of a package's modules, or the file of a module; some packages have neither."""
-    for place in spec.submodule_search_locations or ([spec.origin] if spec.origin else []):
-        yield Path(place).resolve()
+    for path in spec.submodule_search_locations or ([spec.origin] if spec.origin else []):
+        yield Path(path).resolve()
 
 
 def installation_folders() -> tuple[Path, ...]:
@@ -50,9 +50,9 @@ def installation_folders() -> tuple[Path, ...]:
     Absolute entries of `PYTHONPATH` are deliberate. An empty or relative entry depends on the current folder and does
     not count.
     """
-    named = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
+    named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
     package_folders = [str(Path(folder).parent) for folder in (torch.__path__[0], package.FOLDER)]
-    return tuple(Path(place).resolve() for place in (*installers_folders(), *package_folders, *named))
+    return tuple(Path(path).resolve() for path in (*installers_folders(), *package_folders, *named))
 
 
 def editable_folders() -> Iterator[Path]:

@@ -22,47 +22,47 @@ RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 PEM_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
 
-def new_key_pair(place: Path, comment: str = "") -> PublicKey:
-    """Make a key pair: the private key at `place`, which only its owner can read, and the public key at `PLACE.pub`.
+def new_key_pair(path: Path, comment: str = "") -> PublicKey:
+    """Make a key pair: the private key at `path`, which only its owner can read, and the public key at `PATH.pub`.
 
     The private key is protected by the passphrase in `THUNDER_KEY_PASSPHRASE`, if it is set. Raises `OutputExists` if a
     file exists, and `OutputNotWritable`.
     """
-    require_outside_artifacts(place)
+    require_outside_artifacts(path)
     private = Ed25519PrivateKey.generate()
     public = PublicKey(private.public_key().public_bytes(*RAW), comment)
     phrase = passphrase()
     protection = serialization.BestAvailableEncryption(phrase) if phrase else serialization.NoEncryption()
     pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
-    write_new(place, pem, 0o600)
+    write_new(path, pem, 0o600)
     try:
-        write_new(public_place(place), f"{public.line}\n".encode(), 0o644)
+        write_new(public_path(path), f"{public.line}\n".encode(), 0o644)
     except BaseException:
-        place.unlink()
+        path.unlink()
         raise
     return public
 
 
-def public_place(private: Path) -> Path:
+def public_path(private: Path) -> Path:
     """Return the path of the public key that belongs to a private key."""
     return private.with_name(f"{private.name}.pub")
 
 
-def write_new(place: Path, content: bytes, mode: int) -> None:
+def write_new(path: Path, content: bytes, mode: int) -> None:
     """Write a new file, never with more permissions than `mode`; remove the file if writing fails."""
     try:
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
-        raise OutputExists(f"{place} exists and was kept", fix="name another file for the key") from error
+        raise OutputExists(f"{path} exists and was kept", fix="name another file for the key") from error
     except OSError as error:
-        raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
+        raise OutputNotWritable(f"{path} cannot be written: {error.strerror}", fix="name another file") from error
     try:
-        with report_full_disk(f"{place} was not written"), os.fdopen(descriptor, "wb") as file:
+        with report_full_disk(f"{path} was not written"), os.fdopen(descriptor, "wb") as file:
             file.write(content)
     except BaseException as error:
-        place.unlink()
+        path.unlink()
         if isinstance(error, OSError):
-            raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
+            raise OutputNotWritable(f"{path} cannot be written: {error.strerror}", fix="name another file") from error
         raise
 
 
@@ -71,14 +71,14 @@ def passphrase() -> bytes | None:
     return os.environ.get(PASSPHRASE, "").encode() or None
 
 
-def read_private_key(place: Path) -> Ed25519PrivateKey:
+def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Read a private key in PEM or OpenSSH's format; raise `BadKey`, also if other users can read the file."""
-    content = content_of(place)
+    content = content_of(path)
     if content.startswith((PEM_PUBLIC, f"{KIND} ".encode())):
-        private = place.with_suffix("") if place.suffix == ".pub" else "made by `thunder keys new`"
-        raise BadKey(f"{place} is a public key", fix=f"name the private key, such as {private}")
-    if place.stat().st_mode & OTHERS:
-        raise BadKey(f"other users can read {place}, so they could sign as you", fix=f"run chmod 600 {place}")
+        private = path.with_suffix("") if path.suffix == ".pub" else "made by `thunder keys new`"
+        raise BadKey(f"{path} is a public key", fix=f"name the private key, such as {private}")
+    if path.stat().st_mode & OTHERS:
+        raise BadKey(f"other users can read {path}, so they could sign as you", fix=f"run chmod 600 {path}")
     load = (
         serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else serialization.load_pem_private_key
     )
@@ -86,44 +86,44 @@ def read_private_key(place: Path) -> Ed25519PrivateKey:
         key = load(content, passphrase())
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise BadKey(
-            f"{place} cannot be read as a private key: {error}",
+            f"{path} cannot be read as a private key: {error}",
             fix=f"name a key file made by `thunder keys new`; set {PASSPHRASE} to its passphrase, if it has one",
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise BadKey(f"the key in {place} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
+        raise BadKey(f"the key in {path} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
     return key
 
 
-def read_public_keys(place: Path) -> tuple[PublicKey, ...]:
+def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
     """Read the public keys of a file: one key in PEM, or lines in OpenSSH's format; raise `BadKey`."""
-    content = content_of(place)
+    content = content_of(path)
     if b"PRIVATE KEY" in content:
-        raise BadKey(f"{place} is a private key", fix=f"name the public key, such as {public_place(place)}")
+        raise BadKey(f"{path} is a private key", fix=f"name the public key, such as {public_path(path)}")
     if content.startswith(PEM_PUBLIC):
-        return (read_pem(place, content),)
-    keys = tuple(parse_lines(content.decode(errors="replace"), place))
+        return (read_pem(path, content),)
+    keys = tuple(parse_lines(content.decode(errors="replace"), path))
     if not keys:
-        raise BadKey(f"{place} has no public key", fix=f"name a file with a line `{KIND} AAAA... comment`")
+        raise BadKey(f"{path} has no public key", fix=f"name a file with a line `{KIND} AAAA... comment`")
     return keys
 
 
-def read_pem(place: Path, content: bytes) -> PublicKey:
+def read_pem(path: Path, content: bytes) -> PublicKey:
     """Return the public key of a file in PEM format; raise `BadKey`."""
     try:
         key = serialization.load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadKey(f"{place} cannot be read as a public key: {error}", fix="name another file") from error
+        raise BadKey(f"{path} cannot be read as a public key: {error}", fix="name another file") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise BadKey(f"the key in {place} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
+        raise BadKey(f"the key in {path} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
     return PublicKey(key.public_bytes(*RAW))
 
 
-def content_of(place: Path) -> bytes:
+def content_of(path: Path) -> bytes:
     """Return the bytes of a key file; raise `BadKey` if the file cannot be read or is too large."""
     try:
-        return read_plain(place, MOST)
+        return read_plain(path, MOST)
     except OSError as error:
-        raise BadKey(f"the key {place} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
+        raise BadKey(f"the key {path} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
 
 
 def sign_message(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:

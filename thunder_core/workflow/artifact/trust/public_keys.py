@@ -82,7 +82,7 @@ def parse_line(line: str) -> PublicKey:
     return parse_text(text, comment.strip())
 
 
-def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
+def parse_lines(text: str, file: object) -> Iterator[PublicKey]:
     """Parse a text with one key on each line, empty lines and comments; raise `BadKey` with the line's number."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -91,7 +91,7 @@ def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
             yield parse_line(line)
         except ValueError as error:
             raise BadKey(
-                f"line {number} of {place} is not a public key: {error}",
+                f"line {number} of {file} is not a public key: {error}",
                 fix=f"write one key on each line as `{KIND} AAAA... comment`, or remove the line",
             ) from error
 
@@ -104,23 +104,23 @@ def trusted_file() -> Path:
 
 def trusted_list() -> tuple[PublicKey, ...]:
     """Return the keys that the user trusts; empty without a list. Raise `BadKey` if other users can write the list."""
-    place = trusted_file()
+    file = trusted_file()
     try:
-        require_own(place)
-        text = place.read_text(encoding="utf-8")
+        require_own(file)
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
         raise BadKey(
-            f"{place} cannot be read: {error}",
+            f"{file} cannot be read: {error}",
             fix="check the owner and the permissions of the file, or remove the file",
         ) from error
-    return tuple(parse_lines(text, place))
+    return tuple(parse_lines(text, file))
 
 
-def require_own(place: Path) -> None:
+def require_own(file: Path) -> None:
     """Raise `BadKey` if other users can write the list or its folder, because they could add their own keys."""
-    for path in (place, place.parent):
+    for path in (file, file.parent):
         if fault := fault_of(path.stat()):
             fix = f"run `chmod go-w {path}` if the file is yours"
             raise BadKey(f"{path} {fault}, so the keys in it cannot be trusted", fix=fix)
@@ -128,18 +128,18 @@ def require_own(place: Path) -> None:
 
 def write_trusted(keys: Iterable[PublicKey]) -> Path:
     """Write the user's list of trusted keys, writable only by the user; return its path."""
-    place = trusted_file()
+    file = trusted_file()
     lines = "".join(f"{key.line}\n" for key in dict.fromkeys(keys))
-    new = place.with_name(f".{TRUSTED}.{os.getpid()}")
+    new = file.with_name(f".{TRUSTED}.{os.getpid()}")
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
         new.write_text(f"{head}{lines}", encoding="utf-8")
         new.chmod(0o600)
-        new.replace(place)
+        new.replace(file)
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
         fix = f"name another folder by {VARIABLE}"
-        raise BadKey(f"{place} cannot be written: {error.strerror}", fix=fix) from error
-    return place
+        raise BadKey(f"{file} cannot be written: {error.strerror}", fix=fix) from error
+    return file

@@ -41,7 +41,7 @@ Key = tuple[str, str, int, str, int]  # function, file, line, module, number of 
 
 
 @dataclass(frozen=True)
-class Followed:
+class LineEvaluation:
     """The result of evaluating a traced computation line by line with eager PyTorch: its first wrong line, or values.
 
     `values` are the returned tensors, and the inputs after the evaluation. `matched` is the number of lines with a
@@ -53,14 +53,14 @@ class Followed:
     matched: int = 0
 
 
-def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> Followed:
+def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> LineEvaluation:
     """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
     counterparts = matched_calls(trace, calls)
     values = own_inputs({**inputs, **trace.constants}, trace)
     kept = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
-        for place, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
+        for index, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
             require_time()
             read, before = values_read(bsym, values), states.renewed()
             evaluate((bsym,), values)
@@ -69,18 +69,18 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
                 trace,
                 bsym,
                 values,
-                counterparts.get(place, ()),
+                counterparts.get(index, ()),
                 exact_values(bsym, read, drew=not drawn.equal(before)),
             )
             drawn.restore()  # the comparison may have computed the line again
             if fault is not None:
-                return Followed(fault)
+                return LineEvaluation(fault)
             for proxy in dying:
                 if proxy.name not in kept:
                     values.pop(proxy.name, None)
     at_the_end = (values[name] for name in inputs)
     returned = (values[leaf.name] for leaf in leaves(trace.output) if isinstance(leaf, Proxy))
-    return Followed(None, (*returned, *at_the_end), len(counterparts))
+    return LineEvaluation(None, (*returned, *at_the_end), len(counterparts))
 
 
 def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
@@ -107,7 +107,7 @@ def key_of_line(bsym: BoundSymbol) -> Key:
 
 def key_of_call(call: EagerCall) -> Key:
     """Return the key of a call of the program."""
-    return call.name, call.place.filename, call.place.lineno, call.place.module, call.result_count
+    return call.name, call.location.filename, call.location.lineno, call.location.module, call.result_count
 
 
 def results_of(bsym: BoundSymbol) -> list[TensorProxy]:

@@ -27,8 +27,8 @@ MODULE_CALL: CodeType = torch.nn.Module._call_impl.__code__
 
 
 @dataclass(frozen=True)
-class EagerPlace:
-    """The place of a call: the source file and line, and the path of the innermost running module."""
+class CallLocation:
+    """The location of a call: the source file and line, and the path of the innermost running module."""
 
     filename: str = ""
     lineno: int = 0
@@ -40,10 +40,10 @@ Results = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class EagerCall:
-    """A call of PyTorch that a program made: the function, its place, its number, and the number of its results."""
+    """A call of PyTorch that a program made: the function, its location, its number, and the number of its results."""
 
     function: Callable[..., Any]
-    place: EagerPlace
+    location: CallLocation
     number: int
     result_count: int
     results_of: Callable[[int], Results]
@@ -82,7 +82,7 @@ class RecordCalls(TorchFunctionMode):
         tensors = tuple(leaf.detach() for leaf in leaves(result) if is_dense(leaf))
         if tensors:
             number = len(self.calls)
-            self.calls.append(EagerCall(func, self._place(), number, len(tensors), self.held.__getitem__))
+            self.calls.append(EagerCall(func, self._location(), number, len(tensors), self.held.__getitem__))
             if number >= self._first and self._has_room(tensors):
                 self.held[number] = tuple(tensor.clone() for tensor in tensors)
         return result
@@ -93,14 +93,14 @@ class RecordCalls(TorchFunctionMode):
         self._is_full = self._is_full or (self._room < 0 and bool(self.held))
         return not self._is_full
 
-    def _place(self) -> EagerPlace:
-        """Return the place of the current call, with the names that traces use."""
+    def _location(self) -> CallLocation:
+        """Return the location of the current call, with the names that traces use."""
         frames = [frame for frame in frames_outward() if frame.f_code.co_filename != __file__]
         running = next((frame.f_locals["self"] for frame in frames if frame.f_code is MODULE_CALL), None)
         module = "" if running is None else self._paths.get(id(running), type(running).__name__)
         users = next((frame for frame in frames if is_users(frame)), None)
         filename, lineno = ("", 0) if users is None else (users.f_code.co_filename, users.f_lineno)
-        return EagerPlace(filename, lineno, module)
+        return CallLocation(filename, lineno, module)
 
 
 class RepeatedRecording:
@@ -133,9 +133,9 @@ def room_beside(weights: int) -> int:
     return max(LEAST_ROOM, int(PART_OF_WEIGHTS * weights))
 
 
-def kind_of(call: EagerCall) -> tuple[str, EagerPlace, int]:
-    """Return the function, the place and the number of results of a call, which are the same in each run."""
-    return call.name, call.place, call.result_count
+def kind_of(call: EagerCall) -> tuple[str, CallLocation, int]:
+    """Return the function, the location and the number of results of a call, which are the same in each run."""
+    return call.name, call.location, call.result_count
 
 
 def frames_outward() -> Iterator[FrameType]:

@@ -27,7 +27,7 @@ Child = tuple[str, Any]
 
 
 @dataclass(frozen=True)
-class HandedOut:
+class EpilogueOutput:
     """The output of an epilogue, the objects that it may have written to, the computation's results, and variables."""
 
     output: object
@@ -99,7 +99,7 @@ def children(value: Any) -> Iterator[Child]:
 
 
 def misplaced_result(
-    epilogue: Trace, handed_out: HandedOut, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
+    epilogue: Trace, handed_out: EpilogueOutput, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
 ) -> Fault | None:
     """Return the fault of an epilogue at the first path where its result differs from eager PyTorch's, or None.
 
@@ -139,7 +139,7 @@ def describe(leaves: Leaves) -> dict[str, str]:
     return leaves.structure | tensors
 
 
-def epilogue_fault(epilogue: Trace, handed_out: HandedOut, path: str, difference: str) -> Fault:
+def epilogue_fault(epilogue: Trace, handed_out: EpilogueOutput, path: str, difference: str) -> Fault:
     """Return the fault at the line that sets the value at a path, or at the last line if no line does."""
     return Fault(
         kind="epilogue",
@@ -151,7 +151,7 @@ def epilogue_fault(epilogue: Trace, handed_out: HandedOut, path: str, difference
     )
 
 
-def line_of(epilogue: Trace, handed_out: HandedOut, path: str) -> str:
+def line_of(epilogue: Trace, handed_out: EpilogueOutput, path: str) -> str:
     """Return the line of an epilogue that sets the value at a path, or the value of the nearest object around it."""
     lines = [bound_symbol_text(bsym) for bsym in epilogue.bound_symbols]
     end = AFTER_CALL if path.endswith(AFTER_CALL) else ""

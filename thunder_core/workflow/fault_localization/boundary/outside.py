@@ -26,7 +26,7 @@ from thunder_core.workflow.fault_localization.boundary.eager_calls import (
 )
 from thunder_core.workflow.fault_localization.boundary.epilogue import (
     OTHER_VALUES,
-    HandedOut,
+    EpilogueOutput,
     is_close,
     misplaced_result,
     returned_leaves,
@@ -43,7 +43,7 @@ from thunder_core.workflow.validation.state import Observed, changed_paths
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PrologueResult:
     """The results of a prologue on copies of arguments: inputs of the computation, and objects for the epilogue."""
 
     arguments: Arguments
@@ -54,7 +54,7 @@ class Preparation:
 def wrong_outside(
     program: Program,
     call: SubjectCall,
-    preparation: Preparation,
+    preparation: PrologueResult,
     states: RandomStates,
     *,
     has_room: Callable[[Trace], bool],
@@ -107,7 +107,7 @@ def run_of(output: object, call: SubjectCall, arguments: Arguments, before: Leav
     return CallResult(Observed(copied_leaves(returned_leaves(output)), state), changed_paths(values, state), replaced)
 
 
-def run_program(program: Program, call: SubjectCall, preparation: Preparation) -> tuple[CallResult, HandedOut]:
+def run_program(program: Program, call: SubjectCall, preparation: PrologueResult) -> tuple[CallResult, EpilogueOutput]:
     """Run a program, and also return the output and the variables of its epilogue."""
     args, kwargs = preparation.arguments
     before = call.state(preparation.arguments)
@@ -116,9 +116,9 @@ def run_program(program: Program, call: SubjectCall, preparation: Preparation) -
     output, variables = with_variables(program._epilogue, (*preparation.outside, *results))
     proxies = program.last("epilogue").inputs[len(preparation.outside) :]
     names = {proxy.name: value for proxy, value in zip(proxies, results, strict=False)}
-    arguments = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+    arguments = {**{str(index): value for index, value in enumerate(args)}, **kwargs}
     run = run_of(output, call, preparation.arguments, before, values)
-    return run, HandedOut(output, call.subject, arguments, names, variables)
+    return run, EpilogueOutput(output, call.subject, arguments, names, variables)
 
 
 def run_eager(call: SubjectCall, states: RandomStates) -> CallResult:

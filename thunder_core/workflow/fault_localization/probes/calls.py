@@ -44,7 +44,7 @@ class SubjectCall:
     def state(self, arguments: Arguments) -> Leaves:
         """Return the state that a call with these arguments may change: the subject's state, and the arguments."""
         args, kwargs = arguments
-        named = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+        named = {**{str(index): value for index, value in enumerate(args)}, **kwargs}
         model = self.subject if isinstance(self.subject, torch.nn.Module) else torch.nn.Module()
         return state_of(model, named)
 

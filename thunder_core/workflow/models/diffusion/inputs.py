@@ -126,13 +126,13 @@ def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     Time steps are fractions of the training's steps, as the pipeline passes them.
     """
     rows, columns = (size // FLUX_SQUARE for size in sample_size(settings, draw.height, draw.width))
-    places = torch.cartesian_prod(torch.zeros(1), torch.arange(float(rows)), torch.arange(float(columns)))
+    positions = torch.cartesian_prod(torch.zeros(1), torch.arange(float(rows)), torch.arange(float(columns)))
     inputs = {
         "hidden_states": draw.normal(draw.batch, rows * columns, int(settings["in_channels"])),
         **of_text(draw, settings),
         "timestep": steps(draw) / TIMESTEPS,
-        "img_ids": places,
-        "txt_ids": torch.zeros(draw.seq, places.shape[1]),
+        "img_ids": positions,
+        "txt_ids": torch.zeros(draw.seq, positions.shape[1]),
     }
     return {**inputs, **of_guidance(draw, settings)}
 

@@ -29,15 +29,15 @@ Row = Mapping[str, torch.Tensor]
 class Dataset:
     """The samples of a file. A sample has tensors by name, without the batch dimension, or a text.
 
-    `rows`, `texts` and `places` have one entry for each sample. The text of a sample without text is empty. `places`
-    describes the positions of samples in the file.
+    `rows`, `texts` and `locations` have one entry for each sample. The text of a sample without text is empty.
+    `locations` describes the positions of samples in the file.
     """
 
     file: Path
     digest: str
     rows: tuple[Row, ...]
     texts: tuple[str, ...]
-    places: tuple[str, ...]
+    locations: tuple[str, ...]
     from_tokenizer: frozenset[str] = frozenset()
     """The names of optional inputs from the tokenizer, which a model need not accept."""
     checked: set[object] = field(default_factory=set, compare=False, repr=False)
@@ -58,19 +58,19 @@ class Dataset:
 
     def wrong(self, number: int, what: str, fix: str) -> BadData:
         """Return the error for the sample with a number."""
-        return BadData(f"{self.file}, {self.places[number]}: {what}", fix=fix)
+        return BadData(f"{self.file}, {self.locations[number]}: {what}", fix=fix)
 
 
 def read_dataset(option: str, file: Path) -> Dataset:
     """Read the samples of a file; raise `BadData` for a damaged or empty file, and for values that are not numbers."""
     require_data_file(option, file)
     try:
-        rows, texts, places = READERS[file.suffix.lower()](file)
+        rows, texts, locations = READERS[file.suffix.lower()](file)
         if not rows:
             raise BadData(f"{file} has no samples", fix=f"use {FORMATS}")
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        return Dataset(file, digest, tuple(rows), tuple(texts), tuple(places))
+        return Dataset(file, digest, tuple(rows), tuple(texts), tuple(locations))
     except OSError as error:
         raise BadData(f"{file} cannot be read: {error.strerror or error}", fix="check the file") from error
 
@@ -135,13 +135,13 @@ def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
 
 
 def _jsonl(file: Path) -> Read:
-    rows, texts, places = [], [], []
+    rows, texts, locations = [], [], []
     for number, line in _lines(file):
         row, text = _parse(file, number, line)
         rows.append(_unbatch(row))
         texts.append(text)
-        places.append(f"line {number}")
-    return rows, texts, places
+        locations.append(f"line {number}")
+    return rows, texts, locations
 
 
 def _unbatch(row: Row) -> Row:

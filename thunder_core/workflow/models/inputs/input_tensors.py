@@ -28,8 +28,8 @@ def _leaves_of(inputs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _leaves(f"{path}[{place}]", item)
+        for index, item in enumerate(value):
+            yield from _leaves(f"{path}[{index}]", item)
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(f"{path}[{key!r}]", item)

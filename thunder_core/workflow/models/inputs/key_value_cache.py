@@ -29,13 +29,13 @@ def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> Dynamic
     """
     cache = DynamicCache(config=loaded.model.config.get_text_config(decoder=True))
     layers = shapes_of_a_token(loaded.model)  # for an empty cache, too, because some models accept no cache
-    for place, shapes in enumerate(layers if length else ()):
+    for index, shapes in enumerate(layers if length else ()):
         keys, values = (
             draw.normal(draw.batch, heads, length, width).to(loaded.model.device, loaded.model.dtype)
             for _, heads, _, width in shapes
         )
         for part in (slice(0, length - 1), slice(length - 1, length)):
-            cache.update(keys[:, :, part], values[:, :, part], place)
+            cache.update(keys[:, :, part], values[:, :, part], index)
     return cache
 
 

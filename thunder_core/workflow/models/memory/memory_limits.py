@@ -112,7 +112,7 @@ def groups() -> Iterator[tuple[Controller, Path]]:
             controller = CONTROLLERS[name]
             root = GROUPS / controller.folder
             inner = root / path.strip("/")
-            yield from ((controller, place) for place in (inner, *inner.parents) if place.is_relative_to(root))
+            yield from ((controller, folder) for folder in (inner, *inner.parents) if folder.is_relative_to(root))
 
 
 def bytes_left(group: Path, controller: Controller) -> int | None:

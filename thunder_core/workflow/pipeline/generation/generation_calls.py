@@ -56,7 +56,7 @@ class ObservedSizes:
         for dimension in DIMENSIONS:
             for name, places in self.dimensions.get(dimension, {}).items():
                 upper = self._greatest(dimension, places, lengths)
-                if upper > 1 and any(self._differs(place) for place in places):
+                if upper > 1 and any(self._differs(index) for index in places):
                     found[name] = SymbolicArgument(name, 1, upper, required=False)
         return tuple(found.values())
 
@@ -66,7 +66,7 @@ class ObservedSizes:
             return lengths.batch
         if dimension == "seq":
             return self._longest_call(lengths)
-        return max(self.ends[place][1] for place in places) + max(0, lengths.new_tokens - STEPS)
+        return max(self.ends[index][1] for index in places) + max(0, lengths.new_tokens - STEPS)
 
     def _differs(self, place: str) -> bool:
         least, greatest = self.ends[place]

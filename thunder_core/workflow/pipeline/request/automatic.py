@@ -16,7 +16,7 @@ ANY_MODULE, ANY_TRANSFORMER, GENERATION = "default", "hf-transformers", "hf-gene
 
 
 @dataclass(frozen=True)
-class Choice:
+class RecipeChoice:
     """The names of the selected recipes, with the reasons for each and against others, in words."""
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ def asks_for_choice(recipe: Named) -> bool:
     return any(AUTO in recipe_names(one) for one in given if isinstance(one, str))
 
 
-def with_choice(recipe: Named, choice: Choice) -> tuple[object, ...]:
+def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
     """Return the named recipes with the selected recipes in place of `auto`."""
     given = recipe if isinstance(recipe, list | tuple) else (recipe,)
     parts = [part for one in given for part in (recipe_names(one) if isinstance(one, str) else (one,))]
@@ -38,7 +38,7 @@ def with_choice(recipe: Named, choice: Choice) -> tuple[object, ...]:
 
 def choose_recipe(
     model_type: str | None, device: torch.device | None = None, target: str = "", *, generates: bool = False
-) -> Choice:
+) -> RecipeChoice:
     """Select a recipe for a model type of transformers, or None for another module, and the device of the model.
 
     Of the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
@@ -58,8 +58,8 @@ def choose_recipe(
         what = f"{model_type} models" if model_type else "modules from other libraries than transformers"
         reasons.insert(0, f"{best} supports {what}, and no other recipe does")
     if not generates:
-        return Choice((best,), tuple(reasons))
-    return Choice((best, GENERATION), (*reasons, f"{GENERATION} is added because the task is generation"))
+        return RecipeChoice((best,), tuple(reasons))
+    return RecipeChoice((best, GENERATION), (*reasons, f"{GENERATION} is added because the task is generation"))
 
 
 def _fitting(model_type: str | None) -> Iterator[Recipe]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from thunder_core.foundation.errors import OutputNotWritable
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
-from thunder_core.workflow.artifact.format.place import refuse_existing
+from thunder_core.workflow.artifact.format.artifact_folder import refuse_existing
 from thunder_core.workflow.pipeline.request.request import Request
 
 SUFFIX = ".thunder"

@@ -98,7 +98,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
         return {**inputs, **{name: value for one in session.variants(inputs) for name, value in one.items()}}
 
     smallest, largest = (inputs_of(_end_of(ranges, traced, place)) for place in (0, 1))
-    ends = Ends(ranges, sizes_of(smallest), sizes_of(largest))
+    ends = RangeEnds(ranges, sizes_of(smallest), sizes_of(largest))
     found: dict[str, SymbolicArgument] = {}
     for dimension in ranges:
         inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 0))
@@ -113,7 +113,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
 
 
 @dataclass(frozen=True)
-class Ends:
+class RangeEnds:
     """The sizes of inputs at both ends of ranges, by their places in the inputs."""
 
     ranges: Ranges
@@ -123,7 +123,7 @@ class Ends:
     def argument(self, name: str, dimension: str, places: Iterable[str]) -> SymbolicArgument:
         """Return the sizes of a name, with the range that covers all their values between the ends, at least 1."""
         lower, upper = self.ranges[dimension]
-        sizes = [size for place in places for size in (self.smallest[place], self.largest[place])]
+        sizes = [size for index in places for size in (self.smallest[index], self.largest[index])]
         return SymbolicArgument(name, max(1, min(lower, *sizes)), max(upper, *sizes), required=False)
 
 
@@ -160,7 +160,7 @@ def _require_named_places(
 def sizes_of(inputs: Inputs) -> dict[str, int]:
     """Return the sizes of all tensors of inputs, and the numbers in caches, by place: `input_ids.size(1)`."""
     tensors = [*tensors_in(inputs)]
-    sizes = {f"{name}.size({place})": size for name, tensor in tensors for place, size in enumerate(tensor.shape)}
+    sizes = {f"{name}.size({index})": size for name, tensor in tensors for index, size in enumerate(tensor.shape)}
     return {**sizes, **dict(numbers_in(inputs))}
 
 

@@ -46,5 +46,5 @@ def _backward(program: Program, tensors: Any) -> list[Timed]:
     with torch.no_grad():
         found = executable(print_trace(program.last("computation")), "computation")(*tensors)
     pairs = zip(signature.results, signature.layouts, stage.given, strict=True)
-    gradients = [with_layout(torch.ones_like(found[place]), layout) for place, layout, given in pairs if given]
+    gradients = [with_layout(torch.ones_like(found[index]), layout) for index, layout, given in pairs if given]
     return [Timed(stage.trace, lambda: [[*found[signature.count :], *gradients]])]

@@ -26,7 +26,7 @@ class Progress(Protocol):
         """Record that a stage has ended, this many seconds after it began."""
 
 
-class Unwatched:
+class SilentProgress:
     """An observer that ignores everything."""
 
     def begin(self, stage: str) -> None:

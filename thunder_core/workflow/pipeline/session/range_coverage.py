@@ -100,14 +100,14 @@ class RangeCoverage:
         if count > MAX_PROBES:
             yield from (self.traced._replace(**{name: size}) for name, found in sizes.items() for size in found)
         draw = Random(0)  # noqa: S311 - the same sizes in each run
-        places = range(count) if count <= MAX_PROBES else draw.sample(range(count), MAX_PROBES)
-        yield from (self._combination(sizes, place) for place in places)
+        indices = range(count) if count <= MAX_PROBES else draw.sample(range(count), MAX_PROBES)
+        yield from (self._combination(sizes, index) for index in indices)
 
-    def _combination(self, sizes: Mapping[str, Sequence[int]], place: int) -> InputSize:
+    def _combination(self, sizes: Mapping[str, Sequence[int]], index: int) -> InputSize:
         """Return the combination with this number, of all combinations of the sizes."""
         chosen = {}
         for name, found in sizes.items():
-            place, number = divmod(place, len(found))
+            index, number = divmod(index, len(found))
             chosen[name] = found[number]
         return self.traced._replace(**chosen)
 

@@ -17,9 +17,9 @@ from thunder_core.foundation.errors import OutOfDisk, OutputExists, OutputNotWri
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.storage import folder as storage_folder
 from thunder_core.foundation.storage.manifest import FileFacts
-from thunder_core.workflow.artifact.format import place
+from thunder_core.workflow.artifact.format import artifact_folder
+from thunder_core.workflow.artifact.format.artifact_folder import whole_folder
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, CompilerFacts, Manifest
-from thunder_core.workflow.artifact.format.place import whole_folder
 
 OPTIONS = {
     "cache": "constant values",
@@ -223,9 +223,9 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_lack_of_disk_space_is_reported_in_fitting_units(tmp_path, monkeypatch):
-    monkeypatch.setattr(place.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
+    monkeypatch.setattr(artifact_folder.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
     with pytest.raises(OutOfDisk, match=r"the weights need 1\.50 MiB, but the disk of .* has 300 KiB free"):
-        place.require_room(tmp_path, 3 << 19)
+        artifact_folder.require_room(tmp_path, 3 << 19)
 
 
 def test_an_error_in_the_block_is_not_reported_as_an_error_of_the_folder(tmp_path):

@@ -32,7 +32,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
     """
     folder = absolute(folder)
     require_outside_artifacts(folder)
-    require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
+    require = require_free or (lambda directory: refuse_existing(folder, force=force, found=directory))
     require(folder)
     others_errors: list[OSError] = []
     try:
@@ -106,10 +106,10 @@ def require_replaceable(folder: Path, found: Path) -> None:
 def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     """Yield the paths of files and links in a folder that the manifest does not list."""
     own = {MANIFEST, SIGNATURE, *manifest.files}
-    for place, folders, files in os.walk(folder, onerror=_raise):
-        links = [name for name in folders if (Path(place) / name).is_symlink()]
+    for directory, folders, files in os.walk(folder, onerror=_raise):
+        links = [name for name in folders if (Path(directory) / name).is_symlink()]
         for name in (*files, *links):
-            path = (Path(place) / name).relative_to(folder).as_posix()
+            path = (Path(directory) / name).relative_to(folder).as_posix()
             if path not in own:
                 yield path
 

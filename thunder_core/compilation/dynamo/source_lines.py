@@ -18,27 +18,27 @@ MODULE = re.compile(r"^[LG]\['[^']*'\]\.?")  # the variable of the outermost mod
 TORCH_FOLDER = torch.__path__[0]
 
 
-def note_places(module: torch.fx.GraphModule) -> SourceLine | None:
+def note_source_lines(module: torch.fx.GraphModule) -> SourceLine | None:
     """Record the source lines and modules of a graph's code, and of graphs within it; return the first source line."""
-    first, *_ = [note_places_of(inner) for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
+    first, *_ = [note_lines_of(inner) for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
     return first
 
 
-def note_places_of(module: torch.fx.GraphModule) -> SourceLine | None:
+def note_lines_of(module: torch.fx.GraphModule) -> SourceLine | None:
     """Record the source lines and modules of a graph's code; return the line of its first operation."""
     _ = module.code  # generates the code and the line numbers
     nodes = list(module.graph.nodes)
     lines: dict[int, int | None] = getattr(module, "_lineno_map", None) or {}
     start: int = getattr(module, "_prologue_start", 0)
-    places = {start + line: place_of(nodes[node]) for line, node in lines.items() if node is not None}
+    locations = {start + line: location_of(nodes[node]) for line, node in lines.items() if node is not None}
     filename = type(module).forward.__code__.co_filename
-    GENERATED_PLACES[filename] = {line: place for line, place in places.items() if place != Place()}
+    GENERATED_PLACES[filename] = {line: location for line, location in locations.items() if location != Place()}
     weakref.finalize(module, GENERATED_PLACES.pop, filename, None).atexit = False
-    operations = (place_of(node) for node in nodes if node.op not in ("placeholder", "output"))
-    return next((place.source for place in operations if place.source is not None), None)
+    operations = (location_of(node) for node in nodes if node.op not in ("placeholder", "output"))
+    return next((location.source for location in operations if location.source is not None), None)
 
 
-def place_of(node: torch.fx.Node) -> Place:
+def location_of(node: torch.fx.Node) -> Place:
     """Return the source line and the module of a node."""
     frames = FRAME.finditer(node.meta.get("stack_trace") or "")
     lines = [SourceLine(frame["file"], int(frame["line"]), function_name(frame["function"])) for frame in frames]
