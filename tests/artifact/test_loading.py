@@ -261,6 +261,15 @@ def test_functions_of_a_script_have_no_import_path(monkeypatch):
         assert import_path(script.own) is None
 
 
+def test_path_of_a_namespace_of_a_replaced_module():
+    """`torch.backends.cudnn` is an object that holds the module with its functions."""
+    held = torch.backends.cudnn.is_available.__globals__
+    assert held is not vars(torch.backends.cudnn)
+    assert import_path(held) == "torch.backends.cudnn:m.__dict__"
+    assert import_path(vars(torch.nn)) == "torch.nn:__dict__"
+    assert import_path({"__name__": "torch.nn"}) is None
+
+
 def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch):
     made = types.ModuleType("made_in_this_process")
     made.held = held = object()

@@ -132,6 +132,8 @@ def import_path(value: Any) -> str | None:
         return f"torch.ops:{value._qualified_op_name.replace('::', '.')}"
     if isinstance(value, OpOverload):
         return f"{import_path(value.overloadpacket)}.{value._overloadname}"
+    if type(value) is dict:
+        return _namespace_path(value)
     dotted = dotted_name(value)
     if dotted is None and isinstance(value, types.ModuleType):
         return _replaced_module_path(value)
@@ -166,6 +168,20 @@ def _replaced_module_path(module: types.ModuleType) -> str | None:
     """Return the path of a module that another one has replaced and holds, such as that of `torch.backends.cudnn`."""
     attributes = vars(sys.modules[module.__name__]) if module.__name__ in sys.modules else {}
     return next((f"{module.__name__}:{name}" for name, value in attributes.items() if value is module), None)
+
+
+def _namespace_path(namespace: dict[Any, Any]) -> str | None:
+    """Return the path of a module's namespace, or of the namespace of a module that another one has replaced."""
+    name = namespace.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if module is None:
+        return None
+    candidates = (owner for owner in (module, *vars(module).values()) if isinstance(owner, types.ModuleType))
+    owner = next((owner for owner in candidates if vars(owner) is namespace), None)
+    path = None if owner is None else import_path(owner)
+    if path is None:
+        return None
+    return f"{path}.__dict__" if ":" in path else f"{path}:__dict__"
 
 
 def code_place(value: object) -> str:
