@@ -35,7 +35,10 @@ from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
 from thunder_core.frontend.acquire.texts import Texts, plain
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.storages import shown_device
+from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
+from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
 KEYED = (operator.contains, operator.getitem)
@@ -166,6 +169,14 @@ class ObservedReads(ObservedWrites, TracedRun):
         self._before_operation(function, operands)
         return NOT_TAKEN
 
+    def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: Any) -> None:
+        """Guard what C code finds for a key. `on_subscript` guards an item that may be a symbolic number."""
+        self.outside.expand_key(key)
+        is_item = function is operator.getitem and self.outside.symbolic.may_be
+        is_symbolic = any(issubclass(type(leaf), SymbolicNumber | SymbolicText) for leaf in leaves(key))
+        if not is_item or (not is_symbolic and not dict.__contains__(mapping, key)):
+            self.outside.lookup(mapping, key)
+
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
         self.outside.effects.announced = None
@@ -175,10 +186,8 @@ class ObservedReads(ObservedWrites, TracedRun):
         if function is operator.contains and settle_lookup(self, *operands):
             return
         if function in KEYED and is_plain_mapping(operands[0]):
-            self.outside.expand_key(operands[1])
-            if function is operator.contains or not self.outside.symbolic.may_be:
-                self.outside.lookup(operands[0], operands[1])
-            return  # `on_subscript` guards the item
+            self._before_lookup(function, *operands)
+            return
         if function is operator.contains and is_question_for_member(*operands):
             self.outside.member(*operands)
             return
