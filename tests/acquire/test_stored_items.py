@@ -153,3 +153,18 @@ def test_tuple_with_its_own_length():
     pair = Pair((2, 3))
     compiled = thunder.jit(lambda x, other: x * pair[1] + other[0])
     assert torch.equal(compiled(X, Pair((5, 1))), X * 3 + 5)
+
+
+def test_containers_that_contain_themselves_are_arguments():
+    items: list[Any] = [X]
+    items.append(items)
+    table: dict[str, Any] = {"x": X}
+    table["table"] = table
+
+    def program(items, table):
+        items.append(items[0] * len(items))
+        return items[1][1][0] + table["table"]["x"]
+
+    compiled = thunder.jit(program)
+    assert all(torch.equal(compiled(items, table), X * 2) for _ in range(2))
+    assert [len(items), items[1] is items, items[3].tolist()] == [4, True, (X * 3).tolist()]

@@ -18,10 +18,36 @@ class PlaceholderSize(tuple[Any, ...]):
 
 
 def leaves(tree: Any) -> Iterator[Leaf]:
-    """Return every leaf of the tree, from left to right."""
+    """Return every leaf of the tree, from left to right. A container that contains itself is entered once."""
     result: list[Leaf] = []
-    _add_leaves((tree,), result)
+    try:
+        _add_leaves((tree,), result)
+    except RecursionError:
+        return _leaves_of_cyclic(tree)
     return iter(result)
+
+
+def _leaves_of_cyclic(tree: Any) -> Iterator[Leaf]:
+    """Yield the leaves of a tree whose containers may contain themselves, and enter each container once."""
+    waiting, entered = [tree], set[int]()
+    while waiting:
+        part = waiting.pop()
+        parts = _parts_of(part)
+        if parts is None:
+            yield part
+        elif id(part) not in entered:
+            entered.add(id(part))
+            waiting += reversed([*parts])
+
+
+def _parts_of(tree: Any) -> Iterable[Any] | None:
+    """Return the parts of a container of a tree; None for a leaf."""
+    kind = type(tree)
+    if issubclass(kind, SEQUENCES):
+        return stored_items(tree)
+    if kind is slice:
+        return (tree.start, tree.stop, tree.step)
+    return tree.values() if kind is dict else None
 
 
 def _add_leaves(trees: Iterable[Any], result: list[Leaf]) -> None:
