@@ -159,9 +159,14 @@ def _is_data(step: Path) -> bool:
 def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a number or size in the arguments, within Python's own containers, differs from the observed value."""
     pending: list[tuple[str, Any]] = [("args", args), ("kwargs", kwargs)]
+    entered: set[int] = set()  # lists and dicts, which may contain themselves
     while pending:
         path, value = pending.pop()
         kind = type(value)
+        if kind in (list, dict):
+            if id(value) in entered:
+                continue
+            entered.add(id(value))
         if kind in (tuple, list, torch.Size):
             pending += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
         elif kind is dict:
