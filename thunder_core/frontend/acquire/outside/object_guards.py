@@ -14,6 +14,7 @@ from thunder_core.tracing.ir.literal import literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
 
 SPECIAL_METHODS = "thunder_core.frontend.interpreter.special:special_methods"
+CAN_DELETE = "thunder_core.frontend.acquire.outside.snapshots:can_delete"
 STATE_OF = "thunder_core.tracing.library.states:state_of"
 NO_OTHER_HOOKS = "thunder_core.tracing.library.capturing_hooks:no_others"
 
@@ -150,6 +151,25 @@ class Lacks(Guard):
     @property
     def words(self) -> str:
         return f"had no attribute {self.name!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class CanDelete(Guard):
+    """Requires an object that has an attribute of this name itself, which the program deletes."""
+
+    name: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (CanDelete, self.path, self.name)
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        scope.imports.add(CAN_DELETE)
+        return f"can_delete({subject}, {self.name!r})"
+
+    @property
+    def words(self) -> str:
+        return f"had {self.name!r}, which the program deletes"
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,10 @@ from typing import Any
 from thunder_core.frontend.acquire.outside.containers import BLIND, container_base, level_of
 from thunder_core.frontend.acquire.outside.effects import Announced
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace, length_of
-from thunder_core.frontend.acquire.outside.object_guards import Length
+from thunder_core.frontend.acquire.outside.object_guards import CanDelete, Length
 from thunder_core.frontend.acquire.outside.outside import Outside
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.snapshots import can_delete
 
 ENTRY_METHODS = ("__setitem__", "__delitem__")
 
@@ -31,7 +33,14 @@ class OutsideWrites:
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
+            if not self._outside.effects.has_written(owner, name):
+                self._guard_deletion(path, owner, name)
             self._outside.effects.attribute("delete", path, name, level=level)
+
+    def _guard_deletion(self, path: Path, owner: Any, name: str) -> None:
+        """Guard that an attribute or a variable exists. Otherwise the deletion would raise after the computation."""
+        if can_delete(owner, name):
+            self._outside.guard(CanDelete(path, name))
 
     def call_mutator(
         self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
@@ -42,6 +51,8 @@ class OutsideWrites:
         if path is None or container_base(container) is None:
             return
         if name in ENTRY_METHODS and is_namespace(path) and type(args[0]) is str:
+            if name == "__delitem__" and not self._outside.effects.has_stored(container, args[0]):
+                self._guard_deletion(path, container, args[0])
             self._outside.effects.variable(path, name, *args)
             return
         if (
@@ -78,4 +89,7 @@ class OutsideWrites:
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
         """Note that the program is about to delete a global variable."""
         self._outside.require_open(namespace)
-        self._outside.effects.variable(self._outside.globals_root(namespace), "__delitem__", name)
+        path = self._outside.globals_root(namespace)
+        if not self._outside.effects.has_stored(namespace, name):
+            self._guard_deletion(path, namespace, name)
+        self._outside.effects.variable(path, "__delitem__", name)

@@ -44,6 +44,17 @@ def has_own(owner: Any, name: str) -> bool:
     return not tables or any(name in table for table in tables) or _descriptor(owner, name) is not None
 
 
+def can_delete(owner: Any, name: str) -> bool:
+    """Whether an object itself has an attribute, or a namespace has a name, so that deleting it does not raise."""
+    if type(owner) is dict:
+        return name in owner
+    if issubclass(type(owner), type):
+        return name in vars(owner)
+    if isinstance(type_lookup(type(owner), name), types.MemberDescriptorType):
+        return hasattr(owner, name)
+    return any(name in table for table in tables_of(owner))
+
+
 def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
     """Return a function that restores an attribute's current value; `orders` returns the names of a table in order."""
     if issubclass(type(owner), type):

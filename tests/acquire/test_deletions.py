@@ -1,0 +1,94 @@
+"""Deletions of attributes and variables: a call without the attribute raises where eager PyTorch raises."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+
+class Plain:
+    def __init__(self):
+        self.a = 1
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+    def __init__(self):
+        self.a = 1
+
+
+def linear() -> torch.nn.Linear:
+    module = torch.nn.Linear(1, 1)
+    module.a = 1
+    return module
+
+
+def delete_attribute(owner: Any) -> None:
+    del owner.a
+
+
+def delete_variable(owner: Any) -> None:
+    del owner.__dict__["a"]
+
+
+def set_and_delete(owner: Any) -> None:
+    owner.a = 2
+    del owner.a
+
+
+CASES: dict[str, tuple[Callable[[Any], None], Callable[[], Any]]] = {
+    "an object": (delete_attribute, Plain),
+    "a slot": (delete_attribute, Slotted),
+    "a namespace": (delete_attribute, lambda: types.SimpleNamespace(a=1)),
+    "a module": (delete_attribute, linear),
+    "a parameter": (lambda owner: delattr(owner, "bias"), linear),
+    "a class": (delete_attribute, lambda: type("Made", (), {"a": 1})),
+    "a variable": (delete_variable, Plain),
+    "a new attribute": (set_and_delete, Plain),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_second_deletion_raises_before_the_writes(case):
+    delete, make = CASES[case]
+
+    def program(owner, total):
+        delete(owner)
+        total.add_(1)
+
+    outcomes = []
+    for run in (program, thunder.jit(program)):
+        owner, total = make(), torch.zeros(2)
+        raised = []
+        for _ in range(3):
+            try:
+                run(owner, total)
+            except (AttributeError, KeyError) as error:
+                raised.append(str(error))
+        outcomes.append((raised, total.tolist(), hasattr(owner, "a")))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_second_deletion_of_a_global_raises_before_the_writes(monkeypatch):
+    monkeypatch.setitem(globals(), "NUMBER", 1)
+
+    def program(total):
+        global NUMBER
+        del NUMBER
+        total.add_(1)
+
+    compiled, total = thunder.jit(program), torch.zeros(2)
+    compiled(total)
+    with pytest.raises(NameError, match="NUMBER"):
+        compiled(total)
+    assert total.tolist() == [1, 1]
+    monkeypatch.setitem(globals(), "NUMBER", 2)
+    compiled(total)
+    assert total.tolist() == [2, 2]
