@@ -43,6 +43,21 @@ def set_and_delete(owner: Any) -> None:
     del owner.a
 
 
+def new_and_deleted(owner: Any) -> None:
+    owner.b = 2
+    del owner.b
+
+
+def deleted_and_set(owner: Any) -> None:
+    del owner.a
+    owner.a = 3
+
+
+def set_by_namespace(owner: Any) -> None:
+    owner.__dict__["a"] = 2
+    del owner.a
+
+
 CASES: dict[str, tuple[Callable[[Any], None], Callable[[], Any]]] = {
     "an object": (delete_attribute, Plain),
     "a slot": (delete_attribute, Slotted),
@@ -51,7 +66,13 @@ CASES: dict[str, tuple[Callable[[Any], None], Callable[[], Any]]] = {
     "a parameter": (lambda owner: delattr(owner, "bias"), linear),
     "a class": (delete_attribute, lambda: type("Made", (), {"a": 1})),
     "a variable": (delete_variable, Plain),
-    "a new attribute": (set_and_delete, Plain),
+    "a written attribute": (set_and_delete, Plain),
+    "a written slot": (set_and_delete, Slotted),
+    "a written attribute of a module": (set_and_delete, linear),
+    "a new attribute": (new_and_deleted, Plain),
+    "a new attribute of a class": (new_and_deleted, lambda: type("Made", (), {})),
+    "an attribute that is set again": (deleted_and_set, Plain),
+    "a variable that becomes an attribute": (set_by_namespace, Plain),
 }
 
 
@@ -74,6 +95,15 @@ def test_a_second_deletion_raises_before_the_writes(case):
                 raised.append(str(error))
         outcomes.append((raised, total.tolist(), hasattr(owner, "a")))
     assert outcomes[0] == outcomes[1]
+
+
+def test_a_new_attribute_that_is_deleted_is_deleted_in_later_calls():
+    compiled = thunder.jit(lambda owner, x: (new_and_deleted(owner), x + 1)[1])
+    for owner in (Plain(), Plain()):
+        compiled(owner, torch.ones(1))
+        owner.b = 5
+        compiled(owner, torch.ones(1))
+        assert not hasattr(owner, "b")
 
 
 def test_a_second_deletion_of_a_global_raises_before_the_writes(monkeypatch):

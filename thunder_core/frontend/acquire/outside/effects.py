@@ -129,6 +129,11 @@ class EffectLog:
         hidden = any(name in table for table in tables)
         return not hidden and not self._touched.isdisjoint([(id(base), name) for base in classes])
 
+    def existed(self, owner: Any, name: str) -> bool | None:
+        """Whether an attribute existed when the program began; None if the program has not written it yet."""
+        places = {(place, name) for place in places_of(owner)}
+        return None if self._touched.isdisjoint(places) else self._made.isdisjoint(places)
+
     def has_written_any(self, owner: Any) -> bool:
         """Whether the program has written any attribute of an object without a table of attributes, such as a class."""
         return any(number == id(owner) for number, _ in self._touched)
@@ -270,6 +275,8 @@ class EffectLog:
         """Note that a variable of a namespace is about to be set or deleted. Undoing restores only this name."""
         self._undo.append(entry_snapshot(namespace.value, name, self._order(namespace.value)))
         touched = frozenset({(id(namespace.value), name)}) - self._touched
+        if touched and name not in namespace.value:
+            self._made |= touched
         self._touched |= touched
         effect = Effect("call", namespace, method, (name, *value))
         self._announce(namespace.value, method, name, effect, None, touched)

@@ -155,9 +155,10 @@ class Lacks(Guard):
 
 @dataclass(frozen=True, eq=False)
 class CanDelete(Guard):
-    """Requires an object that has an attribute of this name itself, which the program deletes."""
+    """Requires an object that has an attribute of this name itself, or lacks it, where the program deletes it."""
 
     name: str
+    is_held: bool
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -165,11 +166,11 @@ class CanDelete(Guard):
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         scope.imports.add(CAN_DELETE)
-        return f"can_delete({subject}, {self.name!r})"
+        return f"{'' if self.is_held else 'not '}can_delete({subject}, {self.name!r})"
 
     @property
     def words(self) -> str:
-        return f"had {self.name!r}, which the program deletes"
+        return f"{'had' if self.is_held else 'lacked'} {self.name!r}, which the program deletes"
 
 
 @dataclass(frozen=True, eq=False)

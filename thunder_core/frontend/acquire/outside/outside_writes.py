@@ -33,14 +33,17 @@ class OutsideWrites:
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
-            if not self._outside.effects.has_written(owner, name):
-                self._guard_deletion(path, owner, name)
+            self._guard_deletion(path, owner, name)
             self._outside.effects.attribute("delete", path, name, level=level)
 
     def _guard_deletion(self, path: Path, owner: Any, name: str) -> None:
-        """Guard that an attribute or a variable exists. Otherwise the deletion would raise after the computation."""
-        if can_delete(owner, name):
-            self._outside.guard(CanDelete(path, name))
+        """Guard whether an attribute or a variable existed before the program.
+
+        Otherwise the deletion would raise after the computation, or a write and a deletion would have another effect.
+        """
+        existed = self._outside.effects.existed(owner, name)
+        if existed is not None or can_delete(owner, name):
+            self._outside.guard(CanDelete(path, name, existed is not False))
 
     def call_mutator(
         self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
@@ -51,7 +54,7 @@ class OutsideWrites:
         if path is None or container_base(container) is None:
             return
         if name in ENTRY_METHODS and is_namespace(path) and type(args[0]) is str:
-            if name == "__delitem__" and not self._outside.effects.has_stored(container, args[0]):
+            if name == "__delitem__":
                 self._guard_deletion(path, container, args[0])
             self._outside.effects.variable(path, name, *args)
             return
@@ -90,6 +93,5 @@ class OutsideWrites:
         """Note that the program is about to delete a global variable."""
         self._outside.require_open(namespace)
         path = self._outside.globals_root(namespace)
-        if not self._outside.effects.has_stored(namespace, name):
-            self._guard_deletion(path, namespace, name)
+        self._guard_deletion(path, namespace, name)
         self._outside.effects.variable(path, "__delitem__", name)

@@ -40,6 +40,8 @@ def has_own(owner: Any, name: str) -> bool:
     """Whether an object itself has an attribute, in any of its tables."""
     if issubclass(type(owner), type):
         return name in vars(owner)
+    if isinstance(type_lookup(type(owner), name), types.MemberDescriptorType):
+        return hasattr(owner, name)  # an empty slot is no attribute
     tables = tables_of(owner)
     return not tables or any(name in table for table in tables) or _descriptor(owner, name) is not None
 
