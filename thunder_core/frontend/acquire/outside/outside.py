@@ -63,6 +63,16 @@ EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in 
 NAMESPACES = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
 
 
+def class_when_read(value: Any) -> type:
+    """Return the class of an object, without `isinstance`, which reads the object's own `__class__`.
+
+    A module whose artifact is loaded when the module is used gets its class by that read.
+    """
+    if issubclass(type(value), torch.nn.Module):
+        _ = value.__class__
+    return type(value)
+
+
 class Outside(GuardedPaths):
     """Outside objects by identity, each with its path. Each read of an outside object becomes a guard, once.
 
@@ -110,7 +120,7 @@ class Outside(GuardedPaths):
 
     def read(self, path: Path, value: Any) -> None:
         """Guard a value that the program read at this path, or note the path to the value."""
-        kind = type(value)  # not isinstance, which reads the value's own `__class__`
+        kind = class_when_read(value)
         if self.outside_reads is not None and not issubclass(kind, BY_IDENTITY):
             self.outside_reads.note(path)
         if is_constant(value):
