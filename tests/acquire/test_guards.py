@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -18,7 +19,14 @@ from torch.nn.attention import SDPBackend
 
 import thunder_core as thunder
 from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard, SameAs, Truth, Values
-from thunder_core.frontend.acquire.outside.object_guards import HasFact, Misses, NoHooks, NoOtherHooks, NotStored
+from thunder_core.frontend.acquire.outside.object_guards import (
+    CanDelete,
+    HasFact,
+    Misses,
+    NoHooks,
+    NoOtherHooks,
+    NotStored,
+)
 from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -547,6 +555,18 @@ def others_made_one() -> bool:
     return torch.equal(compiled(X, one, Config()), -X) and torch.equal(compiled(X, one, one), X)
 
 
+def attribute_deleted_twice() -> bool:
+    def program(owner: Config, total: Tensor) -> None:
+        del owner.size
+        total.add_(1)
+
+    compiled, owner, total = thunder.jit(program), Config(), torch.zeros(1)
+    compiled(owner, total)
+    with contextlib.suppress(AttributeError):
+        compiled(owner, total)
+    return total.item() == 1
+
+
 def offset_changed() -> bool:
     compiled = thunder.jit(lambda x: x * x.storage_offset())
     rows = torch.ones(2, 3)
@@ -664,6 +684,7 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
     SameAs: aliases_parted,
     Apart: others_made_one,
     AllApart: equals_made_one,
+    CanDelete: attribute_deleted_twice,
     HasFact: offset_changed,
     NoHooks: hook_added,
     NoOtherHooks: hook_added_to_the_librarys,
