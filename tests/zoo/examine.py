@@ -32,7 +32,7 @@ from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
-LARGEST = 80_000_000  # parameters
+LARGEST = 100_000_000  # parameters
 TOLERANCE = 2e-3  # of the largest number: sums are added in another order
 ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
 EAGER = "eager PyTorch raises"
