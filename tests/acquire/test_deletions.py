@@ -122,3 +122,17 @@ def test_a_second_deletion_of_a_global_raises_before_the_writes(monkeypatch):
     monkeypatch.setitem(globals(), "NUMBER", 2)
     compiled(total)
     assert total.tolist() == [2, 2]
+
+
+def test_a_variable_with_the_name_of_the_check():
+    can_delete = Plain()
+
+    def program(can_delete, x):
+        del can_delete.a
+        return x + 1
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        can_delete.a = 1
+        assert compiled(can_delete, torch.ones(1)).tolist() == [2]
+    assert thunder.cache_misses(compiled) == 1

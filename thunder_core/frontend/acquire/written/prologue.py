@@ -10,7 +10,13 @@ import torch
 
 from thunder_core.frontend.acquire.outside.draws import Kept
 from thunder_core.frontend.acquire.outside.guards import SAME_VALUES, Equal, Guard, TensorMetadata, Values
-from thunder_core.frontend.acquire.outside.object_guards import NO_OTHER_HOOKS, SPECIAL_METHODS, STATE_OF, OfNamespace
+from thunder_core.frontend.acquire.outside.object_guards import (
+    CAN_DELETE,
+    NO_OTHER_HOOKS,
+    SPECIAL_METHODS,
+    STATE_OF,
+    OfNamespace,
+)
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.written.variables import PROXIED, Variables, statement
 from thunder_core.tracing.ir.constants import bind_constant
@@ -38,7 +44,7 @@ NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
 CALLED_FUNCTIONS = (
     *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
-    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS, SAME_VALUES),
+    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS, SAME_VALUES, CAN_DELETE),
 )
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
