@@ -18,7 +18,7 @@ from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.acquire import trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
-from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
+from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.outside import TOGETHER
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.run import Run
@@ -122,7 +122,7 @@ def guard_containers(run: TracedRun, arguments: Any) -> None:
         if issubclass(type(container), NESTING) and id(container) not in seen:
             seen.add(id(container))
             run.outside.expand(container)
-            pending += dict.values(container) if issubclass(type(container), dict) else items_of(container)
+            pending += values_of(container)
 
 
 def without_device(settings: Any) -> Any:

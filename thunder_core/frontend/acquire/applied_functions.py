@@ -60,7 +60,7 @@ class AppliedFunctions:
         self._run = run
         self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls with their arguments, and whether a probe succeeded
         self._live: set[Function] = set()
-        self._kept = KeptContainers()
+        self._kept = KeptContainers(lambda value: run.outside.path_of(value) is not None)
         self._read_by_backwards: list[tuple[Function, Handover, tuple[Path, ...]]] = []
         self._probes: list[Any] = []
 
@@ -182,8 +182,7 @@ class AppliedFunctions:
 
     def require_unshared_containers(self, output: Any) -> None:
         """Refuse containers that a function keeps for its backward, and that the ended program used afterwards."""
-        effects = self._run.outside.effects.effects
-        self._kept.require_unshared((output, [(effect.arguments, dict(effect.keywords)) for effect in effects]))
+        self._kept.require_unshared((output, self._run.outside.effects.written_values()))
 
     def leave_changed_backwards_to_autograd(self) -> None:
         """Let autograd run each backward that reads a value which the program, now ended, has changed."""
@@ -202,22 +201,20 @@ class AppliedFunctions:
         line = self._run.place().source
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
-    def _refusal(self, kind: Function) -> Callable[[str], NoReturn]:
-        """Return a function that refuses the forward of a function for a reason, at the current line."""
+    def _refusal(self, called: Function | str) -> Callable[[str], NoReturn]:
+        """Return a function that refuses a call, such as a forward, at the current line for a reason."""
         line = self._run.place().source
+        if not isinstance(called, str):
+            called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
 
         def refuse(reason: str) -> NoReturn:
-            what = f"the forward of `{kind.__qualname__}`, a torch.autograd.Function, {reason}"
-            self._run.recorder.failure = CannotReplay(what, fix=FIX, where=line)
+            self._run.recorder.failure = CannotReplay(f"{called} {reason}", fix=FIX, where=line)
             raise self._run.recorder.failure
 
         return refuse
 
     def _refuse(self, called: Function | str, reason: str) -> NoReturn:
-        refuse: Callable[[str, str], NoReturn] = self._run.refuse
-        if not isinstance(called, str):
-            called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
-        refuse(f"{called} {reason}", FIX)
+        self._refusal(called)(reason)
 
     # ---- running through the methods ------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ symbol then connects the results with the function's own backward, which autogra
 from __future__ import annotations
 
 import gc
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, NoReturn
 
 import torch
 
+from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.frontend.acquire.outside.guards import Identical
 from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connecting_operation
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -31,8 +31,9 @@ class KeptContainers:
     A copy is right if the program does not change the original afterwards, and nobody else has the original.
     """
 
-    def __init__(self) -> None:
-        self._kept: list[tuple[Any, list[Any], Callable[[str], NoReturn]]] = []
+    def __init__(self, is_outside: Callable[[Any], bool]) -> None:
+        self._is_outside = is_outside
+        self._kept: list[tuple[Any, HeldObjects, Callable[[str], NoReturn]]] = []
 
     def includes(self, value: Any) -> bool:
         """Whether a function keeps this object."""
@@ -40,23 +41,16 @@ class KeptContainers:
 
     def add(self, value: Any, refuse: Callable[[str], NoReturn]) -> None:
         """Add a list or dict; `refuse(reason)` raises."""
-        self._kept.append((value, contents_of(value), refuse))
+        self._kept.append((value, HeldObjects(value, self._is_outside), refuse))
 
     def require_unshared(self, reachable: Any) -> None:
         """Refuse an object that has changed since, or that can be reached after the program."""
         known = {id(value) for value in values_in(reachable, set())} if self._kept else set()
-        for value, contents, refuse in self._kept:
-            now = contents_of(value)
-            has_changed = len(now) != len(contents) or any(map(operator.is_not, now, contents))
-            if has_changed or id(value) in known:
+        for value, held_objects, refuse in self._kept:
+            if held_objects.have_changed() or id(value) in known:
                 refuse(
                     f"keeps a {type(value).__name__} that the program creates for its backward, and that is used later"
                 )
-
-
-def contents_of(container: Any) -> list[Any]:
-    """Return the items of a list, or the keys and values of a dict."""
-    return [*container, *container.values()] if type(container) is dict else [*container]
 
 
 class InlinedFunction:
@@ -153,7 +147,7 @@ class InlinedFunction:
     def _require_unshared(self, tensors: tuple[Any, ...], context: ForwardContext) -> None:
         """Refuse a view that is returned and kept: the program gets another tensor, which autograd follows."""
         apart = set(map(id, tensors)) - set(map(id, self._args))
-        written = [(effect.arguments, dict(effect.keywords)) for effect in self._run.outside.effects.effects]
+        written = self._run.outside.effects.written_values()
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
             self._refuse("returns a view and also keeps it in another object")
 

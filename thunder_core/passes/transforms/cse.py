@@ -43,8 +43,9 @@ class ShareCommonExpressions(Transform):
         """Return the trace without repeated bound symbols; their results are renamed to the results of the first."""
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
-        distinct = distinct_tensors(trace) | rounded_tensors(trace)
-        copies = distinct | differing_copies(trace)
+        followed = followed_by_autograd(trace)
+        distinct = distinct_tensors(trace) | rounded_tensors(trace, followed)
+        copies = distinct | differing_copies(trace, followed)
         first: dict[Hashable, BoundSymbol] = {}
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
@@ -80,14 +81,14 @@ def distinct_tensors(trace: Trace) -> set[str]:
     return names
 
 
-def rounded_tensors(trace: Trace) -> set[str]:
+def rounded_tensors(trace: Trace, followed: frozenset[str]) -> set[str]:
     """Return the names of tensors with fewer bits than the tensors that they are made of, if autograd tracks these.
 
-    PyTorch casts a gradient back before it adds gradients, so the gradients of two casts are added with all bits. The
-    gradients of one cast with several readers would be added with the cast's fewer bits. torch.autocast does exactly
-    that for a float32 parameter, whose cast it caches, so casts of inputs that are leaves are shared.
+    `followed` has the tensors that autograd may track. PyTorch casts a gradient back before it adds gradients, so the
+    gradients of two casts are added with all bits. The gradients of one cast with several readers would be added with
+    the cast's fewer bits. torch.autocast does exactly that for a float32 parameter, whose cast it caches, so casts of
+    inputs that are leaves are shared.
     """
-    followed = followed_by_autograd(trace)
     kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     rounded: set[str] = set()
     for bsym in trace.bound_symbols:

@@ -7,21 +7,20 @@ from collections.abc import Callable
 import torch
 
 from thunder_core.tracing.analysis.aliasing import schema_of
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 
-def differing_copies(trace: Trace) -> frozenset[str]:
+def differing_copies(trace: Trace, followed: frozenset[str]) -> frozenset[str]:
     """Return the names of tensors that readers could tell apart from the tensors that they are copies of.
 
-    These are the tensors that autograd may track, and all tensors if an operation reads memory by its place in the
-    storage (`as_strided`), because a copy has a storage of its own.
+    These are the tensors that autograd may track (`followed`), and all tensors if an operation reads memory by its
+    place in the storage (`as_strided`), because a copy has a storage of its own.
     """
     if any(map(reads_storage, trace.bound_symbols)):
         return frozenset(proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines)
-    return followed_by_autograd(trace)
+    return followed
 
 
 def reads_storage(bsym: BoundSymbol) -> bool:

@@ -112,15 +112,9 @@ class Counts:
         if not self.allowed or not self.tensors.is_named(fake) or fake.is_inference() or fake.requires_grad:
             return None
         proxy = self.tensors.proxy(fake)
-        bsyms = self.evaluation.bsyms_for(proxy)
-        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
+        if (computed := self._operations_and_value(proxy)) is None:
             return None
-        if self.evaluation.first_effect() is not None:
-            return None
-        try:
-            value = self.evaluation.value(proxy)
-        except Exception:  # the operations raise the same error for these values when the program runs
-            return None
+        bsyms, value = computed
         source = self.source_of(TENSOR, bsyms, proxy, value)
         return None if source is None else (source, value)
 
@@ -129,20 +123,26 @@ class Counts:
         size.node.shape_env.counts |= size.node._expr.free_symbols
         return size
 
-    def _source_and_value(self, quantity: Quantity, proxy: Proxy, target: Proxy) -> tuple[Any, int] | None:
-        """Return the source and the value of a quantity in this call, or None if the prologue cannot compute it.
-
-        `target` is the proxy whose value the prologue must compute: the tensor, or a number that is computed from it.
-        """
+    def _operations_and_value(self, target: Proxy) -> tuple[Sequence[BoundSymbol], Any] | None:
+        """Return the operations that the prologue can repeat for a proxy, and its value; None if it cannot."""
         bsyms = self.evaluation.bsyms_for(target)
         if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
             return None
         if self.evaluation.first_effect() is not None:
             return None
         try:
-            value = self.evaluation.value(target)
+            return bsyms, self.evaluation.value(target)
         except Exception:  # the operations raise the same error for these values when the program runs
             return None
+
+    def _source_and_value(self, quantity: Quantity, proxy: Proxy, target: Proxy) -> tuple[Any, int] | None:
+        """Return the source and the value of a quantity in this call, or None if the prologue cannot compute it.
+
+        `target` is the proxy whose value the prologue must compute: the tensor, or a number that is computed from it.
+        """
+        if (computed := self._operations_and_value(target)) is None:
+            return None
+        bsyms, value = computed
         with apart():
             number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
         makers = bsyms if target is proxy else [bsym for bsym in bsyms if target not in bsym.outputs]

@@ -138,6 +138,10 @@ class EffectLog:
         """Whether the program has written any attribute of an object without a table of attributes, such as a class."""
         return any(number == id(owner) for number, _ in self._touched)
 
+    def written_values(self) -> list[Any]:
+        """Return the arguments of all effects."""
+        return [(effect.arguments, dict(effect.keywords)) for effect in self.effects]
+
     def has_stored(self, table: Any, name: Any) -> bool:
         """Whether the program has written the entry with this name in a table of attributes."""
         return type(name) is str and (id(table), name) in self._touched

@@ -28,8 +28,8 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
     kind = type(path.value)
     if not issubclass(kind, dict | list | tuple | deque):
         return path.item(key, value)
-    is_plain = type_lookup(kind, "__getitem__") is stored_class(path.value).__getitem__
-    return path.item(key, value) if is_plain else path.child("stored item", key, value)
+    is_overridden = overridden_base(path.value, "__getitem__") is not None
+    return path.child("stored item", key, value) if is_overridden else path.item(key, value)
 
 
 def is_question_for_member(container: Any, key: Any) -> bool:
@@ -58,9 +58,20 @@ def stored_class(container: Any) -> Any:
     return next(base for base in NESTING if issubclass(kind, base))
 
 
+def overridden_base(container: Any, method: str) -> Any:
+    """Return the built-in class that stores a container's items, if the container's class overrides a method."""
+    base = stored_class(container)
+    return None if type_lookup(type(container), method) is getattr(base, method) else base
+
+
 def items_of(container: Any) -> Any:
     """Return an iterator over the stored items of a sequence or set, bypassing an `__iter__` of its own class."""
     return stored_class(container).__iter__(container)
+
+
+def values_of(container: Any) -> Any:
+    """Return the stored values of a mapping, or an iterator over the stored items of another container."""
+    return dict.values(container) if issubclass(type(container), dict) else items_of(container)
 
 
 def length_of(container: Any) -> int:

@@ -47,7 +47,6 @@ class NativeCalls:
         owner, name, rest, level = receiver(function, args)
         if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
             self._outside.lookup(owner, rest[0])
-            self._outside.expand_key(rest[0])
         elif owner is not None and self._outside.path_of(owner) is not None:
             if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
                 return self._take(machine, function, args, kwargs)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
-from thunder_core.frontend.acquire.outside.namespaces import stored_class
+from thunder_core.frontend.acquire.outside.namespaces import overridden_base
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
-from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
@@ -24,10 +23,8 @@ def stored(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
 
     That is `otherwise`, unless the container's own class overrides the method.
     """
-    base = stored_class(path.value)
-    if type_lookup(type(path.value), method) is getattr(base, method):
-        return otherwise
-    return f"{bind_constant(base, scope)}.{method}"
+    base = overridden_base(path.value, method)
+    return otherwise if base is None else f"{bind_constant(base, scope)}.{method}"
 
 
 @dataclass(frozen=True, eq=False)

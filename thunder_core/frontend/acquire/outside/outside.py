@@ -222,9 +222,9 @@ class Outside(GuardedPaths):
         """Note that the program read `container[key]`."""
         self.require_open(container)
         path = self.paths.get(id(container))
-        if path is None or id(container) in self._expanded or issubclass(type(container), torch.Tensor):
-            return
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
+        if path is None or id(container) in self._expanded or issubclass(kind, torch.Tensor):
+            return
         own = self.is_own(container, key)
         if own is None:
             self.expand(container)

@@ -37,13 +37,10 @@ def tables_of(owner: Any) -> list[dict[str, Any]]:
 
 
 def has_own(owner: Any, name: str) -> bool:
-    """Whether an object itself has an attribute, in any of its tables."""
-    if issubclass(type(owner), type):
-        return name in vars(owner)
-    if isinstance(type_lookup(type(owner), name), types.MemberDescriptorType):
-        return hasattr(owner, name)  # an empty slot is no attribute
-    tables = tables_of(owner)
-    return not tables or any(name in table for table in tables) or _descriptor(owner, name) is not None
+    """Whether an object itself has an attribute, in any of its tables or in C."""
+    if issubclass(type(owner), type) or is_slot(owner, name):
+        return can_delete(owner, name)
+    return not tables_of(owner) or can_delete(owner, name) or _descriptor(owner, name) is not None
 
 
 def can_delete(owner: Any, name: str) -> bool:
@@ -52,9 +49,14 @@ def can_delete(owner: Any, name: str) -> bool:
         return name in owner
     if issubclass(type(owner), type):
         return name in vars(owner)
-    if isinstance(type_lookup(type(owner), name), types.MemberDescriptorType):
-        return hasattr(owner, name)
+    if is_slot(owner, name):
+        return hasattr(owner, name)  # an empty slot is no attribute
     return any(name in table for table in tables_of(owner))
+
+
+def is_slot(owner: Any, name: str) -> bool:
+    """Whether an object has a slot for an attribute, which may be empty."""
+    return isinstance(type_lookup(type(owner), name), types.MemberDescriptorType)
 
 
 def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:

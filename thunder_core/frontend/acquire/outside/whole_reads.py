@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.frontend.acquire.outside.containers import container_base, is_known_by_identity
+from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards import TensorMetadata
-from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
+from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
 from thunder_core.frontend.acquire.outside.outside import VIEWS
@@ -77,10 +77,8 @@ class WholeReads(FunctionReads):
         kind = type(container)
         if kind is defaultdict and not isinstance(container.default_factory, types.FunctionType):
             self.attribute(container, "default_factory", container.default_factory)  # a part of the container's text
-        if issubclass(kind, dict):
-            return dict.values(container)
         if issubclass(kind, NESTING):
-            return [*items_of(container)]
+            return [*values_of(container)]
         return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
 
     def attributes(self, value: Any) -> list[Any]:
@@ -113,8 +111,8 @@ class WholeReads(FunctionReads):
             seen.add(id(current))
             self.expand_whole(current)
             pending += self.attributes(current)
-            if (base := container_base(current)) is not None or isinstance(current, tuple | frozenset):
-                pending += dict.values(current) if base is dict else items_of(current)
+            if issubclass(type(current), NESTING):
+                pending += values_of(current)
 
     def wrapper(self, tensor: Any) -> None:
         """Guard the metadata of a wrapper subclass of Tensor, and note the paths to its inner tensors."""

@@ -46,6 +46,11 @@ KEYED = (operator.contains, operator.getitem)
 QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
 
 
+def is_symbolic(key: Any) -> bool:
+    """Whether a key is or contains a symbolic number or text."""
+    return any(issubclass(type(leaf), SymbolicNumber | SymbolicText) for leaf in leaves(key))
+
+
 class ObservedReads(ObservedWrites, TracedRun):
     """An observer that guards the reads of outside objects."""
 
@@ -172,9 +177,8 @@ class ObservedReads(ObservedWrites, TracedRun):
     def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: Any) -> None:
         """Guard what C code finds for a key. `on_subscript` guards an item that may be a symbolic number."""
         self.outside.expand_key(key)
-        is_item = function is operator.getitem and self.outside.symbolic.may_be
-        is_symbolic = any(issubclass(type(leaf), SymbolicNumber | SymbolicText) for leaf in leaves(key))
-        if not is_item or (not is_symbolic and not dict.__contains__(mapping, key)):
+        may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_be
+        if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):
             self.outside.lookup(mapping, key)
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.namespaces import items_of
+from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.frontend.acquire.outside.snapshots import MISSING, namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
@@ -23,7 +23,6 @@ from thunder_core.tracing.library.objects import is_native
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
 # C++ stores sizes there
 CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")
-ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 
 
@@ -54,14 +53,9 @@ def parts_of(value: Any) -> list[Any]:
         return []
     if kind in PARTS:
         return [*PARTS[kind](value)]
-    return [*items_to_rebuild(value), *attributes_of(value).values()]
-
-
-def items_to_rebuild(value: Any) -> Iterable[Any]:
-    """Return the items of a container and the keys of a mapping, bypassing the methods of its own class."""
-    if issubclass(type(value), dict):
-        return [*dict.keys(value), *dict.values(value)]
-    return items_of(value) if issubclass(type(value), ITEMS) else ()
+    keys = dict.keys(value) if issubclass(kind, dict) else ()
+    items = values_of(value) if issubclass(kind, NESTING) else ()
+    return [*keys, *items, *attributes_of(value).values()]
 
 
 def name_of_method(method: Any) -> str | None:
