@@ -51,7 +51,7 @@ class FaithfulMode(FakeTensorMode):
 
     def __init__(self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None) -> None:
         super().__init__(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=shape_env)
-        self._attributes: dict[torch.device, dict[str, Any]] = {}  # of a new fake on a device
+        self._attributes: dict[torch.device, tuple[torch.device, dict[str, Any]]] = {}
 
     def fake(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Return a new fake on a device, with the metadata and the memory of a tensor on the meta device.
@@ -59,21 +59,22 @@ class FaithfulMode(FakeTensorMode):
         PyTorch's constructor runs once for each device. It sets 21 attributes, which are equal in all new fakes, and
         takes four times as long.
         """
-        attributes = self._attributes.get(device)
-        if attributes is None:
-            attributes = vars(FakeTensor(self, meta, device)).copy()
-            del attributes["fake_mode"]  # the mode would refer to itself
-            self._attributes[device] = attributes
+        if device not in self._attributes:
+            self._attributes[device] = self._attributes_of_fakes(meta, device)
+        represented, attributes = self._attributes[device]
         fake = torch.Tensor._make_subclass(
-            FakeTensor,
-            meta,
-            meta.requires_grad,
-            dispatch_device=True,
-            device_for_backend_keys=attributes["_fake_device"],
+            FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=represented
         )
         self._forbid_data(fake)
         vars(fake).update(attributes, fake_mode=self)
         return fake
+
+    def _attributes_of_fakes(self, meta: torch.Tensor, device: torch.device) -> tuple[torch.device, dict[str, Any]]:
+        """Return the device that a new fake represents, with an index, and its attributes."""
+        first = FakeTensor(self, meta, device)
+        attributes = vars(first).copy()
+        del attributes["fake_mode"]  # the mode would refer to itself
+        return first.fake_device, attributes
 
     @property
     def _forbid_data(self) -> Callable[[torch.Tensor], None]:

@@ -40,11 +40,12 @@ def convolutions_for_all_sizes() -> Iterator[None]:
         yield
 
 
-def kernel_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, **options: Any) -> Any:
+def kernel_for_all_sizes(*tensors: torch.Tensor, **options: Any) -> Any:
     """Return the kernel for an example if all examples have the same layout, and the kernel for the call otherwise.
 
-    The kernel for the call constrains the sizes.
+    The kernel for the call constrains the sizes. PyTorch 2.11 passes the input and the weight by keyword.
     """
+    tensor, weight = tensors or (options.pop("input"), options.pop("weight"))
     layouts: dict[Layout, Any] = {}
     for example_tensor, example_weight, settings in examples_of((tensor, weight, options)):
         with suppress(RuntimeError):  # for images that are smaller than the kernel window
