@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
-from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_between_symbols, slice_dimension
+from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.torch_facts.casts import require_castable
 from thunder_core.tracing.capture.torch_facts.examples import example_of
 from thunder_core.tracing.capture.torch_facts.indexing import indexing_strides
@@ -117,7 +117,7 @@ class FaithfulMode(FakeTensorMode):
             raise_versions(args[position] if position < len(args) else kwargs[name])
         if self.shape_env is not None:
             decide(func, args, kwargs)
-        if func is aten.slice.Tensor and is_between_symbols(args, kwargs):
+        if func is aten.slice.Tensor and is_symbolic_slice(*args, **kwargs):
             with self:
                 return slice_dimension(*args, **kwargs)
         require_castable(func, args, kwargs)
