@@ -114,6 +114,14 @@ def test_a_tuple_whose_length_is_not_read_keeps_its_guards() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
+def test_a_tuple_of_another_length_is_explained() -> None:
+    compiled = thunder.jit(lambda x, names: x * len(names))
+    compiled(torch.ones(2), ("a", "b"))
+    compiled(torch.ones(2), ("a", "b", "c"))
+    (reason,) = thunder.recompile_reasons(compiled)
+    assert reason.endswith(", is ('a', 'b', 'c')")
+
+
 def test_a_changed_tuple_of_a_module_is_explained() -> None:
     model = nn.Conv2d(2, 2, 3)
     compiled = thunder.jit(model)

@@ -1,12 +1,13 @@
 """Rotary embedding of queries and keys, which also writes keys and values into a static cache: one launch of a layer.
 
-The rotation is that of `thunder_executors.triton.rotary`. The cache has a place for each token of a text; new keys and
-values are written from a place on, in place. The place is read on the GPU. A place outside of the cache gives NaN in
-the rotated queries and writes nothing; PyTorch stops the program instead.
+The rotation is that of `thunder_executors.triton.rotary`. The cache has a slot for each token of a text. New keys and
+values are written in place, from a slot on whose index is read on the GPU. For an index outside of the cache, the
+rotated queries are NaN and nothing is written; PyTorch stops the program instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -178,11 +179,7 @@ def rotary_into_cache(
         **tensors,
         **tables,
         start=start,
-        **{f"{name}_batch": x.stride(0) for name, x in tensors.items()},
-        **{f"{name}_head": x.stride(AT_HEADS) for name, x in tensors.items()},
-        **{f"{name}_position": x.stride(AT_PLACES) for name, x in tensors.items()},
-        **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
-        **{f"{name}_position": table.stride(1) for name, table in tables.items()},
+        **_strides(tensors, tables),
         positions=q.shape[AT_PLACES],
         places=keys.shape[AT_PLACES],
         q_heads=q.shape[AT_HEADS],
@@ -192,6 +189,17 @@ def rotary_into_cache(
         HALF=half,
     )
     return q_out
+
+
+def _strides(tensors: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """Return the arguments of the kernel for strides. A table for all batches has the stride 0."""
+    return {
+        **{f"{name}_batch": tensor.stride(0) for name, tensor in tensors.items()},
+        **{f"{name}_head": tensor.stride(AT_HEADS) for name, tensor in tensors.items()},
+        **{f"{name}_position": tensor.stride(AT_PLACES) for name, tensor in tensors.items()},
+        **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
+        **{f"{name}_position": table.stride(1) for name, table in tables.items()},
+    }
 
 
 def _check(*tensors: Any) -> None:

@@ -97,8 +97,6 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if guard is not None and isinstance(error.found, torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.found):
             return f"{constraint}, is {size}"
-    if guard is not None and guard.words.startswith("was (") and is_literal(error.found):
-        return f"{guard}, is {error.found!r:.80}"
     return f"{guard or f'guard {error.number}'}, is {describe_value(error.found)}"
 
 
@@ -123,13 +121,16 @@ def is_met(condition: str, size: int) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
+    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class.
+
+    A tuple of constants is a constant, too.
+    """
     if isinstance(value, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""
         return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
     if isinstance(value, type):
         return value.__name__
-    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+    if is_literal(value) or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
         return f"{value!r:.80}"
     if isinstance(value, list | tuple | dict | set):
         if type(value) is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):

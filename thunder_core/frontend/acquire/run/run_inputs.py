@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.symbolic import is_parameter
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
-from thunder_core.frontend.acquire.written.prologue import RESERVED
+from thunder_core.frontend.acquire.written.prologue import OWN_NAMES
 from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.ir.literal import unique_name
 from thunder_core.tracing.ir.sizes import wider_places
@@ -49,7 +49,7 @@ class RunInputs:
             outside.root("root", "args", args),
             outside.root("root", "kwargs", kwargs),
         ]
-        self._taken = {*RESERVED, *(str(root.key) for root in self.roots)}
+        self._taken = {*OWN_NAMES, *(str(root.key) for root in self.roots)}
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
         self._symbolic_arguments: dict[Path, dict[Any, Path]] = {

@@ -28,7 +28,7 @@ from thunder_core.frontend.acquire.written.rebuilding import (
     name_of_method,
     parts_of,
 )
-from thunder_core.frontend.acquire.written.tensor_expressions import OBJECTS, TensorExpressions, snake_case
+from thunder_core.frontend.acquire.written.tensor_expressions import FILL, OBJECTS, TensorExpressions, snake_case
 from thunder_core.frontend.acquire.written.variables import statement
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -36,11 +36,13 @@ from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_nod
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
-from thunder_core.tracing.ir.literal import dotted_name, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
+NEW = LibraryFunction(OBJECTS, "new")
+RESTORE = LibraryFunction(OBJECTS, "restore")
 DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
@@ -232,8 +234,9 @@ class Expressions(TensorExpressions):
         self._names_of_made[id(value)] = (value, name)
         self.bsyms.append(statement(f"{call}({', '.join(arguments)})", Proxy(name)))
         if reduction.state is not None:
-            self.scope.imports.add(f"{OBJECTS}:restore")
-            self.bsyms.append(statement(f"restore({name}, {self.value(reduction.state, where)})"))
+            self.bsyms.append(
+                statement(f"{self.scope.function(RESTORE)}({name}, {self.value(reduction.state, where)})")
+            )
         return name
 
     def _display(self, value: Any, where: str) -> str:
@@ -266,8 +269,7 @@ class Expressions(TensorExpressions):
         if kind in (dict, list, set):
             self.bsyms.append(statement(f"{kind.__name__}()", Proxy(name)))
         else:
-            self.scope.imports.add(f"{OBJECTS}:new")
-            self.bsyms.append(statement(f"new({literal(kind, self.scope)})", Proxy(name)))
+            self.bsyms.append(statement(f"{self.scope.function(NEW)}({literal(kind, self.scope)})", Proxy(name)))
         self._fill(value, name, where)
         return name
 
@@ -325,8 +327,7 @@ class Expressions(TensorExpressions):
         inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())
         parts += [f"state={{{inner}}}"] if inner else []
         if len(parts) > 1:
-            self.scope.imports.add(f"{OBJECTS}:fill")
-            self.bsyms.append(statement(f"fill({', '.join(parts)})"))
+            self.bsyms.append(statement(f"{self.scope.function(FILL)}({', '.join(parts)})"))
 
 
 EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (

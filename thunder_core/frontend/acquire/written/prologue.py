@@ -9,19 +9,13 @@ from typing import Any, TypeGuard
 import torch
 
 from thunder_core.frontend.acquire.outside.draws import Kept
-from thunder_core.frontend.acquire.outside.guards import SAME_VALUES, Equal, Guard, TensorMetadata, Values
-from thunder_core.frontend.acquire.outside.object_guards import (
-    CAN_DELETE,
-    NO_OTHER_HOOKS,
-    SPECIAL_METHODS,
-    STATE_OF,
-    OfNamespace,
-)
+from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
+from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
-from thunder_core.frontend.acquire.written.variables import PROXIED, Variables, statement
+from thunder_core.frontend.acquire.written.variables import Variables, statement
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
-from thunder_core.tracing.ir.literal import Code, before_counts, literal
+from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import Place, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
@@ -30,33 +24,27 @@ from thunder_core.tracing.library.overlap import Overlaps, overlaps
 from thunder_core.tracing.library.tensor_guards import PLAIN
 
 LIBRARY = "thunder_core.tracing.library"
-REFUSE = f"{LIBRARY}.objects:refuse"
-TENSOR_GUARDS = (f"{LIBRARY}.tensor_guards:tensors_match", f"{LIBRARY}.tensor_guards:remember")
-OVERLAP = f"{LIBRARY}.overlap:overlap_as"
-TRACER = f"{LIBRARY}.tracers:tracer_at_work"
-WARNS = f"{LIBRARY}.output:raises_warning"
-DECIMALS = f"{LIBRARY}.states:decimal_settings"
-NUMPY = f"{LIBRARY}.states:numpy_settings"
-GROUP_FACTS = f"{LIBRARY}.collectives:group_facts"
-BEGIN_DRAWS = f"{LIBRARY}.draws:begin_draws"
-DRAWS = "draws"
+REFUSE = LibraryFunction(f"{LIBRARY}.objects", "refuse")
+TENSORS_MATCH = LibraryFunction(f"{LIBRARY}.tensor_guards", "tensors_match")
+REMEMBER = LibraryFunction(f"{LIBRARY}.tensor_guards", "remember")
+OVERLAP = LibraryFunction(f"{LIBRARY}.overlap", "overlap_as")
+TRACER = LibraryFunction(f"{LIBRARY}.tracers", "tracer_at_work")
+WARNS = LibraryFunction(f"{LIBRARY}.output", "raises_warning")
+DECIMALS = LibraryFunction(f"{LIBRARY}.states", "decimal_settings")
+NUMPY = LibraryFunction(f"{LIBRARY}.states", "numpy_settings")
+GROUP_FACTS = LibraryFunction(f"{LIBRARY}.collectives", "group_facts")
+BEGIN_DRAWS = LibraryFunction(f"{LIBRARY}.draws", "begin_draws")
 NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
-CALLED_FUNCTIONS = (
-    *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
-    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS, SAME_VALUES, CAN_DELETE),
-)
+DRAWS = "draws"
+OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no value at a path has
+MODULES_OF_QUERIES = ("logging", "gc", "sys")  # modules that queries about the process begin with
+FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, DECIMALS, GROUP_FACTS)
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
-    "logging.": "logging",
-    "gc.": "gc",
-    "sys.": "sys",
-    "numpy_settings(": NUMPY,
-    "raises_warning(": WARNS,
-    "decimal_settings(": DECIMALS,
-    "group_facts(": GROUP_FACTS,
+    **{f"{module}.": module for module in MODULES_OF_QUERIES},
+    **{f"{function.name}(": str(function) for function in FUNCTIONS_OF_QUERIES},
 }
-RESERVED = frozenset({NAME, DRAWS, "math", *(name.rpartition(":")[2] for name in CALLED_FUNCTIONS)})
 
 
 NO_SYMBOLS: Mapping[str, Path] = {}
@@ -87,7 +75,7 @@ class Prologue:
         self._drawn_from = [source for path in draws for source in path.key.sources if source.step == "count"]
         of_counts = {name for path in (*self._counts, *self._drawn_from) for name in path.key.names}
         own_names = {**names, **{path: name for name, path in symbols.items()}}
-        self._variables = Variables(roots, own_names, RESERVED | of_counts)
+        self._variables = Variables(roots, own_names, OWN_NAMES | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
         self._number_of_checks = 0
         self.number_counting = 0  # number of last statements that compute counts
@@ -144,8 +132,7 @@ class Prologue:
     def _draw(self) -> None:
         """Append the statements that draw, in the program's order."""
         if self._draws:
-            self._scope.imports.add(BEGIN_DRAWS)
-            self._variables.assign(DRAWS, f"begin_draws({self._roots[0].key})")
+            self._variables.assign(DRAWS, f"{self._scope.function(BEGIN_DRAWS)}({self._roots[0].key})")
         for path in self._draws:
             self._variables.assign_to(path, self._draw_call(path.key))
 
@@ -189,24 +176,24 @@ class Prologue:
         if that comparison fails. Tensors are never remembered under a tracer or transform of PyTorch, so the prologue
         checks for one only then.
         """
-        self._scope.imports.add(TRACER)
+        tracer = f"{self._scope.function(TRACER)}()"
         if not guards:
-            self._check("tracer_at_work() is None", NO_TRACER, "tracer_at_work()")
+            self._check(f"{tracer} is None", NO_TRACER, tracer)
             return ""
-        self._scope.imports.update(TENSOR_GUARDS)
+        match, remember = map(self._scope.function, (TENSORS_MATCH, REMEMBER))
         members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
         for path in self._symbols:
             if not self._drawn_from or not leads_from_draw(path):
                 self._variables.variable(path)
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
-        passed = self._variables.assign(self._variables.new_name("passed"), f"tensors_match({NAME}, {tensors})")
-        self._check(f"{passed} or tracer_at_work() is None", NO_TRACER, "tracer_at_work()")
+        passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
+        self._check(f"{passed} or {tracer} is None", NO_TRACER, tracer)
         for guard in guards:
             self._check_guard(guard, unless=f"{passed} or ")
         self._check_symbolic_strides(guards)
         self._check_overlaps(guards, tensors)
         self._statements.append(
-            statement(f"if not {passed}: remember({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
+            statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
         return tensors
 
@@ -238,8 +225,7 @@ class Prologue:
             arguments = [NAME, tensors, literal(overlapping, self._scope)]
             if symbolic:
                 arguments.append(literal(symbolic, self._scope))
-            self._scope.imports.add(OVERLAP)
-            self._check(f"overlap_as({', '.join(arguments)})", stated_guard, tensors)
+            self._check(f"{self._scope.function(OVERLAP)}({', '.join(arguments)})", stated_guard, tensors)
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
         """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
@@ -255,7 +241,7 @@ class Prologue:
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
         """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""
-        self._scope.imports.add(REFUSE)
+        self._scope.function(REFUSE)
         self._statements.append(check_statement(GuardCheck(self._number_of_checks, guard, condition, subject)))
         self._number_of_checks += 1
 
