@@ -144,7 +144,12 @@ class Specializations:
             return None
 
     def _note_hit(
-        self, program: Program, first: Program | None, route: Route | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        program: Program,
+        first: Program | None,
+        route: Route | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         """Count a call that found its program, and make the program the first to try at the next call."""
         if route is not None:
@@ -171,7 +176,7 @@ class Specializations:
             return
         try:
             self.index.add(program, route.features)
-            self.selector.learn(program, route.places, self.subject, args, kwargs)
+            self.selector.learn(program, route.refused_paths, self.subject, args, kwargs)
             self._move_to_front(program)
         finally:
             COMPILING.release()
@@ -385,7 +390,7 @@ class Specializations:
         self.raising.another_compiled()
         self.index.add(program, route.features)
         self.selector.note_compiled(program, args, kwargs)
-        self.selector.learn(program, route.places, self.subject, args, kwargs)
+        self.selector.learn(program, route.refused_paths, self.subject, args, kwargs)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)
         while len(self.programs) > self.options.max_programs:

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
-from thunder_core.tracing.ir.requirement import StatedConstraint
+from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
 from thunder_core.tracing.ir.source_lines import executed_source
 from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
@@ -97,7 +97,9 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if guard is not None and isinstance(error.found, torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.found):
             return f"{constraint}, is {size}"
-    return f"{guard or f'guard {error.number}'}, is {describe_value(error.found)}"
+    shows_tuple = isinstance(guard, StatedGuard) and guard.is_of_tuple and is_literal(error.found)
+    found = f"{error.found!r:.80}" if shows_tuple else describe_value(error.found)
+    return f"{guard or f'guard {error.number}'}, is {found}"
 
 
 def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator[tuple[StatedConstraint, int]]:
@@ -121,16 +123,13 @@ def is_met(condition: str, size: int) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class.
-
-    A tuple of constants is a constant, too.
-    """
+    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
     if isinstance(value, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""
         return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
     if isinstance(value, type):
         return value.__name__
-    if is_literal(value) or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
         return f"{value!r:.80}"
     if isinstance(value, list | tuple | dict | set):
         if type(value) is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):

@@ -257,12 +257,12 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
     is_tuple = isinstance(output, tuple)
     outputs = output if is_tuple else (output,)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        places = [
-            place for place, tensor in enumerate(outputs) if isinstance(tensor, torch.Tensor) and tensor.requires_grad
+        indices = [
+            index for index, tensor in enumerate(outputs) if isinstance(tensor, torch.Tensor) and tensor.requires_grad
         ]
-        cotangents = [torch.ones(outputs[place].shape, dtype=outputs[place].dtype) for place in places]
+        cotangents = [torch.ones(outputs[index].shape, dtype=outputs[index].dtype) for index in indices]
         inputs = [tensor for tensor in tensors_in((args, kwargs)) if tensor.requires_grad]
-    pick = operator.itemgetter(*places) if is_tuple and places else tuple if is_tuple else operator.pos
+    pick = operator.itemgetter(*indices) if is_tuple and indices else tuple if is_tuple else operator.pos
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 

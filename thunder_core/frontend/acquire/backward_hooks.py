@@ -10,7 +10,7 @@ from torch.autograd.graph import Node, register_multi_grad_hook
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -95,8 +95,8 @@ class BackwardHooks:
         proxy: Proxy | None = self._recorder.tensors.made(node)
         if proxy is not None:
             return proxy
-        place = place_of_node(node, self._recorder.tensors.latest)
-        if place is None:
+        found = tensor_and_steps_to(node, self._recorder.tensors.latest)
+        if found is None:
             raise OperationFailed(
                 f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
                 "program leads to",
@@ -104,5 +104,5 @@ class BackwardHooks:
                 where=self._run.place().source,
             )
         new_proxy: Proxy = self._recorder.tensors.made_object(node)
-        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(place[0]), place[1]), new_proxy))
+        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(found[0]), found[1]), new_proxy))
         return new_proxy

@@ -35,7 +35,7 @@ def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mappin
         except (LookupError, TypeError):
             return None
         values.append(read(machine, value, steps))
-    return "".join(map(text_of, fields, places_of(fields))), values
+    return "".join(map(text_of, fields, positions_of(fields))), values
 
 
 def read(machine: Any, value: Any, steps: Any) -> Any:
@@ -45,20 +45,20 @@ def read(machine: Any, value: Any, steps: Any) -> Any:
     return value
 
 
-def places_of(fields: Fields) -> list[int]:
+def positions_of(fields: Fields) -> list[int]:
     """Return, for each field, the position of its value among the values of all fields."""
-    places, place = [], 0
+    positions, position = [], 0
     for _, name, _, _ in fields:
-        places.append(place)
-        place += name is not None
-    return places
+        positions.append(position)
+        position += name is not None
+    return positions
 
 
-def text_of(field: tuple[str, str | None, str | None, str | None], place: int) -> str:
+def text_of(field: tuple[str, str | None, str | None, str | None], position: int) -> str:
     """Return the text of a field, named by the position of its value, after the literal text before the field."""
     before, name, specification, conversion = field
     literal = before.replace("{", "{{").replace("}", "}}")
     if name is None:
         return literal
     convert = f"!{conversion}" if conversion else ""
-    return f"{literal}{{{place}{convert}{':' + specification if specification else ''}}}"
+    return f"{literal}{{{position}{convert}{':' + specification if specification else ''}}}"

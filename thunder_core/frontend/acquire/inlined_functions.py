@@ -79,7 +79,7 @@ class InlinedFunction:
     def _connect(self, outputs: tuple[Any, ...], context: ForwardContext) -> list[Any]:
         """Return the outputs, with the tensors among them in autograd's graph."""
         results = self._results(outputs, context)
-        tensors = tuple(outputs[place] for place in results.places)
+        tensors = tuple(outputs[index] for index in results.indices)
         self._require_unshared(results.of_kind(tensors, VIEW), context)
         inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
         attributes = {name: self._kept_value(value) for name, value in context.attributes().items()}
@@ -89,18 +89,18 @@ class InlinedFunction:
                 connecting_operation(self._kind), (inputs, tensors, Opaque(results), *kept), {}
             )
         connected = list(outputs)
-        for place, view in zip(results.places, made, strict=True):
-            if results.kind_of[place] == VIEW:
-                connected[place] = view
+        for index, view in zip(results.indices, made, strict=True):
+            if results.kind_of[index] == VIEW:
+                connected[index] = view
         return connected
 
     def _results(self, outputs: tuple[Any, ...], context: ForwardContext) -> ForwardResults:
         """Find the tensors among the outputs, and how each is connected."""
-        tensors = {place: output for place, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
+        tensors = {index: output for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
         if len(set(map(id, tensors.values()))) < len(tensors):
             self._refuse("returns a tensor twice")
         self._require_dirty_results(tensors.values(), context)
-        kinds = {place: self._kind_of(tensor, context) for place, tensor in tensors.items()}
+        kinds = {index: self._kind_of(tensor, context) for index, tensor in tensors.items()}
         return ForwardResults(len(outputs), kinds)
 
     def _require_dirty_results(self, outputs: Iterable[torch.Tensor], context: ForwardContext) -> None:

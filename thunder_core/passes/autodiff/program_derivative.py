@@ -103,11 +103,11 @@ class ProgramDerivative:
         return AutogradSignature(
             count=len(self.body.output),
             results=self.differentiated.results,
-            layouts=tuple(layout_of(cotangent_of(self.body.output[place])) for place in self.differentiated.results),
+            layouts=tuple(layout_of(cotangent_of(self.body.output[index])) for index in self.differentiated.results),
             requires_grad_inputs=self.differentiated.requires_grad_inputs,
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
-            tail_inputs=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            tail_inputs=tuple(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
             dependent=find_dependent_results(
                 self.body, self.tail, self.differentiated.results, self.differentiated.sweep
@@ -132,7 +132,7 @@ class ProgramDerivative:
     @property
     def _source_names(self) -> tuple[str, ...]:
         outputs = (self.body if self.tail is None else self.tail).output
-        return tuple(outputs[place].name for place in self.signature.source_places)
+        return tuple(outputs[index].name for index in self.signature.source_indices)
 
     def backward_trace(self) -> Trace:
         """Return the backward for all results, as it was derived."""
@@ -160,8 +160,8 @@ class ProgramDerivative:
         if isinstance(key, tuple):
             has_cotangent, ends = key, None
         else:
-            has_cotangent = tuple(place == key for place in signature.results)
-            name_of = dict(zip(signature.source_places, names, strict=True))
+            has_cotangent = tuple(index == key for index in signature.results)
+            name_of = dict(zip(signature.source_indices, names, strict=True))
             ends = next(
                 [name_of[source] for source in item.sources] for item in signature.dependent if item.place == key
             )
@@ -189,7 +189,7 @@ class ProgramDerivative:
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
         """Return the backward for all results with zeros for missing cotangents, because the body cannot run again."""
         run = self._compile(self._all)
-        results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
+        results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
         reached = self.differentiated.reached_gradients(has_cotangent)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
@@ -318,7 +318,7 @@ def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
     if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
         return Strides(proxy.stride)
     examples = [generic_hint_of(stride) for stride in proxy.stride]
-    return DimensionOrder(tuple(sorted(range(len(examples)), key=lambda place: (-examples[place], place))))
+    return DimensionOrder(tuple(sorted(range(len(examples)), key=lambda index: (-examples[index], index))))
 
 
 def zeros_like(proxy: TensorProxy) -> torch.Tensor:

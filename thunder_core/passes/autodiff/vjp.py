@@ -140,10 +140,10 @@ def derive_by_probes(
         names = FloatProxies([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
         probe, twin = (
             derive_as_it_is(
-                with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
+                with_values(bsym, {proxy.name: pair[index] for proxy, pair in zip(floats, pairs, strict=True)}),
                 requires_grad_names,
             )
-            for place in (0, 1)
+            for index in (0, 1)
         )
         bsyms = None if probe is None or twin is None else with_names(probe.bsyms, twin.bsyms, names)
         if probe is None or bsyms is None:

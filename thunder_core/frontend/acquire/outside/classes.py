@@ -89,9 +89,9 @@ class Classes:
             if name is not None:
                 self.found(kind, name)
                 break
-        place = HOLDER_POSITION.get(function.__name__)
-        if place is not None and len(arguments) > place:
-            holder = arguments[place] if isinstance(arguments[place], type) else type(arguments[place])
+        index = HOLDER_POSITION.get(function.__name__)
+        if index is not None and len(arguments) > index:
+            holder = arguments[index] if isinstance(arguments[index], type) else type(arguments[index])
             self.guard_descriptor(holder, first)
 
     def guard_descriptor(self, holder: type, descriptor: Any) -> None:

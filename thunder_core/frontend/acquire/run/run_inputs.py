@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.acquire.written.prologue import OWN_NAMES
 from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.ir.literal import unique_name
-from thunder_core.tracing.ir.sizes import wider_places
+from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 
 TUPLES = (tuple, torch.Size)
 
@@ -119,8 +119,9 @@ class RunInputs:
         if path is None or not self._outside.symbolic.may_be or is_parameter(path):
             return {}
         strides = tensor.stride()
-        places = {place: path.child("stride", place, strides[place]) for place in wider_places(strides, tensor.shape)}
-        return {place: stride for place, stride in places.items() if self._outside.symbolic.includes(stride)}
+        gaps = dimensions_with_gaps(strides, tensor.shape)
+        paths = {dimension: path.child("stride", dimension, strides[dimension]) for dimension in gaps}
+        return {dimension: stride for dimension, stride in paths.items() if self._outside.symbolic.includes(stride)}
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """Return the program's device for a tensor with a path that would move to it; otherwise the tensor's device."""

@@ -32,7 +32,7 @@ from thunder_core.frontend.acquire.written.tensor_expressions import FILL, OBJEC
 from thunder_core.frontend.acquire.written.variables import statement
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
@@ -189,10 +189,10 @@ class Expressions(TensorExpressions):
         """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
         proxy = recorder.tensors.made(node)
         if proxy is None:
-            place = None if recorder.gradients.has_run else place_of_node(node, recorder.tensors.latest)
-            if place is None:
+            found = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
+            if found is None:
                 return None
-            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(place[0]), place[1])
+            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(found[0]), found[1])
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
         return proxy.name

@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
 from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.requirement import Place, StatedGuard, Step
+from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
@@ -200,7 +200,7 @@ class Prologue:
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
         """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""
         for guard in guards:
-            if symbolic_places(guard.proxy.stride):
+            if symbolic_indices(guard.proxy.stride):
                 subject = self._variables.variable(guard.path)
                 strides = literal(before_counts(guard.proxy.stride), self._scope)
                 stated_guard = StatedGuard(str(guard.path), f"had the strides {strides}")
@@ -210,7 +210,7 @@ class Prologue:
         """Return the symbolic dimensions of each tensor, as an argument of `remember`."""
         dimensions_by_tensor = {}
         for number, guard in enumerate(guards):
-            dimensions = tuple(map(symbolic_places, (guard.proxy.shape, guard.proxy.stride)))
+            dimensions = tuple(map(symbolic_indices, (guard.proxy.shape, guard.proxy.stride)))
             if any(dimensions):
                 dimensions_by_tensor[number] = dimensions
         return f", {literal(dimensions_by_tensor, self._scope)}" if dimensions_by_tensor else ""
@@ -221,7 +221,7 @@ class Prologue:
             overlapping = overlaps(tuple(guard.path.value for guard in guards))
             stated_guard = StatedGuard("the tensors that the program uses", described_overlaps(overlapping, guards))
             layouts = ((*guard.proxy.shape, *guard.proxy.stride) for guard in guards)
-            symbolic = tuple(index for index, extents in enumerate(layouts) if symbolic_places(extents))
+            symbolic = tuple(index for index, extents in enumerate(layouts) if symbolic_indices(extents))
             arguments = [NAME, tensors, literal(overlapping, self._scope)]
             if symbolic:
                 arguments.append(literal(symbolic, self._scope))
@@ -251,19 +251,20 @@ def state_guard(guard: Guard) -> StatedGuard:
     return StatedGuard(
         str(guard.path),
         guard.words,
-        place=None if isinstance(guard, OfNamespace) else plain_place(guard.path),
+        plain_path=None if isinstance(guard, OfNamespace) else plain_path(guard.path),
         is_of_number=isinstance(guard, Equal | Values) and guard.is_of_number,
+        is_of_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
     )
 
 
-def symbolic_places(extents: Iterable[object]) -> tuple[int, ...]:
+def symbolic_indices(extents: Iterable[object]) -> tuple[int, ...]:
     """Return the positions of symbolic sizes or strides."""
     return tuple(index for index, extent in enumerate(extents) if isinstance(extent, SymbolicSize))
 
 
 def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
     """Describe which guarded tensors overlap."""
-    groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in overlapping]
+    groups = [" and ".join(str(guards[index].path) for index, _ in group) for group in overlapping]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
@@ -281,7 +282,7 @@ ROOTS = ("root", "globals")
 PLAIN_STEPS = ("item", "entry")
 
 
-def plain_place(path: Path) -> Place | None:
+def plain_path(path: Path) -> PlainPath | None:
     """Return the steps of a path if they run no user code: a root, then items and entries; otherwise None."""
     steps, root = list[Step](), path
     while root.parent is not None:
