@@ -90,7 +90,7 @@ class Search:
 
 
 def sentence_about(program: Running, rank: int) -> str:
-    """Return the beginning of a sentence about another rank for which a program waits."""
+    """Return the beginning of a sentence about another rank that a program waits for."""
     own, ledger = program.collectives[program.last_started or 0], program.ledger
     return f"rank {ledger.rank} waits in `{own}` of the process group {ledger.name!r}, but rank {rank}"
 

@@ -1,7 +1,8 @@
-"""A `torch.autograd.Function` whose forward is part of the program, because it writes, draws or reads what was written.
+"""A `torch.autograd.Function` whose forward is part of the program.
 
-The program runs the forward with autograd off, so that its reads, writes and draws are those of the program. One bound
-symbol then connects the results with the function's own backward, which autograd runs after the program.
+The forward writes to tensors, draws random numbers, or reads tensors that the program has written to. The program runs
+the forward with autograd off, so its reads, writes and draws are those of the program. One bound symbol then connects
+the results with the function's own backward, which autograd runs after the program.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ MISMARKED = "marks a tensor as dirty that is not both an input and a result with
 
 
 class KeptContainers:
-    """The lists and dicts that a program creates and functions keep for their backwards, which get copies of them.
+    """Lists and dicts of a program that functions keep for their backwards. The backwards get copies.
 
-    A copy is right if the program does not change the original afterwards, and nobody else has the original.
+    A copy is right if the program does not change the original afterwards, and no other object refers to the original.
     """
 
     def __init__(self, is_outside: Callable[[Any], bool]) -> None:
@@ -56,7 +57,7 @@ class KeptContainers:
 class InlinedFunction:
     """One application of a function whose forward is part of the program; `refuse(reason)` raises.
 
-    `kept` has the lists and dicts of the program of which backwards get copies.
+    `kept` has the lists and dicts of the program that backwards get copies of.
     """
 
     def __init__(
@@ -112,32 +113,33 @@ class InlinedFunction:
             self._refuse("writes to a leaf that requires a gradient, which eager PyTorch refuses too")
 
     def _kind_of(self, tensor: torch.Tensor, context: ForwardContext) -> str:
-        """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is.
+        """Return how a result is connected.
 
-        An input that the forward has written to is connected itself, because the program may use the input again.
+        An input or a view is connected by a new view, so that the tensor itself stays unchanged. An input that the
+        forward has written to is connected itself, because the program may use the input again.
         """
         is_dirty = any(tensor is written for written in context.dirty_tensors)
         is_given = any(tensor is value for value in self._args)
         if not is_given and (self._requires_grad(tensor) or self._run.outside.path_of(tensor) is not None):
             self._refuse("returns a tensor from outside the function")
-        dtype = self._of(tensor, "dtype")
+        dtype = self._attribute_of_fake(tensor, "dtype")
         is_marked = any(tensor is marked for marked in context.non_differentiable)
         if is_marked or not (dtype.is_floating_point or dtype.is_complex):
             return CONSTANT
         if is_dirty:
             return ITSELF
-        return VIEW if is_given or self._of(tensor, "_is_view") else ITSELF
+        return VIEW if is_given or self._attribute_of_fake(tensor, "_is_view") else ITSELF
 
     def _is_leaf(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a leaf that requires a gradient; the fake of a leaf from outside is no leaf."""
         with torch._C.DisableTorchFunction():
             is_outside_leaf = self._run.recorder.tensors.is_outside(tensor) and tensor.is_leaf
-        return self._requires_grad(tensor) and (is_outside_leaf or self._of(tensor, "is_leaf"))
+        return self._requires_grad(tensor) and (is_outside_leaf or self._attribute_of_fake(tensor, "is_leaf"))
 
     def _requires_grad(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and bool(self._of(value, "requires_grad"))
+        return isinstance(value, torch.Tensor) and bool(self._attribute_of_fake(value, "requires_grad"))
 
-    def _of(self, tensor: torch.Tensor, name: str) -> Any:
+    def _attribute_of_fake(self, tensor: torch.Tensor, name: str) -> Any:
         """Return an attribute, or the result of a method, of the tensor's fake."""
         fake = self._run.recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
@@ -152,8 +154,9 @@ class InlinedFunction:
             self._refuse("returns a view and also keeps it in another object")
 
     def _kept_value(self, value: Any) -> Any:
-        """Return the value of an attribute for the backward, which gets objects from outside as they are when the
-        backward runs.
+        """Return the value of an attribute for the backward.
+
+        The backward gets objects from outside as they are when the backward runs.
         """
         is_immutable = is_constant(value) or isinstance(value, (torch.Tensor, SymbolicNumber, *BY_IDENTITY))
         if is_immutable and not self._closes_over_tensors(value):

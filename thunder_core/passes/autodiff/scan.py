@@ -184,9 +184,10 @@ class ReverseScan:
         return tuple(by_index[index] for index in self.derivation.indices)
 
     def _indices_read(self, backward: FunctionBackward) -> tuple[list[int], list[int]]:
-        """Return the indices of the inputs that the backward of the function reads: of carries and slices; of operands.
+        """Return the indices of the inputs that the backward of the function reads.
 
-        A scan needs at least one slice for its length.
+        The first list has those of carries and slices, at least one, because a scan needs a slice for its length. The
+        second list has those of operands.
         """
         names_read = backward.reads()
         inputs = self.derivation.function.function.inputs

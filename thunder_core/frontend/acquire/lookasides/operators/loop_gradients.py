@@ -29,7 +29,7 @@ def detach_unreached(
     initial, slices, operands = arguments
     representing = [*inputs, *(subtraces.recorder.tensors.named(proxy.name) for proxy in operands)]
     reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
-    require_lasting(reaching[: len(initial)])
+    require_steady_gradients(reaching[: len(initial)])
     pairs = zip((*initial, *slices, *operands), reaching, strict=True)
     kept = [proxy if indices else detached(subtraces, proxy) for proxy, indices in pairs]
     end = len(initial) + len(slices)
@@ -47,15 +47,15 @@ def results_reaching(subtraces: Subtraces, tensor: Any, results: Sequence[torch.
             return every
         graphs = [graph_of([subtraces.fake(result)]) for result in results]
         node = fake.grad_fn
-        return {index for index, graph in enumerate(graphs) if any(is_of(entry, node, fake) for entry in graph)}
+        return {index for index, graph in enumerate(graphs) if any(belongs_to(entry, node, fake) for entry in graph)}
 
 
-def is_of(entry: Any, node: Any, fake: torch.Tensor) -> bool:
-    """Whether a node of autograd's graph has made a tensor, or accumulates the gradient of the tensor."""
+def belongs_to(entry: Any, node: Any, fake: torch.Tensor) -> bool:
+    """Whether a node of autograd's graph has computed a tensor, or accumulates the gradient of the tensor."""
     return entry is node if node is not None else getattr(entry, "variable", None) is fake
 
 
-def require_lasting(reaching: Sequence[Collection[int]]) -> None:
+def require_steady_gradients(reaching: Sequence[Collection[int]]) -> None:
     """Raise `Unsteady` for a carried tensor whose gradients come from the first iterations only.
 
     `reaching` has the indices of the results that depend on each carried tensor. The gradient lasts if a row depends on
