@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from threading import RLock
 from typing import Any
 
@@ -229,6 +229,14 @@ class ProgramDerivative:
         return executable_trace(trace)
 
 
+def require_derivable(trace: Trace) -> None:
+    """Raise `Underivable` for a trace that autograd has to record: one with a generator, a compiled call or hooks."""
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a random number generator")
+    require_no_compiled_call(trace.bound_symbols)
+    require_no_hooks(trace.bound_symbols)
+
+
 def differentiate_program(
     trace: Trace,
     executors: Sequence[Executor],
@@ -243,10 +251,7 @@ def differentiate_program(
     autograd tracks, the trace is functionalized. `budget` bounds the saved bytes: a fraction of the usual bytes, or a
     number of bytes. `schedulers` rewrite each backward right before executors claim it.
     """
-    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
-        raise Underivable("it takes a random number generator")
-    require_no_compiled_call(trace.bound_symbols)
-    require_no_hooks(trace.bound_symbols)
+    require_derivable(trace)
     steps: list[Trace] = []
     under = runs_under_autocast(trace.bound_symbols)
     if under:
@@ -266,8 +271,7 @@ def differentiate_program(
         plain = functionalize_followed_writes(trace)
         if plain is None:
             raise
-        for transform in transforms:
-            plain = transform_nested(plain, transform)
+        plain = reduce(transform_nested, transforms, plain)
         steps.append(plain)
         try:
             return divide(plain)
