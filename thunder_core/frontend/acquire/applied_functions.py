@@ -40,7 +40,7 @@ METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # meth
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
-def own_methods(kind: Any) -> list[str]:
+def own_methods(kind: type[torch.autograd.Function]) -> list[str]:
     """Return the names of the methods that a class overrides."""
     return [name for name in METHODS if getattr(kind, name) is not getattr(torch.autograd.Function, name)]
 

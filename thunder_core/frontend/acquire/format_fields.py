@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import operator
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from thunder_core.frontend.interpreter.frame import Machine
 
 split_name = string._string.formatter_field_name_split  # type: ignore[attr-defined]  # a C module
 Fields = list[tuple[str, str | None, str | None, str | None]]
 
 
-def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def with_values(machine: Machine, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return a template whose fields are numbers, and the values of the fields; None if C has to format the template.
 
     The result is also None if no field reads an attribute or an item, because then C reads nothing.
@@ -38,7 +40,7 @@ def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mappin
     return "".join(map(text_of, fields, positions_of(fields))), values
 
 
-def read(machine: Any, value: Any, steps: Any) -> Any:
+def read(machine: Machine, value: Any, steps: Iterable[tuple[bool, str | int]]) -> Any:
     """Return the value that the steps of a field lead to."""
     for is_attribute, key in steps:
         value = machine.call(getattr if is_attribute else operator.getitem, value, key)

@@ -16,6 +16,7 @@ import torch
 
 from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connecting_operation
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
@@ -61,7 +62,12 @@ class InlinedFunction:
     """
 
     def __init__(
-        self, run: Any, kind: Any, args: tuple[Any, ...], kept: KeptContainers, refuse: Callable[[str], NoReturn]
+        self,
+        run: Recording,
+        kind: type[torch.autograd.Function],
+        args: tuple[Any, ...],
+        kept: KeptContainers,
+        refuse: Callable[[str], NoReturn],
     ) -> None:
         self._run = run
         self._kind = kind
