@@ -45,12 +45,21 @@ def own_methods(kind: type[torch.autograd.Function]) -> list[str]:
     return [name for name in METHODS if getattr(kind, name) is not getattr(torch.autograd.Function, name)]
 
 
+class ReplacedFunctions(Protocol):
+    """The user's lookasides, which are called instead of other functions."""
+
+    were_called: bool
+
+
 class ProbedRecording(Recording, Protocol):
     """The attributes of a run that are copied to a probe, a run that goes through a function."""
 
     runs_through_functions: bool
     options: Any
-    replacements: Any
+
+    @property
+    def replacements(self) -> ReplacedFunctions:
+        """The user's lookasides."""
 
 
 class AppliedFunctions:
