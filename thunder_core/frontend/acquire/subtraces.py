@@ -141,7 +141,7 @@ class Subtraces:
         """Return the sub-trace of a recording: a function of the inputs and of the operands that it also reads."""
         output = tuple(self.recorder.proxy_of(tensor) for tensor in recording.results)
         return Trace(
-            name=f"{name}_{self.recorder.tensors.next_name()[1:]}",
+            name=self.run.name_function(f"{name}_{self.recorder.tensors.next_name()[1:]}"),
             inputs=(*inputs, *operands),
             bound_symbols=recording.bound_symbols,
             output=output,

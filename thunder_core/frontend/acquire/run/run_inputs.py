@@ -131,13 +131,14 @@ class RunInputs:
     def name_tensor(self, value: torch.Tensor | torch.Generator) -> str:
         """Name a tensor or generator after its path. One without a path is a constant of the trace."""
         path = self._outside.path_of(value)
-        return self._name("constant" if path is None else path_name(path))
+        return self.unused_name("constant" if path is None else path_name(path))
 
     def name_number(self, path: Path) -> str:
         """Name a number from outside after its path."""
-        return self._name(path_name(path))
+        return self.unused_name(path_name(path))
 
-    def _name(self, text: str) -> str:
+    def unused_name(self, text: str) -> str:
+        """Return a name like a text that no input and no sub-trace has."""
         name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
