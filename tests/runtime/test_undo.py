@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -90,3 +92,47 @@ def test_values_are_known_after_the_data_of_a_tensor_is_replaced(kind: type[Mome
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
         torch.testing.assert_close(held[0][0], held[1][0])
     assert thunder.cache_misses(compiled) >= 2
+
+
+def doubled_before_a_draw(x: Tensor, weight: Tensor) -> Tensor:
+    x.mul_(2)
+    return x + 1 if torch.rand(()) < 0.5 else x * weight
+
+
+def weighted_before_a_draw(x: Tensor, weight: Tensor) -> Tensor:
+    x.mul_(weight)
+    return x.sin() if torch.rand(()) < 0.5 else x * 3
+
+
+def transposed_before_a_draw(x: Tensor, weight: Tensor) -> Tensor:
+    x.t_()
+    x.mul_(2)
+    return x.sin() if torch.rand(()) < 0.5 else x * weight
+
+
+HISTORIES = {
+    "computed": lambda leaf: leaf * 1,
+    "view": lambda leaf: (leaf * 1)[:],
+    "row": lambda leaf: (leaf * 1).view(3, 3),
+    "constant": lambda leaf: leaf.detach().clone(),
+    "view of a constant": lambda leaf: leaf.detach().clone()[:],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize("program", [doubled_before_a_draw, weighted_before_a_draw, transposed_before_a_draw])
+def test_a_write_that_is_undone_leaves_no_gradient(program: Callable[..., Tensor], name: str) -> None:
+    """The first program expects one outcome of the draw; its write was kept in the history of its input."""
+    compiled, results = thunder.jit(program, executors=("torch",)), []
+    for run in (program, compiled):
+        torch.manual_seed(3)
+        for _ in range(8):
+            leaf, weight = torch.arange(9.0).view(3, 3).requires_grad_(), torch.ones(3, 3, requires_grad=True)
+            x = HISTORIES[name](leaf)
+            output = run(x, weight)
+            if output.requires_grad:
+                (output.sum() + x.sum()).backward()
+            results.append((output, x.requires_grad, leaf.grad, weight.grad))
+    for found, expected in zip(results[8:], results[:8], strict=True):
+        assert found[1] == expected[1]
+        torch.testing.assert_close([found[0], *found[2:]], [expected[0], *expected[2:]])

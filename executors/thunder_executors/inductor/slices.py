@@ -22,6 +22,7 @@ CLAMPS_BY_EXPRESSIONS = hasattr(lowering, "_register_unbacked_slice_size_binding
 lowered_slice: Any = lowering.slice_
 maximum: Any = functions.Max
 minimum: Any = functions.Min
+virtualized: Any = V  # has the graph that is lowered
 
 
 @contextmanager
@@ -57,5 +58,4 @@ def position(index: Any, size: Any, default: Any) -> Any:
 
 def is_known(condition: Any) -> bool:
     """Whether a condition holds for all sizes."""
-    sizes: Any = V.graph.sizevars
-    return bool(sizes.guard_or_false(condition))
+    return bool(virtualized.graph.sizevars.guard_or_false(condition))

@@ -73,23 +73,46 @@ def checks_value(bsym: BoundSymbol) -> bool:
 class Undo:
     """A copy of the state that a computation may change before an error.
 
-    The state is the contents of the inputs at the indices `written`, and the states of the random number generators.
+    The state is the contents of the inputs at the indices `written` with their autograd histories, and the states of
+    the random number generators.
     """
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
-        tensors = [inputs[index] for index in written if isinstance(inputs[index], torch.Tensor)]
-        # The tensor; an alias of its memory, in case its `.data` is replaced; a copy of the contents.
-        self._tensors = [(tensor, tensor.detach(), without_repetition(tensor.detach()).clone()) for tensor in tensors]
+        self._tensors = [Before(inputs[index]) for index in written if isinstance(inputs[index], torch.Tensor)]
         self._random = RandomState.now(inputs)
 
     def put_back(self) -> None:
         """Restore the state."""
-        with torch.no_grad():
-            for tensor, memory, contents in self._tensors:
-                if not is_same_memory(tensor, memory):
-                    tensor.data = memory
-                without_repetition(memory).copy_(contents)
+        for before in self._tensors:
+            before.put_back()
         self._random.put_back()
+
+
+class Before:
+    """A tensor before a computation: an alias of its memory, in case its `.data` is replaced, and its contents.
+
+    The contents have the history of the tensor, so that a tensor whose history has changed gets it back by a copy of
+    them that autograd records.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.memory = tensor, tensor.detach()
+        self.history = (tensor.requires_grad, tensor.grad_fn)
+        self.contents = without_repetition(tensor).clone()
+
+    def put_back(self) -> None:
+        """Restore the memory, the contents, and the history if it has changed."""
+        with torch.no_grad():
+            if not is_same_memory(self.tensor, self.memory):
+                self.tensor.data = self.memory
+            without_repetition(self.memory).copy_(self.contents)
+        if (self.tensor.requires_grad, self.tensor.grad_fn) == self.history:
+            return
+        if not self.tensor._is_view():
+            self.tensor.detach_()
+        if self.contents.requires_grad or self.tensor.requires_grad:
+            with torch.enable_grad():
+                without_repetition(self.tensor).copy_(self.contents)
 
 
 def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
