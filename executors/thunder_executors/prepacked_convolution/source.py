@@ -5,6 +5,7 @@ from __future__ import annotations
 CONVOLUTION = r"""
 constexpr int64_t CACHED_WORDS = 1 << 17;  // that stay in the L2 cache of a core
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
+constexpr int64_t ROWS_AHEAD = 64;         // of panels that are fetched from memory
 constexpr int64_t MOST_TERMS = 128;        // of a sum, which is then added to other sums: errors grow with its length
 
 // A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
@@ -70,8 +71,9 @@ struct Sums {
     }
 };
 
-// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums.
-template <int ROWS, int HALVES, bool IS_NARROW>
+// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums. With IS_COLD, later rows
+// of the panel and of the next panel are fetched from memory: the processor itself fetches no further than a page.
+template <bool IS_COLD = false, int ROWS, int HALVES, bool IS_NARROW>
 inline void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
                      Sums<ROWS, HALVES, IS_NARROW>& sums) {
     const float* from[ROWS];
@@ -79,6 +81,10 @@ inline void multiply(const float* const (&rows)[ROWS], int64_t count, const floa
     for (int64_t k = 0; k < count; k++) {
         Vector weights[HALVES];
         Narrow last;
+        if constexpr (IS_COLD) {
+            __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL);
+            if constexpr (PANEL > 16) __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL + 16);
+        }
         UNROLLED for (int half = 0; half < HALVES; half++) weights[half] = load(panel + k * PANEL + half * WIDTH);
         if constexpr (IS_NARROW) last = _mm256_loadu_ps(panel + k * PANEL + HALVES * WIDTH);
         UNROLLED for (int r = 0; r < ROWS; r++) {
@@ -187,7 +193,7 @@ inline void store_sums(const Convolution& c, int64_t pixel, int64_t channel,
 }
 
 // Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
-template <int ROWS, int HALVES, bool IS_NARROW>
+template <bool IS_COLD, int ROWS, int HALVES, bool IS_NARROW>
 inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
     Sums<ROWS, HALVES, IS_NARROW> sums, parts;
     sums.clear();
@@ -209,7 +215,7 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
                     terms = 0, has_parts = true;
                 }
                 some = std::min(count - k, MOST_TERMS);
-                multiply(from, some, panel, sums);
+                multiply<IS_COLD>(from, some, panel, sums);
                 UNROLLED for (int r = 0; r < ROWS; r++) from[r] += some;
                 panel += some * PANEL, terms += some;
             }
@@ -218,8 +224,8 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
     store_sums(c, pixel, channel, sums);
 }
 
-// Computes the channels from `first` to `last` of ROWS pixels of the result.
-template <int ROWS>
+// Computes the channels from `first` to `last` of ROWS pixels of the result; with IS_COLD, the weights are in memory.
+template <bool IS_COLD, int ROWS>
 void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t last) {
     const float* rows[ROWS];
     int64_t x = pixel % c.out_width, y = pixel / c.out_width % c.out_height, image = pixel / c.out_width / c.out_height;
@@ -232,18 +238,18 @@ void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t
     }
     for (int64_t channel = first; channel < last; channel += PANEL) {
         const int64_t rest = c.out - channel;
-        if (rest <= WIDTH) convolve_tile<ROWS, 1, false>(c, rows, pixel, channel);
+        if (rest <= WIDTH) convolve_tile<IS_COLD, ROWS, 1, false>(c, rows, pixel, channel);
         else if (NARROW < WIDTH && rest <= WIDTH + NARROW)
-            convolve_tile<ROWS, 1, (NARROW < WIDTH)>(c, rows, pixel, channel);
-        else convolve_tile<ROWS, 2, false>(c, rows, pixel, channel);
+            convolve_tile<IS_COLD, ROWS, 1, (NARROW < WIDTH)>(c, rows, pixel, channel);
+        else convolve_tile<IS_COLD, ROWS, 2, false>(c, rows, pixel, channel);
     }
 }
 
 typedef void (*ConvolvePixels)(const Convolution&, int64_t, int64_t, int64_t);
-template <int ROWS>
+template <bool IS_COLD, int ROWS = TILE_ROWS>
 ConvolvePixels convolve_pixels_of(int64_t rows) {
-    if constexpr (ROWS == 1) return convolve_pixels<1>;
-    else return rows >= ROWS ? convolve_pixels<ROWS> : convolve_pixels_of<ROWS - 1>(rows);
+    if constexpr (ROWS == 1) return convolve_pixels<IS_COLD, 1>;
+    else return rows >= ROWS ? convolve_pixels<IS_COLD, ROWS> : convolve_pixels_of<IS_COLD, ROWS - 1>(rows);
 }
 
 void convolve(const Convolution& c, int64_t threads) {
@@ -260,9 +266,11 @@ void convolve(const Convolution& c, int64_t threads) {
             const int64_t start = task / parts * height, end = std::min(start + height, pixels);
             const int64_t channel = task % parts * together * PANEL;
             const int64_t rows = divided(end - start, divided(end - start, TILE_ROWS));
-            for (int64_t p = start; p < end; p += rows)
-                convolve_pixels_of<TILE_ROWS>(std::min(rows, end - p))(c, p, channel,
-                                                                      std::min(channel + together * PANEL, c.out));
+            for (int64_t p = start; p < end; p += rows) {
+                const int64_t count = std::min(rows, end - p);
+                const auto run = p == start ? convolve_pixels_of<true>(count) : convolve_pixels_of<false>(count);
+                run(c, p, channel, std::min(channel + together * PANEL, c.out));
+            }
         }
     });
 }
