@@ -53,8 +53,9 @@ class PrepackedConvolution(CpuExecutor):
 
     @property
     def claims(self) -> str:
-        """The claimed operations: convolutions on the CPU, with what follows them."""
-        return "2-d convolutions on the CPU in float32, with what follows, for inference, where it is measured to pay"
+        """The claimed operations: convolutions on the CPU, with what follows them, and pooling of whole images."""
+        what = "2-d convolutions on the CPU in float32, with what follows, and means of whole images"
+        return f"{what}, for inference, where it is measured to pay"
 
     def missing(self) -> str | None:
         """Return the reason why no method runs here; None if one does."""
@@ -215,9 +216,7 @@ class Claims:
         """Note that PyTorch computes an operation, and why."""
         self._refused[refusal] += 1
 
-    def _replace(
-        self, part: Chain | Block | Pool, occurrence: RegionOccurrence, code: Callable[[], MachineCode]
-    ) -> None:
+    def _replace(self, part: Part, occurrence: RegionOccurrence, code: Callable[[], MachineCode]) -> None:
         """Replace the operations of a part by a call of its code, which is the same for equal regions."""
         digest = occurrence.region.digest
         try:

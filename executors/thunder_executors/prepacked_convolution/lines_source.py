@@ -82,6 +82,11 @@ LinesPixels lines_pixels_of(int64_t rows) {
     else return rows >= ROWS ? lines_pixels<ROWS> : lines_pixels_of<ROWS - 1>(rows);
 }
 
+// Fetches words of the next row of the result, which is not in the cache, before they are written.
+inline void fetch(const float* words, int64_t count) {
+    for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(words + i, 1);
+}
+
 void convolve_lines(const Depthwise& c, const Images& images, bool is_planar, int64_t threads) {
     const Lines l{c, images, is_planar};
     const int64_t tasks = c.batch * c.out_height, width = c.out_width;
@@ -92,8 +97,10 @@ void convolve_lines(const Depthwise& c, const Images& images, bool is_planar, in
         float* lines = memory.get() + thread * l.words();
         for (int64_t task = first; task < last; task++) {
             l.copy(task / c.out_height, task % c.out_height, lines);
-            for (int64_t x = 0; x < width; x += rows)
+            for (int64_t x = 0; x < width; x += rows) {
+                if (task + 1 < last) fetch(c.result + ((task + 1) * width + x) * c.out, rows * c.out);
                 lines_pixels_of<TILE_ROWS>(std::min(rows, width - x))(l, lines, x, task * width + x);
+            }
         }
     });
 }
