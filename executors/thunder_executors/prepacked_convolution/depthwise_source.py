@@ -53,6 +53,40 @@ inline void depthwise_tile(const Depthwise& c, int64_t image, int64_t y, int64_t
     finish.store_pixels((image * c.out_height + y) * c.out_width + x, sums);
 }
 
+// Computes two rows of COUNT adjacent pixels of the result, with a 3 x 3 kernel and stride 1. A pixel of the input is
+// read once for both rows. With AVX-512, there are enough registers.
+template <int COUNT, bool IS_EDGE>
+inline void depthwise_pair(const Depthwise& c, int64_t image, int64_t y, int64_t x, const Finish& finish) {
+    constexpr int KERNEL = 3, COLUMNS = COUNT + KERNEL - 1;
+    const int64_t channel = finish.channel, left = x - c.left;
+    const float* weight = c.weight + channel;
+    Vector upper[COUNT], lower[COUNT];
+    UNROLLED for (int p = 0; p < COUNT; p++) upper[p] = lower[p] = zero();
+    UNROLLED for (int i = 0; i <= KERNEL; i++) {
+        const int64_t row = y - c.top + i;
+        if (row < 0 || row >= c.height) continue;
+        const float* from = c.at(image, row, left) + channel;
+        Vector weights[KERNEL], before[KERNEL];  // of the rows `i` and `i - 1` of the kernel
+        UNROLLED for (int j = 0; j < KERNEL; j++) {
+            if (i < KERNEL) weights[j] = load(weight + (i * KERNEL + j) * c.in);
+            if (i > 0) before[j] = load(weight + ((i - 1) * KERNEL + j) * c.in);
+        }
+        UNROLLED for (int column = 0; column < COLUMNS; column++) {
+            if (IS_EDGE && (left + column < 0 || left + column >= c.width)) continue;
+            const Vector value = load(from + column * c.pixel);
+            UNROLLED for (int p = 0; p < COUNT; p++) {
+                const int j = column - p;
+                if (j < 0 || j >= KERNEL) continue;
+                if (i < KERNEL) upper[p] = fma(value, weights[j], upper[p]);
+                if (i > 0) lower[p] = fma(value, before[j], lower[p]);
+            }
+        }
+    }
+    const int64_t pixel = (image * c.out_height + y) * c.out_width + x;
+    finish.store_pixels(pixel, upper);
+    finish.store_pixels(pixel + c.out_width, lower);
+}
+
 // Computes up to WIDTH channels of a pixel of the result, with columns outside of the input as zeros.
 inline void depthwise_edge(const Depthwise& c, int64_t image, int64_t y, int64_t x, const Finish& finish) {
     const int64_t channel = finish.channel, count = std::min<int64_t>(WIDTH, c.out - channel);
@@ -75,9 +109,9 @@ inline void depthwise_edge(const Depthwise& c, int64_t image, int64_t y, int64_t
     finish.store_pixels((image * c.out_height + y) * c.out_width + x, {sum});
 }
 
-// Computes a row of the result, all channels of COUNT pixels after each other, as they lie in memory. The last pixels
-// and the last channels may be computed twice.
-template <int KERNEL, int STRIDE, int COUNT>
+// Computes a row of the result, or two rows with ARE_TWO, all channels of COUNT pixels after each other, as they lie in
+// memory. The last pixels and the last channels may be computed twice.
+template <int KERNEL, int STRIDE, int COUNT, bool ARE_TWO>
 void depthwise_tiles(const Depthwise& c, int64_t image, int64_t y) {
     constexpr int64_t COLUMNS = (COUNT - 1) * STRIDE + KERNEL;
     for (int64_t start = 0; start < c.out_width; start += COUNT) {
@@ -85,7 +119,10 @@ void depthwise_tiles(const Depthwise& c, int64_t image, int64_t y) {
         const bool is_edge = left < 0 || left + COLUMNS > c.width;
         for (int64_t channel = 0; channel < c.out; channel += WIDTH) {
             const Finish finish(c, std::min(channel, c.out - WIDTH));
-            if (is_edge) depthwise_tile<COUNT, KERNEL, STRIDE, true>(c, image, y, x, finish);
+            if constexpr (ARE_TWO) {
+                if (is_edge) depthwise_pair<COUNT, true>(c, image, y, x, finish);
+                else depthwise_pair<COUNT, false>(c, image, y, x, finish);
+            } else if (is_edge) depthwise_tile<COUNT, KERNEL, STRIDE, true>(c, image, y, x, finish);
             else depthwise_tile<COUNT, KERNEL, STRIDE, false>(c, image, y, x, finish);
         }
     }
@@ -121,11 +158,11 @@ void depthwise_row(const Depthwise& c, int64_t image, int64_t y) {
 
 typedef void (*DepthwiseRow)(const Depthwise&, int64_t, int64_t);
 constexpr int MOST_PIXELS = 8;  // of a tile of a depthwise convolution
-template <int KERNEL, int STRIDE, int COUNT = MOST_PIXELS>
+template <int KERNEL, int STRIDE, bool ARE_TWO = false, int COUNT = MOST_PIXELS>
 DepthwiseRow depthwise_tiles_of(int64_t count) {
-    if constexpr (COUNT == 1) return depthwise_tiles<KERNEL, STRIDE, 1>;
-    else return count >= COUNT ? depthwise_tiles<KERNEL, STRIDE, COUNT>
-                               : depthwise_tiles_of<KERNEL, STRIDE, COUNT - 1>(count);
+    if constexpr (COUNT == 1) return depthwise_tiles<KERNEL, STRIDE, 1, ARE_TWO>;
+    else return count >= COUNT ? depthwise_tiles<KERNEL, STRIDE, COUNT, ARE_TWO>
+                               : depthwise_tiles_of<KERNEL, STRIDE, ARE_TWO, COUNT - 1>(count);
 }
 
 DepthwiseRow depthwise_row_of(const Depthwise& c) {
@@ -138,11 +175,21 @@ DepthwiseRow depthwise_row_of(const Depthwise& c) {
     return depthwise_row;
 }
 
+// Returns the function that computes two rows of the result; a null pointer if they are computed one by one.
+DepthwiseRow depthwise_rows_of(const Depthwise& c) {
+    if (WIDTH < 16 || c.out < WIDTH || c.dilation_width != 1 || c.dilation_height != 1) return nullptr;
+    if (c.kernel_width != 3 || c.kernel_height != 3 || c.stride_width != 1 || c.stride_height != 1) return nullptr;
+    return depthwise_tiles_of<3, 1, (WIDTH == 16)>(divided(c.out_width, divided(c.out_width, MOST_PIXELS)));
+}
+
 void convolve_depthwise(const Depthwise& c, int64_t threads) {
-    const DepthwiseRow run = depthwise_row_of(c);
-    const int64_t tasks = c.batch * c.out_height;
+    const DepthwiseRow run = depthwise_row_of(c), run_two = depthwise_rows_of(c);
+    const int64_t height = run_two ? 2 : 1, parts = divided(c.out_height, height), tasks = c.batch * parts;
     share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
-        for (int64_t task = first; task < last; task++) run(c, task / c.out_height, task % c.out_height);
+        for (int64_t task = first; task < last; task++) {
+            const int64_t y = task % parts * height;
+            (y + height <= c.out_height && run_two ? run_two : run)(c, task / parts, y);
+        }
     });
 }
 """
