@@ -20,7 +20,7 @@ from thunder_executors import prepacked_convolution
 from thunder_executors.inductor.building.kernel_library import KernelLibrary
 from thunder_executors.inductor.building.library import compile_functions
 from thunder_executors.prepacked_convolution import PrepackedConvolution
-from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, CONVOLVE, channels_in_panel, functions
+from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, CONVOLVE, POOL, channels_in_panel, functions
 from thunder_executors.prepacked_convolution.padding_source import METHODS
 from thunder_executors.prepacked_convolution.region import NUMBERS
 from thunder_executors.prepacked_convolution.weights import packed_weights
@@ -48,6 +48,11 @@ SHAPES = (
     (1, 512, 3, 3, 40, (3, 3), (1, 1), (1, 1), (1, 1)),
     (2, 1024, 2, 3, 8, (1, 1), (1, 1), (0, 0), (1, 1)),
     (1, 6, 40, 37, 12, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 300, 6, 5, 24, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (2, 30, 5, 7, 55, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (2, 3, 31, 40, 50, (3, 3), (2, 2), (1, 1), (1, 1)),
+    (1, 4, 33, 70, 21, (5, 7), (1, 2), (2, 5), (2, 1)),
+    (1, 3, 64, 48, 40, (16, 16), (16, 16), (0, 0), (1, 1)),
 )
 
 
@@ -75,7 +80,8 @@ def expected_for(x, weight, bias, other, activation, stride, padding, dilation, 
 
 
 def methods_of(kernel, stride, dilation):
-    return ("direct", "Winograd") if kernel == (3, 3) and stride == dilation == (1, 1) else ("direct",)
+    planes = ("planes",) if dilation[1] == 1 else ()
+    return ("direct", *planes, *(("Winograd",) if kernel == (3, 3) and stride == dilation == (1, 1) else ()))
 
 
 def check_all(convolve, panel, shapes=SHAPES, layouts=LAYOUTS):
@@ -99,15 +105,23 @@ def check_all(convolve, panel, shapes=SHAPES, layouts=LAYOUTS):
 
 
 def check_depthwise(convolve, panel):
+    """Compare many kernels, strides and paddings, and rows of every width around those of the tiles."""
     torch.manual_seed(0)
+    kernels = itertools.product((2, 16, 33, 64), (3, 5, 4), (1, 2, 3), ((0, 0), (1, 1), (0, 1), (2, 2)), (23,))
+    widths = itertools.product((19,), (3, 5), (1, 2), ((1, 1), (0, 3), (4, 2)), range(3, 20))
     activations = itertools.cycle(ACTIVATIONS)
-    sizes = itertools.product((2, 16, 33, 64), (3, 5, 4), (1, 2, 3), ((0, 0), (1, 1), (0, 1), (2, 2)))
-    for (channels, size, step, around), layout in itertools.product(sizes, LAYOUTS):
-        x = torch.randn(2, channels, 9, 23).contiguous(memory_format=layout)
+    for (channels, size, step, around, width), layout in itertools.product((*kernels, *widths), LAYOUTS):
+        x = torch.randn(2, channels, 9, width).contiguous(memory_format=layout)
         weight = torch.randn(channels, 1, size, size) / size
-        given = (x, weight, torch.randn(channels), None, next(activations), (step, step), (*around, *around), (1, 1))
-        found = by_kernel(convolve, "depthwise", panel, *given)
-        torch.testing.assert_close(found, expected_for(*given, channels), rtol=1e-4, atol=1e-5)
+        padding = (*around, *around)
+        if width + sum(around) < size:
+            continue
+        rows, columns = ((edge + sum(around) - size) // step + 1 for edge in (9, width))
+        addend = torch.randn(2, channels, rows, columns).contiguous(memory_format=torch.channels_last)
+        for other in (None, addend):
+            given = (x, weight, torch.randn(channels), other, next(activations), (step, step), padding, (1, 1))
+            found = by_kernel(convolve, "depthwise", panel, *given)
+            torch.testing.assert_close(found, expected_for(*given, channels), rtol=1e-4, atol=1e-5)
 
 
 def test_all_shapes_are_those_of_pytorch():
@@ -117,9 +131,10 @@ def test_all_shapes_are_those_of_pytorch():
 
 @pytest.mark.parametrize(("vectors", "panel"), [(WIDE, 32), (AVX2, 16)], ids=["of 16 numbers", "of 8 numbers"])
 def test_other_vectors_give_the_same_values(vectors, panel):
-    convolve = vars(extension(compile_functions(functions(vectors))))[CONVOLVE]
-    check_all(convolve, panel)
-    check_depthwise(convolve, panel)
+    kernels = vars(extension(compile_functions(functions(vectors))))
+    check_all(kernels[CONVOLVE], panel)
+    check_depthwise(kernels[CONVOLVE], panel)
+    check_pooling(kernels[POOL])
 
 
 def test_random_shapes_are_those_of_pytorch():
@@ -132,6 +147,60 @@ def test_random_shapes_are_those_of_pytorch():
         shape = (chosen.randrange(1, 4), chosen.randrange(1, 40), *size, chosen.randrange(1, 80))
         shapes.append((*shape, kernel, steps[0], (chosen.randrange(3), chosen.randrange(3)), steps[1]))
     check_all(CONVOLUTIONS.function(CONVOLVE), channels_in_panel(), shapes)
+
+
+def check_pooling(pool):
+    torch.manual_seed(0)
+    for channels, height, width, layout in itertools.product((1, 7, 16, 40, 130), (1, 7), (1, 5), LAYOUTS):
+        x = torch.randn(3, channels, height, width).contiguous(memory_format=layout)
+        for view in (x, x[:, :, :, : width // 2 + 1]):
+            if view.stride(1) == 1 or channels == 1:
+                result = torch.full((3, channels), torch.nan)
+                pool(view, result, *view.shape, *view.stride())
+                torch.testing.assert_close(result, view.double().mean((2, 3)).float(), rtol=1e-6, atol=1e-6)
+
+
+def test_means_are_those_of_pytorch():
+    check_pooling(CONVOLUTIONS.function(POOL))
+
+
+class Pooling(nn.Module):
+    """A pooling of whole images between a convolution and a linear layer, or alone."""
+
+    def __init__(self, size=1, flatten=True, both=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(3, 37, 3)
+        self.size, self.is_flattened, self.both = size, flatten, both
+
+    def forward(self, x):
+        pooled = functional.adaptive_avg_pool2d(self.convolution(x), self.size)
+        flat = torch.flatten(pooled, start_dim=1) if self.is_flattened else pooled * 2
+        return (flat, pooled) if self.both else flat
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": (1, 1)}, {"flatten": False}, {"both": True}, {"size": 2}])
+def test_pooling_is_that_of_pytorch(settings):
+    model = Pooling(**settings).eval().to(memory_format=torch.channels_last)
+    compiled = thunder.jit(model, executors=(PrepackedConvolution(measures=False), "torch"))
+    x = torch.randn(2, 3, 13, 9).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected, found = model(x), compiled(x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    pairs = zip(*(result if isinstance(result, tuple) else (result,) for result in (found, expected)), strict=True)
+    assert all(mine.stride() == eager.stride() for mine, eager in pairs)
+    assert len(claims(compiled)) == (1 if settings.get("size") == 2 else 2)
+
+
+def test_measured_pooling_is_told():
+    model = Pooling().eval().to(memory_format=torch.channels_last)
+    compiled = thunder.jit(model, executors=(PrepackedConvolution(methods=("pool",)), "torch"))
+    with torch.no_grad(), tuning(60):
+        compiled(torch.randn(1, 3, 30, 30).to(memory_format=torch.channels_last))
+    trace = thunder.last_traces(compiled)[-1]
+    words = [machine_code_of(claim.symbol.target).choice for claim in claims(compiled)]
+    words += [record.reason for record in trace.refused]
+    assert any("mean of 1 x 37 x 28 x 28" in text for text in words)
 
 
 def test_an_empty_batch_has_an_empty_result():
@@ -356,14 +425,15 @@ def test_padding_that_others_read_stays():
 @pytest.mark.parametrize("method", [*METHODS, "oneDNN"])
 def test_a_program_serves_images_of_all_sizes(method):
     groups = 8 if method == "depthwise" else 1
-    layers = [nn.Conv2d(8, 8, 3, padding=1, groups=groups), nn.BatchNorm2d(8), nn.ReLU6()]
+    channels, layout = (3, torch.contiguous_format) if method == "planes" else (8, torch.channels_last)
+    layers = [nn.Conv2d(channels, 8, 3, padding=1, groups=groups), nn.BatchNorm2d(8), nn.ReLU6()]
     model = nn.Sequential(*layers).eval().to(memory_format=torch.channels_last)
     executor = PrepackedConvolution(measures=False, methods=(method,))
     sizes = {"input.size(0)": (2, 8), "input.size(2)": (3, 64), "input.size(3)": (3, 64)}
     compiled = thunder.jit(model, executors=(executor, "torch"), symbolic=sizes)
     with torch.no_grad():
-        for shape in ((2, 8, 9, 11), (3, 8, 12, 12), (5, 8, 7, 30)):
-            x = torch.randn(shape).to(memory_format=torch.channels_last)
+        for shape in ((2, channels, 9, 11), (3, channels, 12, 12), (5, channels, 7, 30)):
+            x = torch.randn(shape).to(memory_format=layout)
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
     assert len(claims(compiled)) == 1
     assert thunder.cache_misses(compiled) == 1

@@ -1,9 +1,10 @@
 """Convolutions on the CPU with weights that are packed once, together with the operations around them.
 
-The module `chain` finds a convolution with its padding, normalization, addition and activation, and `block` finds
-inverted residual blocks of three convolutions. For each, the executor measures the methods that support it, and
-replaces its operations by the fastest. The methods `direct`, `Winograd`, `depthwise` and `block` are Thunder's own
-kernels, whose results are in the memory format `torch.channels_last`. oneDNN supports other formats, too.
+The module `chain` finds a convolution with its padding, normalization, addition and activation, `block` finds inverted
+residual blocks of three convolutions, and `pooling` finds means over all pixels. For each, the executor measures the
+methods that support it, and replaces its operations by the fastest. The methods `direct`, `planes`, `Winograd`,
+`depthwise`, `block` and `pool` are Thunder's own kernels, whose results are in the memory format `torch.channels_last`.
+oneDNN supports other formats, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
@@ -33,9 +35,13 @@ from thunder_executors.prepacked_convolution.chain import Chain, chains_in
 from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, EXECUTOR_NAME, channels_in_panel
 from thunder_executors.prepacked_convolution.measurement import times_of, title_of
 from thunder_executors.prepacked_convolution.operator import ACTIVATIONS
-from thunder_executors.prepacked_convolution.region import ONEDNN, block_text, methods_for, region_text
+from thunder_executors.prepacked_convolution.pooling import Pool, pools_in
+from thunder_executors.prepacked_convolution.pooling_measurement import PoolTimes, pool_times, pool_title
+from thunder_executors.prepacked_convolution.region import ONEDNN, block_text, methods_for, pool_text, region_text
 
 BLOCK = "block"  # the method that computes several convolutions
+POOL_METHOD = "pool"  # the method that computes the mean over all pixels
+Part: TypeAlias = Chain | Block | Pool
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,13 @@ class PrepackedConvolution(CpuExecutor):
     """Claims 2-d convolutions in float32 on the CPU, whose weights a module holds, for inference."""
 
     name: str = EXECUTOR_NAME
-    methods: tuple[str, ...] = (BLOCK, "Winograd", "depthwise", "direct", ONEDNN)
+    methods: tuple[str, ...] = (BLOCK, POOL_METHOD, "Winograd", "depthwise", "planes", "direct", ONEDNN)
 
     @property
     def claims(self) -> str:
-        """The claimed operations: convolutions on the CPU, with what follows them."""
-        return "2-d convolutions on the CPU in float32, with what follows, for inference, where it is measured to pay"
+        """The claimed operations: convolutions on the CPU, with what follows them, and pooling of whole images."""
+        what = "2-d convolutions on the CPU in float32, with what follows, and means of whole images"
+        return f"{what}, for inference, where it is measured to pay"
 
     def missing(self) -> str | None:
         """Return the reason why no method runs here; None if one does."""
@@ -63,9 +70,9 @@ class PrepackedConvolution(CpuExecutor):
         return channels_in_panel() > 0 and CxxCompiler().missing() is None
 
     def takes(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol is a convolution that could be claimed."""
+        """Whether a bound symbol is a convolution or a pooling that could be claimed."""
         only = Trace("", bsym.inputs, (bsym,), bsym.output)
-        return next(chains_in(only), None) is not None
+        return next(chains_in(only), None) is not None or next(pools_in(only), None) is not None
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the fastest method in place of each chain for which it is faster than PyTorch."""
@@ -78,7 +85,29 @@ class PrepackedConvolution(CpuExecutor):
             claims.add_block(block, self.times_of_block(block, choices, budget))
         for choice in choices:
             claims.add_chain(choice)
+        for pool in self.pools(trace):
+            self.add_pool(claims, pool, budget)
         return claims.claimed_trace()
+
+    def pools(self, trace: Trace) -> Iterator[Pool]:
+        """Yield the poolings of whole images that the kernel computes."""
+        if POOL_METHOD in self.methods and self.runs(POOL_METHOD):
+            recorded = may_be_recorded(trace, followed_by_autograd(trace))
+            yield from (pool for pool in pools_in(trace) if not any(recorded[index] for index in pool.indices))
+
+    def add_pool(self, claims: Claims, pool: Pool, budget: TuningBudget) -> None:
+        """Replace a pooling by the kernel if it is measured to be faster."""
+        try:
+            times = pool_times(pool, budget) if self.measures else PoolTimes(0.0, 1.0)
+        except (CompilerFailed, OutOfDisk) as error:
+            claims.refuse(Refusal(error.what))
+            return
+        if times is None:
+            claims.refuse(UNMEASURED)
+        elif not times.is_kernel_better:
+            claims.refuse(Refusal(f"PyTorch computes {times}", lasting=True))
+        else:
+            claims.add_pool(pool, str(times) if times.title else "")
 
     def chains(self, trace: Trace) -> Iterator[tuple[Chain, tuple[str, ...]]]:
         """Yield the convolutions that can be claimed, with the methods that support them.
@@ -173,12 +202,21 @@ class Claims:
         if choice.chain.indices[-1] in self._replaced:
             return
         if choice.refusal is not None:
-            self._refused[choice.refusal] += 1
+            self.refuse(choice.refusal)
             return
         occurrence = occurrence_of(self._trace, choice.chain)
         self._replace(choice.chain, occurrence, lambda: code_of(choice, occurrence))
 
-    def _replace(self, part: Chain | Block, occurrence: RegionOccurrence, code: Callable[[], MachineCode]) -> None:
+    def add_pool(self, pool: Pool, words: str) -> None:
+        """Replace a pooling by the kernel; `words` are its measurement."""
+        occurrence = occurrence_of(self._trace, pool)
+        self._replace(pool, occurrence, lambda: code_of_pool(pool, occurrence, words))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Note that PyTorch computes an operation, and why."""
+        self._refused[refusal] += 1
+
+    def _replace(self, part: Part, occurrence: RegionOccurrence, code: Callable[[], MachineCode]) -> None:
         """Replace the operations of a part by a call of its code, which is the same for equal regions."""
         digest = occurrence.region.digest
         try:
@@ -186,7 +224,7 @@ class Claims:
                 name = f"convolution_{len(self._symbols)}"
                 self._symbols[digest] = Symbol(name, code().function(name), empties=True)
         except (CompilerFailed, OutOfDisk) as error:
-            self._refused[Refusal(error.what)] += 1
+            self.refuse(Refusal(error.what))
             return
         self._replaced |= dict.fromkeys(part.indices)
         self._replaced[part.indices[-1]] = region_bound_symbol(occurrence, self._symbols[digest], self._executor)
@@ -205,7 +243,7 @@ class Claims:
         )
 
 
-def occurrence_of(trace: Trace, part: Chain | Block) -> RegionOccurrence:
+def occurrence_of(trace: Trace, part: Part) -> RegionOccurrence:
     """Return the region of a part of a trace, which returns the part's result."""
     occurrence = region_occurrence([trace.bound_symbols[index] for index in part.indices])
     names = {name for name, proxy in occurrence.defined.items() if proxy.name == part.result.name}
@@ -224,6 +262,12 @@ def code_of(choice: Choice, occurrence: RegionOccurrence) -> MachineCode:
 def code_of_block(block: Block, occurrence: RegionOccurrence, words: str) -> MachineCode:
     """Return the code of a block; raise `CompilerFailed` or `OutOfDisk`."""
     text = block_text(block, occurrence, block_title(block), channels_in_panel())
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=words)
+
+
+def code_of_pool(pool: Pool, occurrence: RegionOccurrence, words: str) -> MachineCode:
+    """Return the code of a pooling; raise `CompilerFailed` or `OutOfDisk`."""
+    text = pool_text(pool, occurrence, pool_title(pool))
     return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=words)
 
 

@@ -51,7 +51,7 @@ inline void copy_padded(const Images& x, const Convolution& c, int64_t top, int6
 """
 
 # By method: its number in the kernel.
-METHODS = {"direct": 0, "Winograd": 1, "depthwise": 2}
+METHODS = {"direct": 0, "Winograd": 1, "depthwise": 2, "planes": 3}
 # The arguments: input, packed weight, bias, addend, result; the number of the method; batch, input channels, height and
 # width; the strides of the input; output channels, height and width; kernel height and width; stride; dilation; rows
 # above and columns left of the input; the number of the activation; whether there is a bias, and an addend.
@@ -64,7 +64,7 @@ void kernel(const float* x, const float* weight, const float* bias, const float*
             int64_t dilation_height, int64_t dilation_width, int64_t top, int64_t left, int64_t activation,
             int64_t has_bias, int64_t has_other) {
     using namespace products;
-    enum { DIRECT, WINOGRAD, DEPTHWISE };
+    enum { DIRECT, WINOGRAD, DEPTHWISE, PLANES };
     const Images images{x, batch, in, height, width, image_stride, channel_stride, row_stride, column_stride};
     Depthwise c;
     c.shape(batch, height, width, in, out_height, out_width, out);
@@ -76,6 +76,9 @@ void kernel(const float* x, const float* weight, const float* bias, const float*
     const int64_t depth = kernel_height * kernel_width * (method == DEPTHWISE ? 1 : in);
     const int64_t threads = std::min(most, 1 + c.pixels() * depth * out / PER_THREAD);
 
+    const bool has_lines = channel_stride == 1 && in <= FEW_CHANNELS && dilation_width == 1 && out_width >= TILE_ROWS;
+    if (method == PLANES || (method == DIRECT && has_lines && kernel_width * in <= MOST_TERMS))
+        return convolve_lines(c, images, method == PLANES, threads);
     int64_t rows = (out_height - 1) * stride_height + (kernel_height - 1) * dilation_height + 1;  // that are read
     int64_t columns = (out_width - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
     bool is_copied = !images.is_dense();

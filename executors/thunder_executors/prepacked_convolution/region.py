@@ -7,13 +7,16 @@ from typing import Any
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.chain import Chain
-from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK
+from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK, POOL
 from thunder_executors.prepacked_convolution.padding_source import METHODS
+from thunder_executors.prepacked_convolution.pooling import Pool
 
 ONEDNN = "oneDNN"
+FEW_CHANNELS = 4  # of an input for the method `planes`
 NUMBERS = {"": 0, "relu": 1, "silu": 2, "gelu": 3, "relu6": 5, "hardswish": 6}  # of the activations in the kernel
 KERNEL_TEXT = """\
 \"\"\"{title}.\"\"\"
@@ -68,6 +71,22 @@ def {entry}(args):
     return result
 """
 
+POOL_TEXT = """\
+\"\"\"{title}.\"\"\"
+
+import torch
+
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+
+
+def {entry}(args):
+    {names}, = args
+    args.clear()
+    result = empty_strided_cpu({shape}, {stride}, torch.float32)
+    {function}({x}, result, *{sizes})
+    return result
+"""
+
 
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
     """Return the text of a module that defines the region: it prepares the weight, and computes the result."""
@@ -117,6 +136,21 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
         packed=", ".join(packed),
         sizes=names.sizes(sizes_of_block(block, (*block.x.shape, *block.x.stride), block.result.shape)),
         has_addend=int(block.addend is not None),
+    )
+
+
+def pool_text(pool: Pool, occurrence: RegionOccurrence, title: str) -> str:
+    """Return the text of a module that defines the region of a pooling."""
+    names = RegionNames.of(occurrence)
+    return POOL_TEXT.format(
+        title=title,
+        entry=ENTRY,
+        names=names.arguments,
+        x=names.tensor(pool.x),
+        function=POOL,
+        shape=names.sizes(pool.result.shape),
+        stride=names.sizes(pool.result.stride),
+        sizes=names.sizes((*pool.x.shape, *pool.x.stride)),
     )
 
 
@@ -174,5 +208,7 @@ def methods_for(chain: Chain) -> tuple[str, ...]:
         return ("depthwise",)
     if chain.groups > 1:
         return ()
+    is_planar = hint_of(chain.x.stride[3]) == 1  # the columns of each channel are adjacent
+    is_first = chain.weight.shape[1] <= FEW_CHANNELS and is_planar and chain.dilation[1] == 1
     is_small = tuple(chain.weight.shape[2:]) == (3, 3) and chain.stride == chain.dilation == (1, 1)
-    return ("Winograd", "direct") if is_small else ("direct",)
+    return (*(["Winograd"] if is_small else []), *(["planes"] if is_first else []), "direct")

@@ -5,6 +5,7 @@ from __future__ import annotations
 CONVOLUTION = r"""
 constexpr int64_t CACHED_WORDS = 1 << 17;  // that stay in the L2 cache of a core
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
+constexpr int64_t ROWS_AHEAD = 64;         // of panels that are fetched from memory
 constexpr int64_t MOST_TERMS = 128;        // of a sum, which is then added to other sums: errors grow with its length
 
 // A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
@@ -46,35 +47,107 @@ struct Convolution {
     }
 };
 
-// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums.
-template <int ROWS, int HALVES>
+// Eight channels at the end of a panel. With AVX-512, a processor may multiply two of these at once.
+typedef __m256 Narrow;
+constexpr int NARROW = 8;
+
+// The sums of ROWS pixels: HALVES vectors of channels, and eight more channels with IS_NARROW.
+template <int ROWS, int HALVES, bool IS_NARROW>
+struct Sums {
+    Vector whole[HALVES][ROWS];
+    Narrow narrow[IS_NARROW ? ROWS : 1];
+
+    inline void clear() {
+        UNROLLED for (int half = 0; half < HALVES; half++)
+            UNROLLED for (int r = 0; r < ROWS; r++) whole[half][r] = zero();
+        if constexpr (IS_NARROW)
+            UNROLLED for (int r = 0; r < ROWS; r++) narrow[r] = _mm256_setzero_ps();
+    }
+    inline void add_all(const Sums& others) {
+        UNROLLED for (int half = 0; half < HALVES; half++)
+            UNROLLED for (int r = 0; r < ROWS; r++) whole[half][r] = add(others.whole[half][r], whole[half][r]);
+        if constexpr (IS_NARROW)
+            UNROLLED for (int r = 0; r < ROWS; r++) narrow[r] = _mm256_add_ps(others.narrow[r], narrow[r]);
+    }
+};
+
+// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums. With IS_COLD, later rows
+// of the panel and of the next panel are fetched from memory: the processor itself fetches no further than a page.
+template <bool IS_COLD = false, int ROWS, int HALVES, bool IS_NARROW>
 inline void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
-                     Vector (&sums)[HALVES][ROWS]) {
+                     Sums<ROWS, HALVES, IS_NARROW>& sums) {
     const float* from[ROWS];
     UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r];
     for (int64_t k = 0; k < count; k++) {
         Vector weights[HALVES];
+        Narrow last;
+        if constexpr (IS_COLD) {
+            __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL);
+            if constexpr (PANEL > 16) __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL + 16);
+        }
         UNROLLED for (int half = 0; half < HALVES; half++) weights[half] = load(panel + k * PANEL + half * WIDTH);
+        if constexpr (IS_NARROW) last = _mm256_loadu_ps(panel + k * PANEL + HALVES * WIDTH);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = broadcast(from[r] + k);
             UNROLLED for (int half = 0; half < HALVES; half++)
-                sums[half][r] = fma(value, weights[half], sums[half][r]);
+                sums.whole[half][r] = fma(value, weights[half], sums.whole[half][r]);
+            if constexpr (IS_NARROW) {
+                Narrow lower;
+                std::memcpy(&lower, &value, sizeof lower);
+                sums.narrow[r] = _mm256_fmadd_ps(lower, last, sums.narrow[r]);
+            }
         }
     }
+}
+
+// Copies fewer than 16 words.
+inline void copy_some(const float* from, int64_t count, float* to) {
+    if (count & 8) std::memcpy(to, from, 32), from += 8, to += 8;
+    if (count & 4) std::memcpy(to, from, 16), from += 4, to += 4;
+    if (count & 2) std::memcpy(to, from, 8), from += 2, to += 2;
+    if (count & 1) *to = *from;
+}
+
+// Loads up to WIDTH words; the others are zeros.
+inline Vector load_some(const float* from, int64_t count) {
+    if (count == WIDTH) return load(from);
+    alignas(64) float words[WIDTH] = {};
+    copy_some(from, count, words);
+    return load(words);
 }
 
 // Finishes up to WIDTH channels of some pixels of the result, in the cases that are rare or need time anyway.
 __attribute__((noinline)) void finish_slowly(const Convolution& c, int64_t pixel, int64_t pixels, int64_t channel,
                                              float* values) {
     const int64_t count = std::min<int64_t>(WIDTH, c.out - channel);
+    const Vector bias = c.bias ? load_some(c.bias + channel, count) : zero();
+    const Vector lowest = constant(c.lowest), highest = constant(c.highest);
     for (int64_t p = 0; p < pixels; p++, values += WIDTH) {
         const int64_t place = (pixel + p) * c.out + channel;
-        for (int64_t i = 0; i < count; i++) {
-            const float value = values[i] + (c.bias ? c.bias[channel + i] : 0) + (c.other ? c.other[place + i] : 0);
-            values[i] = value < c.lowest ? c.lowest : value > c.highest ? c.highest : value;
-        }
-        activate(c.activation, values, WIDTH);
-        std::copy_n(values, count, c.result + place);
+        Vector value = add(load(values), bias);
+        if (c.other) value = add(value, load_some(c.other + place, count));
+        store(values, smaller(highest, larger(lowest, value)));
+        if (c.activation) activate(c.activation, values, WIDTH);
+        if (count == WIDTH) store(c.result + place, load(values));
+        else copy_some(values, count, c.result + place);
+    }
+}
+
+// Finishes up to eight channels of some pixels of the result.
+template <int COUNT>
+inline void store_narrow(const Convolution& c, int64_t pixel, int64_t channel, const Narrow (&sums)[COUNT]) {
+    if (c.out - channel < NARROW || c.activation) {
+        alignas(64) float values[COUNT * WIDTH] = {};
+        UNROLLED for (int p = 0; p < COUNT; p++) _mm256_storeu_ps(values + p * WIDTH, sums[p]);
+        return finish_slowly(c, pixel, COUNT, channel, values);
+    }
+    const Narrow bias = c.bias ? _mm256_loadu_ps(c.bias + channel) : _mm256_setzero_ps();
+    const Narrow lowest = _mm256_set1_ps(c.lowest), highest = _mm256_set1_ps(c.highest);
+    UNROLLED for (int p = 0; p < COUNT; p++) {
+        const int64_t place = (pixel + p) * c.out + channel;
+        Narrow value = _mm256_add_ps(sums[p], bias);
+        if (c.other) value = _mm256_add_ps(value, _mm256_loadu_ps(c.other + place));
+        _mm256_storeu_ps(c.result + place, _mm256_min_ps(highest, _mm256_max_ps(lowest, value)));
     }
 }
 
@@ -110,12 +183,20 @@ struct Finish {
     Vector bounded(Vector value) const { return smaller(highest, larger(lowest, value)); }
 };
 
-// Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
-template <int ROWS, int HALVES>
-inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
-    Vector sums[HALVES][ROWS], parts[HALVES][ROWS];
+// Stores the sums of the channels of a panel.
+template <int ROWS, int HALVES, bool IS_NARROW>
+inline void store_sums(const Convolution& c, int64_t pixel, int64_t channel,
+                       const Sums<ROWS, HALVES, IS_NARROW>& sums) {
     UNROLLED for (int half = 0; half < HALVES; half++)
-        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = zero();
+        Finish(c, channel + half * WIDTH).store_pixels(pixel, sums.whole[half]);
+    if constexpr (IS_NARROW) store_narrow(c, pixel, channel + HALVES * WIDTH, sums.narrow);
+}
+
+// Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
+template <bool IS_COLD, int ROWS, int HALVES, bool IS_NARROW>
+inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
+    Sums<ROWS, HALVES, IS_NARROW> sums, parts;
+    sums.clear();
     int64_t terms = 0;  // of the sums
     bool has_parts = false;
     const float* panel = c.weight + channel * c.depth();
@@ -128,29 +209,23 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
             UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r] + offset;
             for (int64_t k = 0, some; k < count; k += some) {
                 if (terms >= MOST_TERMS) {
-                    UNROLLED for (int half = 0; half < HALVES; half++)
-                        UNROLLED for (int r = 0; r < ROWS; r++) {
-                            const Vector part = sums[half][r];
-                            parts[half][r] = has_parts ? add(parts[half][r], part) : part;
-                            sums[half][r] = zero();
-                        }
+                    if (has_parts) sums.add_all(parts);
+                    parts = sums;
+                    sums.clear();
                     terms = 0, has_parts = true;
                 }
                 some = std::min(count - k, MOST_TERMS);
-                multiply<ROWS, HALVES>(from, some, panel, sums);
+                multiply<IS_COLD>(from, some, panel, sums);
                 UNROLLED for (int r = 0; r < ROWS; r++) from[r] += some;
                 panel += some * PANEL, terms += some;
             }
         }
-    if (has_parts)
-        UNROLLED for (int half = 0; half < HALVES; half++)
-            UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = add(parts[half][r], sums[half][r]);
-    UNROLLED for (int half = 0; half < HALVES; half++)
-        Finish(c, channel + half * WIDTH).store_pixels(pixel, sums[half]);
+    if (has_parts) sums.add_all(parts);
+    store_sums(c, pixel, channel, sums);
 }
 
-// Computes the channels from `first` to `last` of ROWS pixels of the result.
-template <int ROWS>
+// Computes the channels from `first` to `last` of ROWS pixels of the result; with IS_COLD, the weights are in memory.
+template <bool IS_COLD, int ROWS>
 void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t last) {
     const float* rows[ROWS];
     int64_t x = pixel % c.out_width, y = pixel / c.out_width % c.out_height, image = pixel / c.out_width / c.out_height;
@@ -161,16 +236,20 @@ void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t
             if (++y == c.out_height) y = 0, image++;
         }
     }
-    for (int64_t channel = first; channel < last; channel += PANEL)
-        if (c.out - channel > WIDTH) convolve_tile<ROWS, 2>(c, rows, pixel, channel);
-        else convolve_tile<ROWS, 1>(c, rows, pixel, channel);
+    for (int64_t channel = first; channel < last; channel += PANEL) {
+        const int64_t rest = c.out - channel;
+        if (rest <= WIDTH) convolve_tile<IS_COLD, ROWS, 1, false>(c, rows, pixel, channel);
+        else if (NARROW < WIDTH && rest <= WIDTH + NARROW)
+            convolve_tile<IS_COLD, ROWS, 1, (NARROW < WIDTH)>(c, rows, pixel, channel);
+        else convolve_tile<IS_COLD, ROWS, 2, false>(c, rows, pixel, channel);
+    }
 }
 
 typedef void (*ConvolvePixels)(const Convolution&, int64_t, int64_t, int64_t);
-template <int ROWS>
+template <bool IS_COLD, int ROWS = TILE_ROWS>
 ConvolvePixels convolve_pixels_of(int64_t rows) {
-    if constexpr (ROWS == 1) return convolve_pixels<1>;
-    else return rows >= ROWS ? convolve_pixels<ROWS> : convolve_pixels_of<ROWS - 1>(rows);
+    if constexpr (ROWS == 1) return convolve_pixels<IS_COLD, 1>;
+    else return rows >= ROWS ? convolve_pixels<IS_COLD, ROWS> : convolve_pixels_of<IS_COLD, ROWS - 1>(rows);
 }
 
 void convolve(const Convolution& c, int64_t threads) {
@@ -187,9 +266,11 @@ void convolve(const Convolution& c, int64_t threads) {
             const int64_t start = task / parts * height, end = std::min(start + height, pixels);
             const int64_t channel = task % parts * together * PANEL;
             const int64_t rows = divided(end - start, divided(end - start, TILE_ROWS));
-            for (int64_t p = start; p < end; p += rows)
-                convolve_pixels_of<TILE_ROWS>(std::min(rows, end - p))(c, p, channel,
-                                                                      std::min(channel + together * PANEL, c.out));
+            for (int64_t p = start; p < end; p += rows) {
+                const int64_t count = std::min(rows, end - p);
+                const auto run = p == start ? convolve_pixels_of<true>(count) : convolve_pixels_of<false>(count);
+                run(c, p, channel, std::min(channel + together * PANEL, c.out));
+            }
         }
     });
 }

@@ -42,8 +42,7 @@ def packed_weights(tensors: Tensors, eps: float, method: str, panel: int) -> Pac
 def pack(tensors: Tensors, eps: float, method: str, panel: int) -> Packed:
     """Return a weight in the layout of a method, and the bias."""
     weight, bias = fold_normalization(tensors, eps)
-    layout = {"direct": direct_weight, "Winograd": winograd_weight, "depthwise": depthwise_weight}[method]
-    return Packed(layout(weight, panel), None if bias is None else bias.contiguous())
+    return Packed(LAYOUTS[method](weight, panel), None if bias is None else bias.contiguous())
 
 
 def fold_normalization(tensors: Tensors, eps: float) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -64,6 +63,11 @@ def direct_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
     return _panels(weight.permute(2, 3, 1, 0).flatten(0, 2), panel)
 
 
+def planes_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
+    """Return a weight as panels [panels, height, in, width, panel]; missing channels are zeros."""
+    return _panels(weight.permute(2, 1, 3, 0).flatten(0, 2), panel)
+
+
 def winograd_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
     """Return a weight with 3 x 3 kernels, transformed by Winograd's algorithm: [panels, 4 * 4, in, panel]."""
     transform = torch.tensor(TRANSFORM, dtype=torch.float64, device="cpu")
@@ -80,3 +84,11 @@ def _panels(rows: torch.Tensor, panel: int) -> torch.Tensor:
     """Return rows of channels as panels [panels, rows, panel]; missing channels are zeros."""
     padded = functional.pad(rows, (0, -rows.shape[1] % panel))
     return padded.view(rows.shape[0], -1, panel).permute(1, 0, 2).contiguous()
+
+
+LAYOUTS = {
+    "direct": direct_weight,
+    "planes": planes_weight,
+    "Winograd": winograd_weight,
+    "depthwise": depthwise_weight,
+}

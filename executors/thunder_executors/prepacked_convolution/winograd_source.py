@@ -46,12 +46,11 @@ template <int ROWS, int HALVES>
 void winograd_tile(const float* input, int64_t stride, int64_t count, const float* panel, float* to) {
     const float* rows[ROWS];
     UNROLLED for (int r = 0; r < ROWS; r++) rows[r] = input + r * stride;
-    Vector sums[HALVES][ROWS];
-    UNROLLED for (int half = 0; half < HALVES; half++)
-        UNROLLED for (int r = 0; r < ROWS; r++) sums[half][r] = zero();
-    multiply<ROWS, HALVES>(rows, count, panel, sums);
+    Sums<ROWS, HALVES, false> sums;
+    sums.clear();
+    multiply(rows, count, panel, sums);
     UNROLLED for (int r = 0; r < ROWS; r++)
-        UNROLLED for (int half = 0; half < HALVES; half++) store(to + r * PANEL + half * WIDTH, sums[half][r]);
+        UNROLLED for (int half = 0; half < HALVES; half++) store(to + r * PANEL + half * WIDTH, sums.whole[half][r]);
 }
 
 typedef void (*WinogradTile)(const float*, int64_t, int64_t, const float*, float*);

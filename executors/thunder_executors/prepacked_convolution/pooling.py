@@ -1,0 +1,68 @@
+"""Pooling of whole images in a trace: the mean over all pixels, with the operation that removes their dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.prepacked_convolution.chain import is_supported, readers_in
+
+POOLING = "torch.nn.functional.adaptive_avg_pool2d"
+FLATTENING = ("torch.flatten", "torch.Tensor.flatten")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The mean over all pixels of images in channels-last format, whose result is [batch, channels] in memory."""
+
+    indices: tuple[int, ...]
+    x: TensorProxy
+    result: TensorProxy
+
+
+def pools_in(trace: Trace) -> Iterator[Pool]:
+    """Yield the poolings of a trace that the kernel computes."""
+    readers = readers_in(trace)
+    for index, bsym in enumerate(trace.bound_symbols):
+        pool = pool_at(bsym, index)
+        if pool is None:
+            continue
+        reading = readers.get(pool.result.name, [])
+        if len(reading) == 1 and reading[0] < len(trace.bound_symbols):
+            pool = with_flattening(trace, pool, reading[0])
+        yield pool
+
+
+def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
+    """Return the pooling that a bound symbol computes; None if it computes none, or in another layout."""
+    if bsym.executor or bsym.symbol.name != POOLING or bsym.mutates or not bsym.is_resolved:
+        return None
+    given = {**dict(zip(("input", "output_size"), bsym.args, strict=False)), **bsym.kwargs}
+    size = given.get("output_size")
+    if given.keys() != {"input", "output_size"} or size not in (1, (1, 1), [1, 1]):
+        return None
+    x, result = given["input"], bsym.output
+    if not is_supported(x) or not is_supported(result) or len(x.shape) != 4 or not x.is_channels_last:
+        return None
+    return Pool((index,), x, result) if is_dense(result) else None
+
+
+def is_dense(result: TensorProxy) -> bool:
+    """Whether the channels of a result [batch, channels, ...] are adjacent, and its images too."""
+    return bool(result.stride[1] == 1 and result.stride[0] == result.shape[1])
+
+
+def with_flattening(trace: Trace, pool: Pool, index: int) -> Pool:
+    """Return a pooling with the operation that removes the dimensions of size 1; the pooling if it is another one."""
+    bsym = trace.bound_symbols[index]
+    between = trace.bound_symbols[pool.indices[0] + 1 : index]
+    if bsym.executor or bsym.symbol.name not in FLATTENING or any(step.mutates or step.keeps_place for step in between):
+        return pool
+    given = {**dict(zip(("input", "start_dim", "end_dim"), bsym.args, strict=False)), **bsym.kwargs}
+    dims = given.get("start_dim", 0), given.get("end_dim", -1)
+    if dims not in ((1, -1), (1, 3)) or not is_supported(bsym.output) or not is_dense(bsym.output):
+        return pool
+    return replace(pool, indices=(*pool.indices, index), result=bsym.output)
