@@ -32,6 +32,7 @@ from thunder_core.frontend.acquire.outside.sharp import LOUD, edge_of, is_users_
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import InEager
+from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.symbols import is_higher_order
@@ -166,7 +167,7 @@ class ObservedCalls(ObservedReads):
         """Whether the program calls a function, which is neither the program nor what the program consists of."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
-    def on_enter(self, frame: Any) -> None:
+    def on_enter(self, frame: Frame) -> None:
         """Note the code of a function that a recorded loop calls."""
         if self.entered_codes is not None:
             self.entered_codes.add(frame.code)
