@@ -147,9 +147,28 @@ class Shadowing(torch.nn.Module):
         return self.linear(x)
 
 
+class Wrapping(torch.nn.Module):
+    """A module that asks the module inside for attributes that it lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Shadowing()
+        self.shift = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            found = super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+        return found * 2 if isinstance(found, torch.Tensor) else found
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale + self.shift
+
+
 module = types.ModuleType("a_module")
 module.__dict__.update(scale=3, __getattr__=lambda name: functools.partial(torch.mul, module.scale))
-outside, own, shadowing = Derived(), Own(), Shadowing()
+outside, own, shadowing, wrapping = Derived(), Own(), Shadowing(), Wrapping()
 reference = weakref.ref(own)
 
 
@@ -175,6 +194,11 @@ USES: dict[str, tuple[Callable[[Any, Any], Any], str, Any]] = {
     "static method": (lambda x, one: one.of_none(x), "of_none", staticmethod(lambda x: x * 9)),
     "descriptor": (lambda x, one: one.fresh(x), "scale", 5),
     "partial method": (lambda x, one: one.partial(x), "scale", 5),
+    "partial method replaced": (
+        lambda x, one: one.partial(x),
+        "partial",
+        functools.partialmethod(Base.scaled, factor=7),
+    ),
 }
 USES |= {
     "generic alias": (lambda x, one: x * len(typing.get_args(one.Listed)), "Listed", dict[int, str]),
@@ -254,11 +278,15 @@ READS: dict[str, tuple[Callable[[Any], Any], tuple[Any, str, Any]]] = {
     "partial method read from the class": (lambda x: Derived.partial(outside, x), (Base, "scale", 7)),
     "partial method that is hidden": (lambda x: Derived.partial(outside, x), (Derived, "partial", lambda _, x: x)),
     "attribute of a metaclass": (lambda x: OfCounted.anything(x), (OfCounted, "scale", 7)),
+    "attribute that comes before a metaclass": (lambda x: OfCounted.lacking(x), (OfCounted, "lacking", torch.neg)),
     "property of a metaclass": (lambda x: x * OfCounted.doubled, (OfCounted, "scale", 7)),
     "attribute of a module": (lambda x: module.anything(x), (module, "scale", 7)),
     "own lookup": (lambda x: own.scale(x), (own, "scale", 7)),
     "weak reference": (lambda x: reference().__dict__["scale"] * x, (own, "scale", 7)),
     "method that shadows a submodule": (lambda x: shadowing(x), (Shadowing, "scale", 7)),
+    "attribute that comes before a wrapped module": (lambda x: wrapping(x), (wrapping, "scale", 7)),
+    "attribute of a wrapper's class": (lambda x: wrapping(x), (Wrapping, "scale", 7)),
+    "attribute of a wrapped module": (lambda x: wrapping(x), (wrapping.inner, "scale", 7)),
 }
 
 
@@ -318,6 +346,19 @@ def test_unread_attribute_of_a_class_is_not_guarded() -> None:
 @pytest.mark.parametrize("name", READS)
 def test_value_that_is_new_at_each_read_is_guarded_by_its_origin(name: str) -> None:
     assert_noticed(*READS[name])
+
+
+def test_tables_of_a_module_with_its_own_getattr_are_guarded() -> None:
+    owner = Wrapping()
+    compiled = thunder.jit(owner)
+    assert torch.equal(compiled(X), X * 3 + 2)
+    owner._parameters["shift"] = torch.nn.Parameter(torch.ones(2) * 3, requires_grad=False)
+    assert torch.equal(compiled(X), X * 3 + 6)
+    del owner._parameters["shift"]
+    owner._buffers["shift"] = torch.ones(2) * 5
+    assert torch.equal(compiled(X), X * 3 + 10)
+    owner._buffers["scale"] = torch.ones(2) * 2
+    assert torch.equal(compiled(X), X * 4 + 10)
 
 
 def test_closures_of_special_methods_are_guarded() -> None:

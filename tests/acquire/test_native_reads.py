@@ -38,7 +38,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
-from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import CannotReplay, SharpEdgeError, SharpEdgeWarning
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, stated_answer
 
 X = torch.ones(2)
@@ -589,3 +589,18 @@ def test_member_of_an_enumeration_of_pybind11_is_guarded_by_its_number() -> None
         for held in backends:
             assert torch.equal(compiled(torch.ones(1), backend, [held]), program(torch.ones(1), backend, [held]))
     assert thunder.cache_misses(compiled) == 4
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: pickle.dumps(x),
+        lambda x: pickle.dumps({"a": [x * 2]}),
+        lambda x: pickle.dumps(x.untyped_storage()),
+        lambda x: torch.save(x + 1, io.BytesIO()),
+    ],
+)
+def test_pickled_tensor_is_refused(program: Callable[[Tensor], Any]) -> None:
+    """The bytes contain values. Storages of tensors without data would end the process."""
+    with pytest.raises(CannotReplay, match="pickles a tensor"):
+        thunder.jit(program)(X)

@@ -49,12 +49,15 @@ NATIVE_MODULES = (
 LOOKING_INTO = ("getmembers", "getmembers_static", "_getmembers", "getattr_static", "_check_instance", "_check_class")
 SHARED = ("is_set", "isSet", "set", "clear", "notify", "notify_all", "acquire", "release", "_is_owned")
 CONTEXTS = ("__enter__", "__exit__")
+OF_MODES = ("_push_mode", "_pop_mode", "_pop_mode_temporarily", "_get_current_function_mode")
 TRACED_PARTS = (applied_functions, captured_parts, transformed_calls)
-# Functions of these modules whose reads and writes matter: they change how tensors are printed, or call the program.
+# Functions of these modules whose reads and writes matter: they change how tensors are printed, call the program, or
+# enter its modes.
 INTERPRETED = frozenset(
     {
         *(("inspect", name) for name in LOOKING_INTO),
         *(("threading", name) for name in (*SHARED, *CONTEXTS)),
+        *(("torch.overrides", name) for name in (*OF_MODES, *CONTEXTS)),
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
         *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
     }

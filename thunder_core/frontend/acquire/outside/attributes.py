@@ -167,17 +167,17 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path 
         return path.attribute(name, value)
     if not hasattr(kind, "__getattr__"):
         return path.attribute(name, value)
-    if not isinstance(path.value, torch.nn.Module):
-        _absent_everywhere(outside, path, name)
+    _absent_everywhere(outside, path, name)
     return None
 
 
 def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
-    """Guard that neither an instance nor its classes have an attribute, so that `__getattr__` is called."""
-    namespace = getattr(path.value, "__dict__", None)
+    """Guard that neither an object nor its classes have an attribute, so that `__getattr__` is called."""
+    owner = path.value
+    namespace = getattr(owner, "__dict__", None)
     if isinstance(namespace, dict):
         outside.absent(path.attribute("__dict__", namespace), name)
-    for kind in mro_of(type(path.value)):
+    for kind in (*mro_of(type(owner)), *(mro_of(owner) if isinstance(owner, type) else ())):
         if not is_native(kind):
             outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 

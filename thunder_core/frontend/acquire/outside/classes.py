@@ -81,7 +81,13 @@ class Classes:
 
     def guard_entry(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
         """Guard the entry by which a function was reached, if the class of its first argument has it."""
-        if not arguments or self._outside.path_of(function) is not None or not is_users_code(function.__code__):
+        if not arguments or self._outside.path_of(function) is not None:
+            return
+        index = HOLDER_POSITION.get(function.__name__)
+        if index is not None and len(arguments) > index:
+            holder = arguments[index] if isinstance(arguments[index], type) else type(arguments[index])
+            self.guard_descriptor(holder, arguments[0])
+        if not is_users_code(function.__code__):
             return
         first = arguments[0]
         self.note_instance(type(first))
@@ -90,10 +96,6 @@ class Classes:
             if name is not None:
                 self.found(kind, name)
                 break
-        index = HOLDER_POSITION.get(function.__name__)
-        if index is not None and len(arguments) > index:
-            holder = arguments[index] if isinstance(arguments[index], type) else type(arguments[index])
-            self.guard_descriptor(holder, first)
 
     def guard_descriptor(self, holder: type, descriptor: Any) -> None:
         """Guard the entry of a class that holds a descriptor used by the program."""

@@ -8,7 +8,7 @@ import decimal
 import operator
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from thunder_core.frontend.acquire.outside.attributes import runs_python
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
@@ -25,6 +25,7 @@ DECIMAL_SETTINGS = "decimal_settings()"
 NUMPY_SETTINGS = "numpy_settings()"
 CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
 DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
+PICKLE_OUTSIDE = "pickle or save the tensor outside the compiled program"
 LISTING = "__dir__"
 SPECIAL_NAMES = WHOLE | {LISTING}
 # Functions that read their arguments as operators do.
@@ -47,11 +48,13 @@ class NativeReads:
         outside: WholeReads,
         is_users_class: Callable[[type], bool],
         note_edge: Callable[..., None],
+        refuse: Callable[[str, str], NoReturn],
         asked: dict[str, object],
     ) -> None:
         self._outside = outside
         self._is_users_class = is_users_class
         self._note_edge = note_edge
+        self._refuse = refuse
         self._asked = asked
         self._decimal_settings = decimal_settings()
         self._numpy_settings = numpy_settings()
@@ -97,7 +100,7 @@ class NativeReads:
         if number in LOOKING:
             self.operation(function, args)
         elif number in DEEP:
-            self._outside.expand_deeply((args, kwargs))
+            self._pickle((args, kwargs))
         elif number in CONTEXTUAL:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
         elif function is dir and len(args) == 1:
@@ -114,7 +117,7 @@ class NativeReads:
 
     def _method(self, function: Any, owner: Any, name: str, arguments: Any) -> None:
         if name == "dump" and isinstance(owner, _pickle.Pickler):
-            self._outside.expand_deeply(arguments)
+            self._pickle(arguments)
         elif name in WHOLE:
             for value in (owner, *self._outside.attributes(owner)):
                 self._outside.expand(value)
@@ -125,6 +128,11 @@ class NativeReads:
         elif self._outside.path_of(owner) is not None and not runs_python(function):
             path = self._outside.path_of(owner)
             self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
+
+    def _pickle(self, arguments: Any) -> None:
+        """Guard everything that C code is about to pickle. The bytes would contain the values of tensors."""
+        if self._outside.expand_deeply(arguments):
+            self._refuse("the program pickles a tensor, whose values are not known while tracing", PICKLE_OUTSIDE)
 
     def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """Note that a C function has returned. A method that only reads is called again at each call."""

@@ -29,6 +29,7 @@ from thunder_core.tracing.ir.proxy import tensor_proxy
 LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})
 MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # only the attributes that the program names are read
+WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 
 
 class WholeReads(FunctionReads):
@@ -101,18 +102,25 @@ class WholeReads(FunctionReads):
         self.attribute(value, name, member)
         return (member,)
 
-    def expand_deeply(self, value: Any) -> None:
-        """Guard an object that C code is about to copy, with everything reachable through attributes and items."""
+    def expand_deeply(self, value: Any) -> list[Any]:
+        """Guard an object that C code is about to copy, with everything reachable through attributes and items.
+
+        Return the tensors and storages among what is reachable.
+        """
         pending, seen = [value], set[int]()
+        with_memory = []
         while pending:
             current = pending.pop()
             if id(current) in seen or is_plain(current) or isinstance(current, KNOWN_BY_NAMES):
                 continue
             seen.add(id(current))
+            if issubclass(type(current), WITH_MEMORY):
+                with_memory.append(current)
             self.expand_whole(current)
             pending += self.attributes(current)
             if issubclass(type(current), NESTING):
                 pending += values_of(current)
+        return with_memory
 
     def wrapper(self, tensor: Any) -> None:
         """Guard the metadata of a wrapper subclass of Tensor, and note the paths to its inner tensors."""

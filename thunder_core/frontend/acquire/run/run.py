@@ -112,7 +112,9 @@ class Run(ObservedCalls, RecordedProgram):
         self.native_calls = NativeCalls(self.outside, self.writes, self.note_edge)
         self.classes = Classes(self.outside)
         self.settings = Settings()
-        self.native_reads = NativeReads(self.outside, self.classes.is_users, self.note_edge, self.settings.asked)
+        self.native_reads = NativeReads(
+            self.outside, self.classes.is_users, self.note_edge, self.refuse, self.settings.asked
+        )
         self.operations = operations()
         self.code_origins = CodeOrigins()
 

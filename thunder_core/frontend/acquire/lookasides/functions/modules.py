@@ -12,6 +12,7 @@ from thunder_core.frontend.acquire.lookasides.state.output_capturing import call
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.guards import Truth
 from thunder_core.frontend.acquire.outside.object_guards import NoHooks, NoOtherHooks
+from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
@@ -67,8 +68,26 @@ def note_absence_of_hooks(run: TracedRun, module: Module) -> None:
 
 @lookaside(Module.__getattr__)
 def get_attribute(run: TracedRun, /, *args: Any) -> Any:
-    """Read parameters, buffers and submodules from their tables. The caller reports the read."""
+    """Read a parameter, a buffer or a submodule from its table.
+
+    The caller reports the read, except of a class with its own `__getattr__`, which may return another value.
+    """
+    if len(args) == 2 and type_lookup(type(args[0]), "__getattr__") is not Module.__getattr__:
+        guard_tables(run, *args)
     return run.machine.call_uninterpreted(Module.__getattr__, args, {})
+
+
+def guard_tables(run: TracedRun, module: Module, name: Any) -> None:
+    """Guard what the tables of a module have under a name, as `Module.__getattr__` finds it."""
+    path = run.outside.path_of(module)
+    if path is None or run.outside.effects.has_written(module, name):
+        return
+    for table in MODULE_TABLES:
+        entries = vars(module)[table]
+        if name in entries:
+            run.outside.read(path.entry(table, entries).item(name, entries[name]), entries[name])
+            return
+        run.outside.absent(path.entry(table, entries), name)
 
 
 @lookaside(Module.__setattr__)
