@@ -30,6 +30,7 @@ from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace
+from thunder_core.tracing.ir.tree import contains_itself
 from thunder_core.tracing.library.collection import collection_paused
 
 
@@ -125,6 +126,8 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(run.subject, observer=run)(*args, **kwargs)
+            if contains_itself(output):
+                run.refuse("the program returns a container that contains itself", "return its items instead")
             finish_works(run, output)
             return output
     except (Retrace, ThunderError):
