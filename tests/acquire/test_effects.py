@@ -339,3 +339,22 @@ def test_item_written_with_an_index_of_a_user_class_is_replayed() -> None:
     for first in (1, 5):
         items = [first, 2]
         assert torch.equal(compiled(X, items, First()), X * 7) and items == [7, 2]
+
+
+def test_variables_may_have_the_names_of_functions_that_the_epilogue_calls() -> None:
+    def program(new: Tensor, fill: Tensor, restore: Tensor, become: Tensor, log: list[Any]) -> Tensor:
+        box = Box()
+        box.items = [new, fill]
+        log.append(box)
+        become.label = collections.Counter(a=2)  # type: ignore[attr-defined]
+        log.append((restore, become))
+        return new * fill + restore * become
+
+    tensors = [torch.full((2,), float(number)) for number in range(1, 5)]
+    compiled, log = thunder.jit(program), list[Any]()
+    for _ in range(2):
+        assert compiled(*tensors, log).tolist() == [14, 14]
+    assert thunder.cache_misses(compiled) == 1
+    for box, (restore, become) in (log[:2], log[2:]):
+        assert box.items[0] is tensors[0] and box.items[1] is tensors[1]
+        assert restore is tensors[2] and become.label == collections.Counter(a=2)

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,6 +123,18 @@ def test_a_changed_tuple_of_a_module_is_explained() -> None:
     model.stride = (2, 2)
     assert torch.equal(compiled(x), model(x))
     assert thunder.recompile_reasons(compiled) == ["module.stride: was (1, 1), is (2, 2)"]
+
+
+def test_a_tuple_is_explained_by_its_items_and_a_list_by_its_kind() -> None:
+    box = SimpleNamespace(names=("a", "b"))
+    compiled = thunder.jit(lambda x, box: x * len("".join(box.names)))
+    reasons = []
+    for names in (("a", "b"), ["a", "b"], ("a", "c")):
+        box.names = names
+        assert compiled(torch.ones(1), box).tolist() == [2]
+        reasons += thunder.recompile_reasons(compiled)
+    assert any(reason.endswith(", is a list of 2 items") for reason in reasons)
+    assert any(reason.endswith("names: was ('a', 'b'), is ('a', 'c')") for reason in reasons)
 
 
 def test_numbers_of_a_changed_tuple_become_symbolic() -> None:

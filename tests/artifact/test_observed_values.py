@@ -9,6 +9,7 @@ import torch
 
 import thunder_core as thunder
 from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.stored import states_tuple
 
 
 class Settings:
@@ -69,3 +70,8 @@ def test_guards_say_which_number_refused_a_call(tmp_path: Path) -> None:
     assert ("args[1].scale", 2.0) in program.observed.items()
     assert {path for _, path in program.numbers} == {"args[1].scale"}
     assert all("scale" in program.guards[place] for place, _ in program.numbers)
+
+
+def test_guards_on_tuples_are_recognized_in_a_stored_program() -> None:
+    assert states_tuple("was ('a', (1, None))")
+    assert not any(map(states_tuple, ("was (1+2j)", "was 'a'", "was a tuple", "had the keys (1, 2)", "was Colour.RED")))

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.node_hooks import _places_of_hooks, has_hooks
+from thunder_core.passes.autodiff.node_hooks import _word_indices_of_hooks, has_hooks
 
 Compile = Callable[[Any], Any]
 EXECUTORS = [("torch",), ("inductor", "torch")]
@@ -315,7 +315,7 @@ def test_hooks_of_a_cpp_node_are_visible() -> None:
         second.register_prehook(print)
         assert has_hooks(first)
         assert has_hooks(second)
-    assert _places_of_hooks()
+    assert _word_indices_of_hooks()
 
 
 def test_a_hook_at_the_node_of_a_program_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.creations import count_creation
-from thunder_core.backend.parallel.ledger import Ledger, RunPlace
+from thunder_core.backend.parallel.ledger import Ledger, RunKey
 from thunder_core.backend.runtime import agreement
 from thunder_core.backend.runtime.agreement import RunInGroup, is_same
 from thunder_core.foundation.errors import CollectivesDiffer
@@ -97,7 +97,7 @@ def test_run_that_failed_before_its_collectives_is_no_difference() -> None:
     for ledger, lines in ((first, REDUCED), (second, SENT)):
         ledger.begin(1, lines)
     run = first.begin(1, REDUCED + SENT)
-    assert run.place == RunPlace(1, 1)
+    assert run.key == RunKey(1, 1)
     with pytest.raises(LookupError):
         first.difference(1, run)
     assert second.difference(0, second.begin(1, REDUCED + SENT)) is None

@@ -1,7 +1,9 @@
-"""Run the tests that are marked `gpu`, each file in a separate process, and write a JUnit file.
+"""Run the tests that are marked `gpu`, and those of the Triton kernels on the GPU, and write a JUnit file.
 
-`python -m tests.gpu [FILE ...]`: a warning, a file that cannot be collected, or a test that hangs or crashes its
-process does not stop the other tests. The results are written to the folder `$OUT`, or to `build/gpu-report`.
+`python -m tests.gpu [FILE ...]`: each file has a separate process, and files run side by side. A warning, a file that
+cannot be collected, or a test that hangs or crashes its process does not stop the other tests. A trial runs first: if a
+small function cannot be compiled, all tests would fail, so none runs. The results are written to the folder `$OUT`, or
+to `build/gpu-report`.
 """
 
 from __future__ import annotations
@@ -16,18 +18,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from tests.gpu.recorder import VARIABLE
+from tests.gpu.recorder import SHARD, VARIABLE
 from tests.gpu.results import Result, count, is_finished, read_events, results_of, write_junit
 from tests.gpu.wheels import ROOT, SITE
 
 REPORT = ROOT / "build" / "gpu-report"
 PATHS = (ROOT, ROOT / "executors", ROOT / "recipes", SITE)
-PYTEST = ("-m", "gpu", "-p", "tests.gpu.recorder", "-p", "no:cacheprovider", "-ra", "--import-mode=importlib")
+PYTEST = ("-p", "tests.gpu.recorder", "-p", "no:cacheprovider", "-ra", "--import-mode=importlib")
+MARKED = ("-m", "gpu")
+KERNELS = ("-m", "not gpu", "--noconftest", "-p", "tests.gpu.kernels")  # the folder's conftest enables the interpreter
 NO_DEMANDS = ("-o", "addopts=", "-o", "filterwarnings=", "-o", "xfail_strict=false")
 NOTHING_RAN = 5  # pytest returns the same status
+SHARDS = {"tests/gpu/test_models_on_gpu.py": 6, "tests/gpu/test_commands_on_gpu.py": 5}  # processes for a long file
+ALONE = ("tests/benchmark/test_measurement.py", "tests/executors/triton/test_normalized_linear.py")  # they time kernels
+WITH_STAND_INS = ("test_cubin", "test_driver", "test_launch", "test_weights")  # for the driver or for a GPU
+JOBS = max(1, min(8, (os.cpu_count() or 1) // 2))
+TRIAL_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,15 @@ class Limits:
     total: float = 540.0
 
 
+@dataclass(frozen=True)
+class Job:
+    """The tests of one file that one process runs: those that pytest's options select, or one shard of them."""
+
+    file: Path
+    options: tuple[str, ...] = MARKED
+    shard: str = "0/1"
+
+
 def gpu_files(folder: Path) -> Iterator[Path]:
     """The files that mark a test with `gpu`, found in their source."""
     for path in sorted(folder.rglob("test_*.py")):
@@ -47,38 +67,60 @@ def gpu_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def run_files(files: Iterable[Path], limits: Limits) -> Iterator[Result]:
-    """The results of each file in turn. A file for which no time is left is an error."""
-    deadline = time.monotonic() + limits.total
+def kernel_files(folder: Path) -> Iterator[Path]:
+    """The files that compare Triton kernels with references on tensors that `closeness.draw` makes."""
+    for path in sorted(folder.glob("test_*.py")):
+        if path.stem not in WITH_STAND_INS and "closeness import" in path.read_text("utf-8"):
+            yield path
+
+
+def jobs_of(files: Iterable[Path]) -> Iterator[Job]:
+    """The jobs of files with marked tests; a long file has several."""
     for file in files:
-        if time.monotonic() > deadline:
-            yield Result(name_of(file), "error", 0.0, f"not run: the {limits.total:g} seconds for all were used up")
-        else:
-            yield from run_file(file, limits, deadline)
+        count = SHARDS.get(name_of(file), 1)
+        yield from (Job(file, shard=f"{number}/{count}") for number in range(count))
 
 
-def run_file(file: Path, limits: Limits, deadline: float) -> list[Result]:
-    """The results of one file. If a test ends the process, the other tests run in a new one."""
+def run_jobs(jobs: Sequence[Job], limits: Limits, side_by_side: int = JOBS) -> Iterator[Result]:
+    """The results of all jobs. Those that time kernels run after the others, one by one."""
+    deadline = time.monotonic() + limits.total
+    run = partial(run_job, limits=limits, deadline=deadline)
+    with ThreadPoolExecutor(side_by_side) as pool:
+        for results in pool.map(run, [job for job in jobs if name_of(job.file) not in ALONE]):
+            yield from results
+    for job in jobs:
+        if name_of(job.file) in ALONE:
+            yield from run(job)
+
+
+def run_job(job: Job, limits: Limits, deadline: float) -> list[Result]:
+    """The results of a job. If a test ends the process, the other tests run in a new one."""
+    if time.monotonic() > deadline:
+        text = f"not run: the {limits.total:g} seconds for all were used up"
+        return [Result(name_of(job.file), "error", 0.0, text)]
     results: list[Result] = []
     while True:
         with tempfile.TemporaryDirectory() as folder:
             record = Path(folder) / "events.jsonl"
-            end = run_pytest(file, limits, record, but=[result.test for result in results], deadline=deadline)
+            end = run_pytest(job, limits, record, but=[result.test for result in results], deadline=deadline)
             events = read_events(record)
         found = results_of(events, end)
         results += found
         if is_finished(events):
             return results
         if not found or time.monotonic() > deadline:
-            return [*results, Result(name_of(file), "error", 0.0, end)]
+            return [*results, Result(name_of(job.file), "error", 0.0, end)]
 
 
-def run_pytest(file: Path, limits: Limits, record: Path, *, but: Sequence[str], deadline: float) -> str:
-    """Run the tests of one file except the given ones, and return in words how the process ended."""
+def run_pytest(job: Job, limits: Limits, record: Path, *, but: Sequence[str], deadline: float) -> str:
+    """Run the tests of a job except the given ones, and return in words how the process ended."""
     seconds = max(1.0, min(limits.file, deadline - time.monotonic()))
     left_out = [word for test in but for word in ("--deselect", test)]
-    command = [sys.executable, "-m", "pytest", str(file), *PYTEST, *NO_DEMANDS, *limiting(limits.test), *left_out]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment(record), start_new_session=True)
+    options = [*job.options, *PYTEST, *NO_DEMANDS, *limiting(limits.test), *left_out]
+    command = [sys.executable, "-m", "pytest", str(job.file), *options]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**environment(), VARIABLE: str(record), SHARD: job.shard}, start_new_session=True
+    )
     try:
         status = process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -94,11 +136,17 @@ def limiting(seconds: float) -> list[str]:
     return ["--timeout", str(seconds), "--timeout-method", "signal"] if here else []
 
 
-def environment(record: Path) -> dict[str, str]:
-    """The environment of a process that runs tests: the project, the installed wheels, and the record."""
+def environment() -> dict[str, str]:
+    """The environment of a process that runs tests: the project and the installed wheels."""
     before = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     paths = dict.fromkeys((*map(str, PATHS), *before))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: str(record)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def trial_fails() -> bool:
+    """Whether a small function cannot be compiled here; its output shows why."""
+    command = [sys.executable, "-m", "tests.gpu.trial"]
+    return subprocess.run(command, cwd=ROOT, env=environment(), timeout=TRIAL_SECONDS).returncode != 0
 
 
 def name_of(file: Path) -> str:
@@ -127,9 +175,14 @@ def main() -> int:
     parser.add_argument("--test", type=float, default=Limits.test, help="seconds for a test")
     parser.add_argument("--file", type=float, default=Limits.file, help="seconds for the process of a file")
     parser.add_argument("--total", type=float, default=Limits.total, help="seconds for all")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="processes side by side")
     arguments = parser.parse_args()
-    files = [path.resolve() for path in arguments.files] or [*gpu_files(ROOT / "tests")]
-    results = [*run_files(files, Limits(arguments.test, arguments.file, arguments.total))]
+    jobs = [*jobs_of(path.resolve() for path in arguments.files or gpu_files(ROOT / "tests"))]
+    if not arguments.files:
+        if trial_fails():
+            return 1
+        jobs += [Job(file, KERNELS) for file in kernel_files(ROOT / "tests" / "executors" / "triton")]
+    results = [*run_jobs(jobs, Limits(arguments.test, arguments.file, arguments.total), arguments.jobs)]
     junit = Path(os.environ.get("OUT") or REPORT) / "gpu-tests.xml"
     write_junit(results, junit)
     print(f"{summary(results)}\n{junit}")

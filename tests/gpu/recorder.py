@@ -1,4 +1,7 @@
-"""A pytest plug-in that writes each event at once, so that the record of a crashed process shows its progress."""
+"""A pytest plug-in that writes each event at once, so that the record of a crashed process shows its progress.
+
+It also selects the shard of the tests that the process runs.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,18 @@ from typing import Any
 import pytest
 
 VARIABLE = "THUNDER_GPU_RECORD"  # the file of the events, with a line of JSON for each
+SHARD = "THUNDER_GPU_SHARD"  # `1/4` selects the second of every four tests
 FINISH = "finish"  # the phase of the last event, which belongs to no test
 
 
 def note(**event: Any) -> None:
     with Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
         file.write(json.dumps(event) + "\n")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    number, count = map(int, os.environ.get(SHARD, "0/1").split("/"))
+    items[:] = items[number::count]
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.gpu import wheels
-from tests.gpu.__main__ import Limits, gpu_files, main, run_files, status_of, summary
+from tests.gpu.__main__ import Job, Limits, gpu_files, jobs_of, kernel_files, main, run_jobs, status_of, summary
 from tests.gpu.results import Result, write_junit
 from tests.gpu.wheels import ROOT, name_of, present
 
@@ -89,11 +89,29 @@ def test_a_file_that_hangs_is_ended_and_time_for_all_is_kept(tmp_path: Path) -> 
     hanging.write_text("import time\ntime.sleep(60)\n")
     never.write_text("raise AssertionError('it was run')\n")
     before = time.monotonic()
-    results = [*run_files([hanging, never], Limits(test=1.0, file=3.0, total=2.0))]
+    jobs = [Job(hanging), Job(never)]
+    results = [*run_jobs(jobs, Limits(test=1.0, file=3.0, total=2.0), side_by_side=1)]
     assert time.monotonic() - before < 20
     assert [result.outcome for result in results] == ["error", "error"]
     assert "ran past" in results[0].text
     assert "not run" in results[1].text
+
+
+def test_a_long_file_is_run_in_shards_which_together_run_each_test_once(tmp_path: Path) -> None:
+    counted = ROOT / "tests" / "gpu" / "test_models_on_gpu.py"
+    assert len([*jobs_of([counted, tmp_path])]) == 7
+    file = tmp_path / "test_many.py"
+    file.write_text("import pytest\n@pytest.mark.gpu\n@pytest.mark.parametrize('n', range(5))\ndef test_it(n): pass\n")
+    jobs = [Job(file, shard=f"{number}/2") for number in range(2)]
+    results = [*run_jobs(jobs, Limits(), side_by_side=2)]
+    assert sorted(result.test[-2] for result in results) == [*"01234"]
+    assert {result.outcome for result in results} == {"passed"}
+
+
+def test_kernels_are_tested_on_the_gpu_where_the_interpreter_tests_them() -> None:
+    names = {path.stem for path in kernel_files(ROOT / "tests" / "executors" / "triton")}
+    assert {"test_rms_norm", "test_quantized_linear", "test_cached_rotary"} <= names
+    assert "test_cubin" not in names
 
 
 def test_the_status_is_zero_only_if_tests_ran() -> None:

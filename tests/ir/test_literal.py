@@ -5,16 +5,28 @@ from __future__ import annotations
 import collections
 import enum
 import math
+import re
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch.nn.utils.stateless
 from hypothesis import given
 from hypothesis import strategies as st
 
+import thunder_core
 from thunder_core.tracing.ir.layout import import_line
-from thunder_core.tracing.ir.literal import Code, Scope, dotted_name, literal, valid_name
+from thunder_core.tracing.ir.literal import (
+    RESERVED,
+    Code,
+    LibraryFunction,
+    Scope,
+    dotted_name,
+    literal,
+    unique_name,
+    valid_name,
+)
 from thunder_core.tracing.ir.proxy import Proxy
 
 
@@ -118,3 +130,21 @@ def test_function_of_a_class_method_is_found_through_the_method() -> None:
     function = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
     assert dotted_name(function) == ("torch._tensor.Tensor.__torch_function__.__func__", "torch._tensor")
     assert meaning(function) is function
+
+
+def test_no_variable_has_the_name_of_a_library_function():
+    scope = Scope()
+    assert scope.function(LibraryFunction("thunder_core.tracing.ir.tree", "of_class")) == "of_class"
+    assert scope.imports == {"thunder_core.tracing.ir.tree:of_class"}
+    assert [unique_name(name) for name in RESERVED] == [f"{name}_2" for name in RESERVED]
+
+
+def test_generated_source_imports_functions_only_as_library_functions():
+    bare = re.compile(r"imports(\.add|\.update|\s*\|=).*[\w}]:\w+(?!.* as )")
+    lines = (
+        (path.name, line)
+        for part in ("frontend", "tracing")
+        for path in Path(thunder_core.__file__).parent.joinpath(part).rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    )
+    assert [(name, line) for name, line in lines if bare.search(line)] == []

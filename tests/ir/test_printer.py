@@ -10,6 +10,9 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.compilation.compiler import last_program
 from thunder_core.tracing.ir.layout import fit, layout
 from thunder_core.tracing.ir.printer import list_trace, print_trace
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
 
 
 def program(x, weight, bias=None):
@@ -52,6 +55,17 @@ def computation(
     del t2, t4
     return (t5,)
 """
+
+
+def test_a_function_has_another_name_than_a_parameter() -> None:
+    def double(x: float) -> float:
+        return 2 * x
+
+    double.__name__ = "region_0"
+    number, result = Proxy("region_0"), Proxy("t0")
+    call = BoundSymbol(Symbol("region_0", double), (number,), {}, result)
+    trace = Trace("computation", (number,), (call,), result)
+    assert executable(print_trace(trace), "computation")(4.0) == 8.0
 
 
 def test_printed_trace_equals_the_golden_text(traces):

@@ -302,6 +302,7 @@ def require_same(found: Any, expected: Any) -> None:
 
 def require_close(name: str, one: torch.Tensor, other: torch.Tensor, allowed: float = 0.0) -> None:
     """Raise `AssertionError` where two tensors differ by more than rounding, and by more than `allowed`."""
+    one, other = one.detach(), other.detach()
     if one.shape != other.shape or one.dtype != other.dtype:
         raise AssertionError(f"{name} has another shape or dtype than eager's")
     size = float(other.double().abs().nan_to_num(0.0, 0.0).max()) if other.numel() else 0.0

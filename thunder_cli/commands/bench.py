@@ -25,42 +25,48 @@ from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequ
 from thunder_core.workflow.pipeline.request.search_request import SEARCH
 
 if TYPE_CHECKING:
+    from thunder_cli.ci.ci_report import CiReport
     from thunder_core.workflow.artifact.trust.consent import Consent
     from thunder_core.workflow.benchmark import BenchmarkSuite
 
 
+First = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ARTIFACT|MODEL|RESULT]",
+        help="An artifact, a model folder or a Hub name; or a result file of --out, if a second one"
+        " follows. Default: the recipe's sample model.",
+        show_default=False,
+    ),
+]
+Second = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ARTIFACT|RESULT]",
+        help="A second artifact or result file to compare with the first; both must be artifacts, or both result"
+        " files.",
+        show_default=False,
+    ),
+]
+Candidates = Annotated[
+    bool,
+    typer.Option(
+        "--candidates",
+        metavar=options.FLAG,
+        help="Measure the candidates of a search for MODEL without writing an artifact. --search sets the time"
+        " limit [default: 5m]",
+        rich_help_panel=SEARCH,
+    ),
+]
+
+
 @expand_options
 def bench(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ARTIFACT|MODEL|RESULT]",
-            help="An artifact, a model folder or a Hub name; or a result file of --out, if a second one"
-            " follows. Default: the recipe's sample model.",
-            show_default=False,
-        ),
-    ] = None,
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ARTIFACT|RESULT]",
-            help="A second artifact or result file to compare with the first; both must be artifacts, or both result"
-            " files.",
-            show_default=False,
-        ),
-    ] = None,
+    model: First = None,
+    other: Second = None,
     *,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "strict", *options.SEARCH_SETTINGS)],
-    candidates: Annotated[
-        bool,
-        typer.Option(
-            "--candidates",
-            metavar=options.FLAG,
-            help="Measure the candidates of a search for MODEL without writing an artifact. --search sets the time"
-            " limit [default: 5m]",
-            rich_help_panel=SEARCH,
-        ),
-    ] = False,
+    candidates: Candidates = False,
     trust: options.TrustOptions,
     bench_request: BenchRequest,
     output: BenchOutput,
@@ -88,24 +94,41 @@ def bench(
             bench_candidates(settings.naming(model), other, bench_request, output)
             return
         refuse_search(settings)
-        bench_request = generation_told(settings, bench_request)
+        bench_request = with_task(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
-        first, second = (Path(name or "").expanduser() for name in (model, other))
-        if first.is_file() and second.is_file():
-            from thunder_cli.results.result_comparison import compare_files
+        if not compare_results(model, other, output):
+            bench_subject(settings.naming(model), other, bench_request, trust, output, checks)
 
-            compare_files(first, second, output)
-            return
-        from thunder_cli.results.gates import earlier_result
 
-        earlier = earlier_result(output, bench_request.runs)
-        suite, subject = measure_subject(settings.naming(model), other, bench_request, trust, stderr(quiet=quiet))
-        from thunder_cli.ci.ci_findings import note_suite
-        from thunder_cli.results.bench_result import finish_bench
+def compare_results(first: str | None, second: str | None, output: BenchOutput) -> bool:
+    """Compare two result files. Return whether both are files, without which nothing is compared."""
+    first_file, second_file = (Path(name or "").expanduser() for name in (first, second))
+    if not (first_file.is_file() and second_file.is_file()):
+        return False
+    from thunder_cli.results.result_comparison import compare_files
 
-        note_suite(checks, suite)
+    compare_files(first_file, second_file, output)
+    return True
 
-        finish_bench(suite, earlier, output, subject)
+
+def bench_subject(
+    settings: Settings,
+    other: str | None,
+    bench_request: BenchRequest,
+    trust: options.TrustOptions,
+    output: BenchOutput,
+    checks: CiReport,
+) -> None:
+    """Measure a model, an artifact or two artifacts, and report the result and its comparison with the baseline."""
+    from thunder_cli.results.gates import earlier_result
+
+    earlier = earlier_result(output, bench_request.runs)
+    suite, subject = measure_subject(settings, other, bench_request, trust, stderr(quiet=output.quiet))
+    from thunder_cli.ci.ci_findings import note_suite
+    from thunder_cli.results.bench_result import finish_bench
+
+    note_suite(checks, suite)
+    finish_bench(suite, earlier, output, subject)
 
 
 def bench_candidates(settings: Settings, other: str | None, bench_request: BenchRequest, output: BenchOutput) -> None:
@@ -124,8 +147,8 @@ def refuse_search(settings: Settings) -> None:
         raise BadOption(f"{', '.join(given)} is for a search", fix="add --candidates, or leave it out")
 
 
-def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
-    """Return the request with the information whether it measures `generate`, from the task.
+def with_task(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
+    """Return the request with `generates` set if the task is `generate`.
 
     Raises `BadOption` for a training step with `generate`.
     """

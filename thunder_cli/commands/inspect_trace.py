@@ -20,64 +20,70 @@ if TYPE_CHECKING:
     from thunder_cli.views.trace import View
     from thunder_core.workflow.inspect.subject import Subject
 
-TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
-Level = Literal["torch", "aten"]
 GENERATION = ("prompt-length", "new-tokens")  # settings of --task generate
+
+TraceName = Annotated[
+    Literal["prologue", "computation", "tail", "backward", "epilogue"],
+    typer.Option(
+        "--trace",
+        "-t",
+        help="Trace to show; `prologue` checks and unpacks the inputs, `tail` recomputes returned views.",
+    ),
+]
+Stage = Annotated[
+    str | None,
+    typer.Option(
+        "--stage",
+        "-s",
+        metavar="STAGE",
+        help="Number or name of the stage [default: the last stage, the stage that runs]",
+    ),
+]
+ProgramIndex = Annotated[
+    int, typer.Option("--program", metavar="N", help="Index of the program in an artifact, starting at 0.")
+]
+List = Annotated[bool, typer.Option("--list", "-l", help="List the traces and their stages.")]
+Diff = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--diff", metavar="STAGE STAGE", help="Show the differences between two stages."),
+]
+Grep = Annotated[
+    str | None, typer.Option("--grep", "-g", metavar="REGEX", help="Show matching lines with their line numbers.")
+]
+ModulePath = Annotated[
+    str | None,
+    typer.Option("--module", "-m", metavar="PATH", help="Show the lines of one module, such as layers.0.self_attn."),
+]
+Level = Annotated[
+    Literal["torch", "aten"],
+    typer.Option(
+        "--level",
+        help="Level of detail. `torch`: calls as written; `aten`: the ATen operations that they decompose into.",
+    ),
+]
+Plain = Annotated[
+    bool, typer.Option("--plain", "-p", help="Print without colours; a complete trace is a runnable Python file.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="File to write the output to, in the form of --plain."),
+]
 
 
 @expand_options
 def inspect_trace(
     subject: options.Subject = None,
     *,
-    trace: Annotated[
-        TraceName,
-        typer.Option(
-            "--trace",
-            "-t",
-            help="Trace to show; `prologue` checks and unpacks the inputs, `tail` recomputes returned views.",
-        ),
-    ] = "computation",
-    stage: Annotated[
-        str | None,
-        typer.Option(
-            "--stage",
-            "-s",
-            metavar="STAGE",
-            help="Number or name of the stage [default: the last stage, the stage that runs]",
-        ),
-    ] = None,
-    program: Annotated[
-        int, typer.Option("--program", metavar="N", help="Index of the program in an artifact, starting at 0.")
-    ] = 0,
-    list_: Annotated[bool, typer.Option("--list", "-l", help="List the traces and their stages.")] = False,
-    diff: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--diff", metavar="STAGE STAGE", help="Show the differences between two stages."),
-    ] = None,
-    grep: Annotated[
-        str | None, typer.Option("--grep", "-g", metavar="REGEX", help="Show matching lines with their line numbers.")
-    ] = None,
-    module: Annotated[
-        str | None,
-        typer.Option(
-            "--module", "-m", metavar="PATH", help="Show the lines of one module, such as layers.0.self_attn."
-        ),
-    ] = None,
-    level: Annotated[
-        Level,
-        typer.Option(
-            "--level",
-            help="Level of detail. `torch`: calls as written; `aten`: the ATen operations that they decompose into.",
-        ),
-    ] = "torch",
-    plain: Annotated[
-        bool,
-        typer.Option("--plain", "-p", help="Print without colours; a complete trace is a runnable Python file."),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write the output to, in the form of --plain."),
-    ] = None,
+    trace: TraceName = "computation",
+    stage: Stage = None,
+    program: ProgramIndex = 0,
+    list_: List = False,
+    diff: Diff = None,
+    grep: Grep = None,
+    module: ModulePath = None,
+    level: Level = "torch",
+    plain: Plain = False,
+    output: Output = None,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq", *GENERATION)],
     json: options.Json = False,
     allow_untested_torch: options.AllowUntestedTorch = False,
@@ -90,7 +96,7 @@ def inspect_trace(
     require_file(output, None)
     with quiet_libraries(debug=debug):
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
-        shown = subject_named(settings.naming(subject), program)
+        shown = open_subject(settings.naming(subject), program)
     view = View(shown, look)
     show(view, output, stages=list_, json=json)
     if not list_ and view.is_empty:
@@ -123,21 +129,21 @@ def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
         view.print_list() if stages else view.print()
 
 
-def subject_named(settings: Settings, program: int) -> Subject:
-    """Return the named artifact; or else the model, loaded, compiled and called once."""
+def open_subject(settings: Settings, program: int) -> Subject:
+    """Open the artifact that the settings name, or load, compile and call the model that they name."""
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.workflow.artifact.format.read import is_artifact, open_artifact
     from thunder_core.workflow.inspect.subject import subject_of
 
     folder = Path(settings.get("model") or "").expanduser()
     if not settings.get("model") or not is_artifact(folder):
-        return subject_made(settings)
+        return trace_model(settings)
     require_artifacts_own(settings, folder)
     return subject_of(open_artifact(folder), program)
 
 
-def subject_made(settings: Settings) -> Subject:
-    """Return the named model, loaded, compiled and called once."""
+def trace_model(settings: Settings) -> Subject:
+    """Load, compile and call the model that the settings name."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested
 

@@ -130,9 +130,8 @@ def load(group: Group, name: str) -> ModuleType:
 def load_file(path: Path) -> ModuleType:
     """Load and return the module of a file outside the import path; raise what its code raises.
 
-    The file runs only once.
-
-    The file may import its neighbours by name, now and later; installed modules come before its neighbours.
+    The file runs only once. The file may import its neighbours by name, now and later; installed modules come before
+    its neighbours.
     """
     absolute = path.resolve()
     name = f"{FILE}{path.stem}_{zlib.crc32(str(absolute).encode()):08x}"

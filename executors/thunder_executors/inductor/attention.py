@@ -39,10 +39,26 @@ def attention_backward(
             grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
         return gradients
-    batch, heads, length, width = query.shape
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    return _products(grad_out, query, key, value, out, logsumexp, attn_mask, factor, is_causal=is_causal)
+
+
+def _products(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    attn_mask: Tensor | None,
+    factor: float,
+    *,
+    is_causal: bool,
+) -> Sequence[Tensor]:
+    """Return the gradients, computed by matrix products. Scores are multiplied by the `factor`."""
+    batch, heads, length, _ = query.shape
     groups = key.shape[1]
     rows = (batch, groups, heads // groups * length)
-    factor = width**-0.5 if scale is None else scale
 
     def group(tensor: Tensor) -> Tensor:
         return tensor.reshape(*rows, tensor.shape[-1])

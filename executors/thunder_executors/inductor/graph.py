@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make
 from thunder_core.backend.fusion.region import Region
 from thunder_core.tracing.analysis.aliasing import tensors_written
 from thunder_core.tracing.capture.fakes.faithful import settle_contiguity
+from thunder_core.tracing.capture.symbolic.metadata import is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write
@@ -33,6 +34,7 @@ from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 
 NUMBER = torch.float64
 COPY = torch.ops.aten.copy_.default
+SLICE = torch.ops.aten.slice.Tensor
 
 
 class SymbolicMode(FakeTensorMode):
@@ -48,10 +50,16 @@ class SymbolicMode(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on tensors without data."""
-        output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        output = self._output(func, types, args, kwargs or {})
         for leaf in leaves(output):
             settle_contiguity(leaf, self.environment)
         return output
+
+    def _output(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is SLICE and is_symbolic_slice(*args, **kwargs):
+            with self:
+                return slice_dimension(*args, **kwargs)
+        return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:

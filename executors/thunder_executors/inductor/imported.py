@@ -20,6 +20,7 @@ with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
 
 from thunder_executors.inductor.lowered_sizes import sizes_as_traced
 from thunder_executors.inductor.reinplacing import careful_reinplacing
+from thunder_executors.inductor.slices import slices_with_expressions
 
 __all__ = ["AsyncCompile", "compiled_graph"]
 
@@ -31,6 +32,7 @@ def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
     with (
         mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of),
         sizes_as_traced(),
+        slices_with_expressions(),
         careful_reinplacing(),
         torch.no_grad(),
     ):

@@ -16,25 +16,25 @@ WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # PyTorch
 Formula = Callable[..., Tensor]
 
 
-def lerp(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
+def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
     """Interpolate from the nearer end, so that a weight of 1 gives the other end exactly (ATen/native/Lerp.h)."""
     near = weight.abs() < 0.5
-    return torch.where(near, one, other) + torch.where(near, weight, weight - 1) * (other - one)
+    return torch.where(near, start, end) + torch.where(near, weight, weight - 1) * (end - start)
 
 
-def addcmul(one: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
+def addcmul(base: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
     """Add a product of three factors in the order of PyTorch's kernels.
 
     CUDA's order differs, which affects overflow.
     """
-    product: Tensor = value * (first * second) if one.is_cuda else value * first * second
-    return one + product
+    product: Tensor = value * (first * second) if base.is_cuda else value * first * second
+    return base + product
 
 
-def addcdiv(one: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
+def addcdiv(base: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
     """Add a quotient in the order of PyTorch's kernels (PointwiseOpsKernel.cpp and .cu)."""
-    quotient: Tensor = value * (first / second) if one.is_cuda else value * first / second
-    return one + quotient
+    quotient: Tensor = value * (first / second) if base.is_cuda else value * first / second
+    return base + quotient
 
 
 FORMULAS: dict[str, Formula] = {

@@ -1,6 +1,6 @@
 """Rotary embedding together with the writes of its keys, and of values, into a static cache of transformers.
 
-A layer of `StaticCache` computes the places of new tokens from its count of tokens, and writes keys and values there.
+A layer of `StaticCache` computes the slots of new tokens from its count of tokens, and writes keys and values there.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton.cached_rotary import AT_PLACES, rotary_into_cache
+from thunder_executors.triton.cached_rotary import AT_POSITIONS, rotary_into_cache
 from thunder_executors.triton.hugging_face import turn
 
 WRITE = "torch.Tensor.index_copy_"
-PLACES = frozenset({"torch.Tensor.__add__", "torch.Tensor.add", "torch.add", "_operator.add", "operator.add"})
+ADDITIONS = frozenset({"torch.Tensor.__add__", "torch.Tensor.add", "torch.add", "_operator.add", "operator.add"})
 ARANGE = "torch.arange"
 
 
@@ -32,7 +32,7 @@ def turn_into_cache(*tensors: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """The places in a trace of a rotary embedding, of the writes of its keys and of values, and of their positions."""
+    """The indices in a trace of a rotary embedding, of the writes of its keys and of values, and of their positions."""
 
     turn: int
     keys: int
@@ -41,7 +41,7 @@ class CacheUpdate:
 
     @property
     def index(self) -> int:
-        """The place of the bound symbol that computes all."""
+        """The index at which the joined bound symbol replaces the others."""
         return max(self.keys, self.values)
 
 
@@ -64,7 +64,7 @@ def join_cache_writes(trace: Trace, executor: str) -> Trace:
 
 
 def readers_of(trace: Trace) -> Mapping[str, set[int]]:
-    """Return the places of the bound symbols that read each name; -1 for the trace's results."""
+    """Return the indices of the bound symbols that read each name; -1 for the trace's results."""
     readers: dict[str, set[int]] = {}
     for index, bsym in enumerate(trace.bound_symbols):
         for proxy in bsym.inputs:
@@ -75,7 +75,7 @@ def readers_of(trace: Trace) -> Mapping[str, set[int]]:
 
 
 def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) -> Iterator[CacheUpdate]:
-    """Yield each rotary embedding whose keys are written into a cache, with the write of values at the same places."""
+    """Yield each rotary embedding whose keys are written into a cache, with the write of values into the same slots."""
     makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for index, bsym in enumerate(bsyms):
         written = readers.get(bsym.output[1].name, set()) if bsym.symbol.target is turn else set()
@@ -89,17 +89,17 @@ def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) ->
 
 
 def is_write(bsyms: Sequence[BoundSymbol], index: int) -> bool:
-    """Whether a bound symbol writes to places of a cache, by their index."""
+    """Whether a bound symbol writes to slots of a cache, by their indices."""
     if index < 0:
         return False
     bsym = bsyms[index]
     fits = bsym.symbol.name == WRITE and not bsym.executor and not bsym.kwargs and len(bsym.args) == 4
-    return fits and bsym.args[1] in (AT_PLACES, AT_PLACES - 4)
+    return fits and bsym.args[1] in (AT_POSITIONS, AT_POSITIONS - 4)
 
 
 def is_count(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], index: int) -> bool:
-    """Whether a bound symbol computes consecutive places from a count of tokens: `torch.arange(n) + count`."""
-    if index < 0 or bsyms[index].symbol.name not in PLACES or len(bsyms[index].args) != 2 or bsyms[index].kwargs:
+    """Whether a bound symbol computes consecutive slots from a count of tokens: `torch.arange(n) + count`."""
+    if index < 0 or bsyms[index].symbol.name not in ADDITIONS or len(bsyms[index].args) != 2 or bsyms[index].kwargs:
         return False
     counted, count = bsyms[index].args
     maker = makers.get(counted.name, -1) if isinstance(counted, TensorProxy) else -1
@@ -108,7 +108,7 @@ def is_count(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], index: int
 
 
 def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Mapping[str, set[int]]) -> Iterator[int]:
-    """Yield the places of the bound symbols that compute positions which nothing else reads."""
+    """Yield the indices of the bound symbols that compute positions which nothing else reads."""
     positions = bsyms[update.positions]
     if readers[positions.output.name] <= {update.keys, update.values}:
         yield update.positions
@@ -140,7 +140,7 @@ def joined_call(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str
 def is_joinable(
     bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Mapping[str, set[int]], aliasing: AliasSets
 ) -> bool:
-    """Whether the joined bound symbol reads the same values at its place, and its kernel supports the tensors."""
+    """Whether the joined bound symbol reads the same values at its index, and its kernel supports the tensors."""
     turned, keys, values = bsyms[update.turn], bsyms[update.keys], bsyms[update.values]
     inputs = [*turned.args, keys.args[0], values.args[0], values.args[3], bsyms[update.positions].args[1]]
     own = {update.turn, update.keys, update.values}

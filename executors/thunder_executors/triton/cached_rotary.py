@@ -1,12 +1,13 @@
 """Rotary embedding of queries and keys, which also writes keys and values into a static cache: one launch of a layer.
 
-The rotation is that of `thunder_executors.triton.rotary`. The cache has a place for each token of a text; new keys and
-values are written from a place on, in place. The place is read on the GPU. A place outside of the cache gives NaN in
-the rotated queries and writes nothing; PyTorch stops the program instead.
+The rotation is that of `thunder_executors.triton.rotary`. The cache has a slot for each token of a text. New keys and
+values are written in place, from a slot on whose index is read on the GPU. For an index outside of the cache, the
+rotated queries are NaN and nothing is written; PyTorch stops the program instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from thunder_executors.triton.rotary import MOST_HEADS, block_of_heads, output_l
 from thunder_executors.triton.rotary import reference as rotated
 from thunder_executors.triton.rows import check_floats, describe, is_certain, launch, parts_of, power_of_two, warps_of
 
-AT_HEADS, AT_PLACES = 1, 2  # dimensions
+AT_HEADS, AT_POSITIONS = 1, 2  # dimensions
 
 
 @triton.jit
@@ -91,7 +92,7 @@ def rotary_into_cache_kernel(
     q_out_head: tl.int64,
     q_out_position: tl.int64,
     positions: tl.int32,
-    places: tl.int32,
+    slots: tl.int32,
     q_heads: tl.int32,
     k_heads: tl.int32,
     half: tl.int32,
@@ -102,8 +103,8 @@ def rotary_into_cache_kernel(
     batch = (tl.program_id(0) // positions).to(tl.int64)
     position = (tl.program_id(0) % positions).to(tl.int64)
     block = tl.program_id(1)
-    place = tl.load(start) + position
-    is_inside = (place >= 0) & (place < places)
+    slot = tl.load(start) + position
+    is_inside = (slot >= 0) & (slot < slots)
     q_blocks = tl.cdiv(q_heads, HEADS)
     k_blocks = tl.cdiv(k_heads, HEADS)
     written = tl.where(is_inside, k_heads, 0)
@@ -118,12 +119,12 @@ def rotary_into_cache_kernel(
             spoil_heads(y, q_out_head, block * HEADS, q_heads, 2 * half, HEADS, 2 * HALF)
     elif block < q_blocks + k_blocks:
         x = k + batch * k_batch + position * k_position
-        y = keys + batch * keys_batch + place * keys_position
+        y = keys + batch * keys_batch + slot * keys_position
         first = (block - q_blocks) * HEADS
         rotate_heads(x, cos, sin, y, k_head, keys_head, first, written, half, False, HEADS, HALF)
     else:
         x = v + batch * v_batch + position * v_position
-        y = values + batch * values_batch + place * values_position
+        y = values + batch * values_batch + slot * values_position
         first = (block - q_blocks - k_blocks) * HEADS
         copy_heads(x, y, v_head, values_head, first, written, 2 * half, HEADS, 2 * HALF)
 
@@ -140,9 +141,9 @@ def reference(
 ) -> torch.Tensor:
     """Compute Hugging Face's apply_rotary_pos_emb, and the writes of its StaticCache."""
     turned, turned_keys = rotated(q, k, cos, sin)
-    at = torch.arange(k.shape[AT_PLACES], device=k.device) + start
-    keys.index_copy_(AT_PLACES, at, turned_keys.to(keys.dtype))
-    values.index_copy_(AT_PLACES, at, v.to(values.dtype))
+    at = torch.arange(k.shape[AT_POSITIONS], device=k.device) + start
+    keys.index_copy_(AT_POSITIONS, at, turned_keys.to(keys.dtype))
+    values.index_copy_(AT_POSITIONS, at, v.to(values.dtype))
     return turned
 
 
@@ -157,9 +158,9 @@ def rotary_into_cache(
     values: torch.Tensor,
     start: torch.Tensor,
 ) -> torch.Tensor:
-    """Return q rotated, and write k rotated and v into the caches, from the place `start` on, an int64 on the GPU.
+    """Return q rotated, and write k rotated and v into the caches, from the slot `start` on, an int64 on the GPU.
 
-    q, k and v are (batch, heads, positions, width), and the caches (batch, heads, places, width).
+    q, k and v are (batch, heads, positions, width), and the caches (batch, heads, slots, width).
     """
     _check(q, k, v, cos, sin, keys, values, start)
     q, k, v, cos, sin = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, v, cos, sin))
@@ -173,18 +174,14 @@ def rotary_into_cache(
     half = power_of_two(max(width // 2, 1))
     launch(
         rotary_into_cache_kernel,
-        (q.shape[0] * q.shape[AT_PLACES] if width else 0, sum(parts_of(x.shape[AT_HEADS], most) for x in (q, k, v))),
+        (q.shape[0] * q.shape[AT_POSITIONS] if width else 0, sum(parts_of(x.shape[AT_HEADS], most) for x in (q, k, v))),
         warps_of(most * half),
         **tensors,
         **tables,
         start=start,
-        **{f"{name}_batch": x.stride(0) for name, x in tensors.items()},
-        **{f"{name}_head": x.stride(AT_HEADS) for name, x in tensors.items()},
-        **{f"{name}_position": x.stride(AT_PLACES) for name, x in tensors.items()},
-        **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
-        **{f"{name}_position": table.stride(1) for name, table in tables.items()},
-        positions=q.shape[AT_PLACES],
-        places=keys.shape[AT_PLACES],
+        **_strides(tensors, tables),
+        positions=q.shape[AT_POSITIONS],
+        slots=keys.shape[AT_POSITIONS],
         q_heads=q.shape[AT_HEADS],
         k_heads=k.shape[AT_HEADS],
         half=width // 2,
@@ -194,15 +191,26 @@ def rotary_into_cache(
     return q_out
 
 
+def _strides(tensors: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """Return the arguments of the kernel for strides. A table for all batches has the stride 0."""
+    return {
+        **{f"{name}_batch": tensor.stride(0) for name, tensor in tensors.items()},
+        **{f"{name}_head": tensor.stride(AT_HEADS) for name, tensor in tensors.items()},
+        **{f"{name}_position": tensor.stride(AT_POSITIONS) for name, tensor in tensors.items()},
+        **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
+        **{f"{name}_position": table.stride(1) for name, table in tables.items()},
+    }
+
+
 def _check(*tensors: Any) -> None:
     q, k, v, cos, sin, keys, values, start = tensors
     check_floats(q=q, k=k, v=v, cos=cos, sin=sin, keys=keys, values=values)
-    table, size = (q.shape[AT_PLACES], q.shape[3]), (q.shape[0], q.shape[AT_PLACES], q.shape[3])
+    table, size = (q.shape[AT_POSITIONS], q.shape[3]), (q.shape[0], q.shape[AT_POSITIONS], q.shape[3])
     fits = (
         all(each.ndim == 4 for each in (q, k, v, keys, values))
         and q.shape[3] % 2 == 0
         and k.shape == v.shape
-        and (k.shape[0], k.shape[AT_PLACES], k.shape[3]) == size
+        and (k.shape[0], k.shape[AT_POSITIONS], k.shape[3]) == size
         and keys.shape == values.shape
         and (keys.shape[0], keys.shape[AT_HEADS], keys.shape[3]) == (k.shape[0], k.shape[AT_HEADS], k.shape[3])
         and all(each.ndim == 3 and tuple(each.shape[1:]) == table for each in (cos, sin))
@@ -215,5 +223,5 @@ def _check(*tensors: Any) -> None:
         raise KernelRefuses(
             f"rotary embedding with a cache got {describe(*tensors)}",
             fix="pass q, k, v: (batch, heads, positions, even width), cos, sin: (batch or 1, positions, width), and "
-            "caches (batch, heads, places, width) with dense rows, all in one dtype, and an int64 without dimensions",
+            "caches (batch, heads, slots, width) with dense rows, all in one dtype, and an int64 without dimensions",
         )

@@ -131,7 +131,8 @@ SAVED_PRODUCTS = [torch.ops.aten.mm.default]
 
 def first_products(ctx, op, *args, **kwargs):
     """A policy that looks at the arguments of the operation."""
-    wide = op in SAVED_PRODUCTS and args[1].shape[1] == 8 and ctx.op_output.dtype is torch.float32
+    output = getattr(ctx, "op_output", args[0])  # PyTorch 2.11 does not pass it
+    wide = op in SAVED_PRODUCTS and args[1].shape[1] == 8 and output.dtype is torch.float32
     return CheckpointPolicy.MUST_SAVE if wide else CheckpointPolicy.PREFER_RECOMPUTE
 
 

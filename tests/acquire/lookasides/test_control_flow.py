@@ -129,6 +129,17 @@ def test_gradients_match_eager(program: Callable[[Tensor], Any]) -> None:
     assert bool(thunder.last_backward_reason(compiled)) is (program in RECORDED)
 
 
+def test_a_parameter_may_have_the_name_of_a_branch_of_the_trace() -> None:
+    def program(x: Tensor, true_branch_5: Tensor) -> Tensor:
+        result: Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+        return result + true_branch_5
+
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X, X * 2), program(X, X * 2))
+    text = str(thunder.last_traces(compiled)[-1])
+    assert "def true_branch_5(" in text and "true_branch_5_2," in text
+
+
 def test_a_trace_holds_the_functions_and_runs_them() -> None:
     compiled = thunder.jit(closures)
     compiled(X)

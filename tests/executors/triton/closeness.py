@@ -15,6 +15,10 @@ def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
+def draw_integers(size: int, below: int, seed: int = 5) -> torch.Tensor:
+    return torch.randint(below, (size,), generator=torch.Generator().manual_seed(seed))
+
+
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype | None = None) -> None:
     """Compare within a few roundings of `dtype` (that of `actual`): of each number, or of the largest for sums."""
     unit = torch.finfo(dtype or actual.dtype).eps

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw
+from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw, draw_integers
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton import linear_cross_entropy as linear
 from thunder_executors.triton.cross_entropy import REDUCTIONS, cross_entropy, cross_entropy_gradient
@@ -14,7 +14,7 @@ from thunder_executors.triton.linear_cross_entropy import linear_cross_entropy, 
 
 
 def labels_of(rows: int, words: int, ignored: int = -100) -> torch.Tensor:
-    labels = torch.randint(words, (rows,), generator=torch.Generator().manual_seed(5))
+    labels = draw_integers(rows, words)
     labels[1::3] = ignored
     return labels
 

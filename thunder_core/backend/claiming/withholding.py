@@ -64,7 +64,7 @@ class WithholdingExecutor(Executor):
         return f"{self.executor.claims}; not in {', '.join(self.patterns)}"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return the bound symbol in the executor's form, or None if it cannot run it, or is left out."""
+        """Return the executor's form of a bound symbol; None if the executor does not run the bound symbol."""
         return None if is_within(bsym, self.patterns) else self.executor.claim(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder_core.tracing.analysis.aliasing import shares_storage, tensors_written
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
-from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, number_of
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_random, symbol_of
 from thunder_core.tracing.capture.torch_facts.writes import updates_statistics, written_values
@@ -50,7 +50,10 @@ class Functionalizer:
     """
 
     def __init__(
-        self, next_name: Callable[[], str], environment: Any = None, followed: Iterable[str] = frozenset()
+        self,
+        next_name: Callable[[], str],
+        environment: TraceShapeEnv | None = None,
+        followed: Iterable[str] = frozenset(),
     ) -> None:
         self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode(environment)

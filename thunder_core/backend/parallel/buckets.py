@@ -21,24 +21,24 @@ class BucketSizes:
 
 @dataclass
 class Bucket:
-    """Bound symbols with their places in a trace, in order; `bytes` is the total size of the full tensors."""
+    """Bound symbols with their indices in a trace, in order; `bytes` is the total size of the full tensors."""
 
     members: list[tuple[int, BoundSymbol]] = field(default_factory=list)
     bytes: int = 0
 
     @property
     def first(self) -> int:
-        """The place of the first member."""
+        """The index of the first member."""
         return self.members[0][0]
 
     @property
     def last(self) -> int:
-        """The place of the last member."""
+        """The index of the last member."""
         return self.members[-1][0]
 
     @property
     def bsyms(self) -> list[BoundSymbol]:
-        """The members without their places."""
+        """The members without their indices."""
         return [bsym for _, bsym in self.members]
 
 
@@ -63,7 +63,7 @@ def layer_of(bsym: BoundSymbol) -> str:
 def layer_of_path(path: str) -> str:
     """Return the outermost numbered module in the path of a module or parameter, or an empty string."""
     parts = path.split(".")
-    number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    number = next((index for index, part in enumerate(parts) if part.isdigit()), None)
     return "" if number is None else ".".join(parts[: number + 1])
 
 
@@ -74,11 +74,11 @@ def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *
     """
     open_buckets: dict[Hashable, Bucket] = {}
     full: list[Bucket] = []
-    for place, bsym in members:
+    for index, bsym in members:
         tensor = tensor_of(bsym)
         group = next(argument for argument in bsym.args if isinstance(argument, str))
         bucket = open_buckets.setdefault((group, tensor.dtype, tensor.device, by_layer and layer_of(bsym)), Bucket())
-        bucket.members.append((place, bsym))
+        bucket.members.append((index, bsym))
         bucket.bytes += max(tensor.bytes, result_of(bsym).bytes)
         if bucket.bytes >= (sizes.others if full else sizes.first):
             full.append(bucket)

@@ -4,9 +4,9 @@ Measurements vary, so ranks that choose kernels by measurements of their own may
 that makes a choice writes the choice to the store of the default process group, and all other ranks read it. No rank
 waits for another, so a program that only some ranks trace cannot hang.
 
-A rank may be unable to choose, because it has no time to measure. The other ranks then do not choose either at the same
-place: the number of collectives before, and the number of earlier requests there. At a later place, the first rank that
-can choose does so, for all later places.
+A rank may be unable to choose, because it has no time to measure. The other ranks then do not choose either for the
+same request. A request is identified by the number of collectives before it, and by the number of earlier requests
+after the same collective. For a later request, the first rank that can choose does so, for all later requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.creations import number_of
-from thunder_core.backend.parallel.ledger import RunPlace
+from thunder_core.backend.parallel.ledger import RunKey
 from thunder_core.backend.parallel.positions import position_of
 
 PREFIX = "thunder_choices"
@@ -30,21 +30,21 @@ UNKNOWN = "unknown"  # the text of a choice that a rank could not make
 
 @dataclass
 class Choices:
-    """The choices in a part of a store, and the place of the last request of this rank for each."""
+    """The choices in a part of a store, and the key of the last request of this rank for each."""
 
     store: Any
-    places: dict[str, RunPlace] = field(default_factory=dict)
+    requests: dict[str, RunKey] = field(default_factory=dict)
 
-    def next_place(self, name: str, position: int) -> RunPlace:
-        """Return the place of a request for a choice after a number of collectives."""
-        last = self.places.get(name)
+    def next_request(self, name: str, position: int) -> RunKey:
+        """Return the key of a request for a choice after a number of collectives."""
+        last = self.requests.get(name)
         attempt = last.attempt + 1 if last is not None and last.position == position else 0
-        self.places[name] = place = RunPlace(position, attempt)
-        return place
+        self.requests[name] = request = RunKey(position, attempt)
+        return request
 
-    def at(self, name: str, place: RunPlace, choose: Callable[[], str | None]) -> str:
-        """Return the choice of all ranks at a place, or `UNKNOWN`; raise `RuntimeError` if the store is gone."""
-        key = f"{name}/{place}"
+    def at(self, name: str, request: RunKey, choose: Callable[[], str | None]) -> str:
+        """Return the choice of all ranks for a request, or `UNKNOWN`; raise `RuntimeError` if the store is gone."""
+        key = f"{name}/{request}"
         if self.store.check([key]):
             return str(self.store.get(key).decode())
         if self.store.check([name]):
@@ -60,7 +60,7 @@ _choices: WeakKeyDictionary[Any, Choices] = WeakKeyDictionary()
 
 
 def shared_choice(name: str, choose: Callable[[], str | None]) -> str | None:
-    """Return the choice that a rank made first under a name; None if a rank could not choose at this place.
+    """Return the choice that a rank made first under a name; None if a rank could not choose for this request.
 
     `choose` returns a choice of this rank, not empty, or None if this rank cannot choose now. A process without other
     ranks chooses by itself. So does a rank that cannot reach the store: then the rank with the store has ended, and no
@@ -69,10 +69,10 @@ def shared_choice(name: str, choose: Callable[[], str | None]) -> str | None:
     choices = choices_of_ranks()
     if choices is None:
         return choose()
-    place = choices.next_place(name, position_of(dist.group.WORLD))
+    request = choices.next_request(name, position_of(dist.group.WORLD))
     choose_once = cache(choose)
     with suppress(RuntimeError):
-        chosen = choices.at(name, place, choose_once)
+        chosen = choices.at(name, request, choose_once)
         return None if chosen == UNKNOWN else chosen
     return choose_once()
 

@@ -96,9 +96,9 @@ def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
 class Scheduling:
     """The insertion of collectives into one trace.
 
-    `before` and `waits` map places in the trace to the bound symbols that are inserted before them: first the
+    `before` and `waits` map indices in the trace to the bound symbols that are inserted before them: first the
     collectives, then the waits for reductions. `ends` are inserted at the end of the trace. `makers` maps names to the
-    places where they are defined. `over_replicas` maps the names of gradient shards to their averages over replicas,
+    indices where they are defined. `over_replicas` maps the names of gradient shards to their averages over replicas,
     and `wide` to the shards in the dtype in which they are reduced, if this dtype differs.
     """
 
@@ -115,7 +115,7 @@ class Scheduling:
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.trace)
         bsyms = enumerate(self.trace.bound_symbols)
-        self.makers = {proxy.name: place for place, bsym in bsyms for proxy in bsym.defines}
+        self.makers = {proxy.name: index for index, bsym in bsyms for proxy in bsym.defines}
         self.over_replicas = dict(averages_of_shards(self.trace))
 
     def result(self) -> Trace:
@@ -127,8 +127,8 @@ class Scheduling:
         self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
-        for place, bsym in enumerate(self.trace.bound_symbols):
-            bsyms += (*self.before[place], *self.waits[place])
+        for index, bsym in enumerate(self.trace.bound_symbols):
+            bsyms += (*self.before[index], *self.waits[index])
             bsyms += [] if any(is_call(bsym, kind) for kind in KINDS) else [bsym]
         end = len(self.trace.bound_symbols)
         bsyms += (*self.before[end], *self.waits[end], *self.ends)
@@ -137,17 +137,17 @@ class Scheduling:
     def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
         """Return the buckets of a kind: gradients in the order of their definitions, parameters in order of reads."""
         members = [
-            (place, bsym)
-            for place, bsym in enumerate(self.trace.bound_symbols)
+            (index, bsym)
+            for index, bsym in enumerate(self.trace.bound_symbols)
             if is_call(bsym, kind) and not self._averages_shard(bsym)
         ]
         if kind in REDUCTIONS:
-            members = sorted(((self._place_after([bsym]), bsym) for _, bsym in members), key=itemgetter(0))
+            members = sorted(((self._index_after([bsym]), bsym) for _, bsym in members), key=itemgetter(0))
         buckets = buckets_of(members, self.schedule.sizes, by_layer=by_layer)
         return sorted(buckets, key=lambda bucket: bucket.first) if kind == "gather_parameter" else buckets
 
-    def _place_after(self, bsyms: Sequence[BoundSymbol]) -> int:
-        """Return the first place at which all inputs of the bound symbols are defined."""
+    def _index_after(self, bsyms: Sequence[BoundSymbol]) -> int:
+        """Return the first index at which all inputs of the bound symbols are defined."""
         return max(
             (self.makers[proxy.name] + 1 for bsym in bsyms for proxy in bsym.inputs if proxy.name in self.makers),
             default=0,
@@ -156,7 +156,7 @@ class Scheduling:
     def _gather(self, bucket: Bucket, earlier: Bucket | None) -> None:
         """Start the gather at the wait for the earlier bucket, or as soon as the shards exist."""
         start, results = gather(self.emitter, bucket.bsyms)
-        self.before[max(self._place_after(bucket.bsyms), 0 if earlier is None else earlier.first)] += start
+        self.before[max(self._index_after(bucket.bsyms), 0 if earlier is None else earlier.first)] += start
         self.before[bucket.first] += results
 
     def _reduce_all(self, buckets: Sequence[Bucket], reduce: Any) -> None:
@@ -169,25 +169,25 @@ class Scheduling:
             names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
             averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
             names += [result_of(bsym).name for bsym in averages]
-            place = max(bucket.last, self._place_of_wait(set(names), later))
-            self.waits[place] += results
+            index = max(bucket.last, self._index_of_wait(set(names), later))
+            self.waits[index] += results
             if averages:
-                self._average_shards(place, averages, self._place_of_wait(set(names), None))
+                self._average_shards(index, averages, self._index_of_wait(set(names), None))
 
-    def _average_shards(self, place: int, averages: Sequence[BoundSymbol], end: int) -> None:
-        """Start the average of reduced shards over replicas at a place, and wait for it late."""
+    def _average_shards(self, index: int, averages: Sequence[BoundSymbol], end: int) -> None:
+        """Start the average of reduced shards over replicas at an index, and wait for it late."""
         start, results = average(self.emitter, averages, self.wide)
-        self.waits[place] += start
+        self.waits[index] += start
         if end < len(self.trace.bound_symbols):
-            self.waits[max(place, end)] += results
+            self.waits[max(index, end)] += results
         else:
             self.ends += results
 
-    def _place_of_wait(self, names: set[str], later: int | None) -> int:
-        """Return the place of the first reader of results, or `later`, or the end of the trace: the earliest."""
-        readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
-        place: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
-        return place
+    def _index_of_wait(self, names: set[str], later: int | None) -> int:
+        """Return the index of the first reader of results, or `later`, or the end of the trace: the earliest."""
+        readers = (index for index, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
+        index: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
+        return index
 
     def _reads(self, bsym: BoundSymbol, names: set[str]) -> bool:
         """Whether a bound symbol that remains in the trace reads one of these names."""

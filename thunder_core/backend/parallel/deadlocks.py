@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from thunder_core.backend.parallel.ledger import Ledger, PlacedRun
+from thunder_core.backend.parallel.ledger import Ledger, RecordedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.waits import Running, Wait, base_kind, text_of_group, waits
 from thunder_core.foundation.errors import CollectivesDiffer
@@ -61,7 +61,7 @@ class Search:
     def message(self, program: Running, now: float) -> str:
         """Return a sentence about a deadlock of a program that waits; empty if there is no proof of a deadlock."""
         ledger = program.ledger
-        if self.own.read((position_of(program.group), ledger.last), now) < PATIENCE or program.place is None:
+        if self.own.read((position_of(program.group), ledger.last), now) < PATIENCE or program.last_started is None:
             self.others.clear()
             return ""
         others = [rank for rank in range(ledger.size) if rank != ledger.rank]
@@ -90,8 +90,8 @@ class Search:
 
 
 def sentence_about(program: Running, rank: int) -> str:
-    """Return the beginning of a sentence about another rank for which a program waits."""
-    own, ledger = program.collectives[program.place or 0], program.ledger
+    """Return the beginning of a sentence about another rank that a program waits for."""
+    own, ledger = program.collectives[program.last_started or 0], program.ledger
     return f"rank {ledger.rank} waits in `{own}` of the process group {ledger.name!r}, but rank {rank}"
 
 
@@ -107,8 +107,8 @@ def ended_rank(program: Running) -> str:
 
 
 def different_line(program: Running, rank: int) -> str | None:
-    """Return the first collective that differs in the program of another rank at the same place; None if none does."""
-    run = PlacedRun(program.ledger.last, tuple(map(str, program.collectives)))
+    """Return the first collective that differs in another rank's program for the same run; None if none does."""
+    run = RecordedRun(program.ledger.last, tuple(map(str, program.collectives)))
     if program.ledger.lines != run.lines:
         return None  # another program runs inside this program
     with suppress(LookupError):
@@ -120,9 +120,9 @@ def different_line(program: Running, rank: int) -> str | None:
 def is_deadlock(program: Running, position: int, wait: Wait) -> bool:
     """Whether a program of this rank can never go on if another rank waits in a collective.
 
-    `position` is the position of the other rank in the group of the program. In this group, the other rank waits in the
-    place of a collective of the program, of a kind that the program does not call. In another group, it waits for this
-    rank, and has not started the collective in which this rank waits.
+    `position` is the position of the other rank in the group of the program. In this group, the other rank waits
+    in a collective of a kind that the program does not call, where the program calls another collective. In another
+    group, the other rank waits for this rank, and has not started the collective in which this rank waits.
     """
     own_position = position_of(program.group)
     if wait.group == text_of_group(program.group):
@@ -186,8 +186,8 @@ class DeadlockWatch:
         if id(ledger) in self.reports:
             return
         message = self.searches.setdefault(id(ledger), Search()).message(program, now)
-        if message and program.place is not None:
-            message += f" (rank {ledger.rank}: {program.collectives[program.place].source})"
+        if message and program.last_started is not None:
+            message += f" (rank {ledger.rank}: {program.collectives[program.last_started].source})"
             ledger.report_deadlock(message)
             self.reports[id(ledger)] = ReportedDeadlock(ledger.deadlock(), waits(self.running()), now + GRACE)
 

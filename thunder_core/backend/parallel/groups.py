@@ -82,11 +82,11 @@ def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh
 def require_axes(ranks: Any, groups: Sequence[Any]) -> None:
     """Raise `RecipeMismatch` if the groups are not the axes of a mesh with these ranks."""
     array = np.array(ranks, dtype=object)
-    place = tuple(group.rank() for group in groups)
+    coordinate = tuple(group.rank() for group in groups)
     own = [dist.get_process_group_ranks(group) for group in groups]
     is_mesh = array.shape == tuple(map(len, own)) and len(set(array.flat)) == array.size
     if not is_mesh or any(
-        [*array[(*place[:axis], slice(None), *place[axis + 1 :])]] != line for axis, line in enumerate(own)
+        [*array[(*coordinate[:axis], slice(None), *coordinate[axis + 1 :])]] != line for axis, line in enumerate(own)
     ):
         raise RecipeMismatch(
             f"the process groups of the recipes (ranks {' and '.join(map(str, own))}) are not the axes of a mesh",

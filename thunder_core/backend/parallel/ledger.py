@@ -17,8 +17,8 @@ PREFIX = "thunder_collectives"
 MOST_RUNS = 100  # runs that a ledger keeps for questions of other ranks
 
 
-class RunPlace(NamedTuple):
-    """The place of a run: the number of the group's collectives before it, and the number of runs at this position.
+class RunKey(NamedTuple):
+    """The key of a run: the number of the group's collectives before it, and the number of runs at this position.
 
     A run that fails before its first collective leaves the position unchanged.
     """
@@ -30,10 +30,10 @@ class RunPlace(NamedTuple):
         return f"{self.position}/{self.attempt}"
 
 
-class PlacedRun(NamedTuple):
-    """A run of a program: its place, and a line for each of the program's collectives in the group."""
+class RecordedRun(NamedTuple):
+    """A run of a program: its key, and a line for each of the program's collectives in the group."""
 
-    place: RunPlace
+    key: RunKey
     lines: tuple[str, ...]
 
 
@@ -60,7 +60,7 @@ class Ledger:
     group_store: InitVar[Any]
     number: int = 1
     store: Any = field(init=False)
-    position: int = -1  # `position` and `attempt` are the place of the last run
+    position: int = -1  # `position` and `attempt` are the key of the last run
     attempt: int = 0
     unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
     published: int = 0
@@ -68,8 +68,8 @@ class Ledger:
     lines: tuple[str, ...] = ()  # of the last run
     answered: bytes = b""
     lock: Lock = field(default_factory=Lock)
-    # The lines of the runs that were read, by rank and place; the number of these runs; and all lines by number.
-    others: defaultdict[int, dict[RunPlace, tuple[str, ...]]] = field(default_factory=lambda: defaultdict(dict))
+    # The lines of the runs that were read, by rank and key; the number of these runs; and all lines by number.
+    others: defaultdict[int, dict[RunKey, tuple[str, ...]]] = field(default_factory=lambda: defaultdict(dict))
     counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     known: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -78,9 +78,9 @@ class Ledger:
         self.store = c10d.PrefixStore(f"{PREFIX}/{self.size}/{self.number}", group_store)
 
     @property
-    def last(self) -> RunPlace:
-        """The place of the last run of this rank."""
-        return RunPlace(self.position, self.attempt)
+    def last(self) -> RunKey:
+        """The key of the last run of this rank."""
+        return RunKey(self.position, self.attempt)
 
     def note(self, position: int, lines: tuple[str, ...]) -> None:
         """Note a run of this rank, which begins now."""
@@ -90,7 +90,7 @@ class Ledger:
 
     def publish(self, position: int, attempt: int, lines: tuple[str, ...]) -> None:
         """Write a run of this rank to the store; lines that were written before are written as their number."""
-        text = str(RunPlace(position, attempt))
+        text = str(RunKey(position, attempt))
         if lines in self.numbers:
             text += f" {self.numbers[lines]}"
         else:
@@ -99,13 +99,13 @@ class Ledger:
         self.numbers.setdefault(lines, len(self.numbers))  # after the text is in the store
         self.published += 1
 
-    def begin(self, position: int, lines: tuple[str, ...]) -> PlacedRun:
+    def begin(self, position: int, lines: tuple[str, ...]) -> RecordedRun:
         """Note the first run of a program, write the run to the store, and return it."""
         self.note(position, lines)
         with self.lock:
             if self.unpublished:  # unless the answering thread published it in the meantime
                 self.publish(*self.unpublished.pop())
-        return PlacedRun(self.last, lines)
+        return RecordedRun(self.last, lines)
 
     def answer(self, group: Any, waits: Callable[[], str] = "[]".__str__) -> None:
         """Publish all runs, the position and the waits of this rank, if another rank has asked for them."""
@@ -146,10 +146,10 @@ class Ledger:
         """Read the runs that another rank has published so far."""
         while self.store.check([key := f"{rank}/{self.counts[rank]}"]):
             head, *lines = self.store.get(key).decode().split("\n")
-            place, _, number = head.partition(" ")
+            key, _, number = head.partition(" ")
             if not number:
                 self.known[rank].append(tuple(lines))
-            self.others[rank][place_in(place)] = self.known[rank][int(number or -1)]
+            self.others[rank][run_key_of(key)] = self.known[rank][int(number or -1)]
             self.counts[rank] += 1
 
     def standing_of(self, rank: int) -> RankWaits:
@@ -164,25 +164,25 @@ class Ledger:
         """Return the position that another rank has published last."""
         return self.standing_of(rank).position
 
-    def difference(self, rank: int, run: PlacedRun) -> tuple[str, ...] | None:
-        """Return the different lines of another rank at the place of a run, or None if that rank agrees.
+    def difference(self, rank: int, run: RecordedRun) -> tuple[str, ...] | None:
+        """Return the different lines of another rank for the key of a run, or None if that rank agrees.
 
         That rank also agrees if it has passed the position with collectives of other code than compiled programs.
         Raises `LookupError` if that rank has not published enough for a decision.
         """
         position = self.position_of(rank)  # before the runs, which are published before the position
         self.read(rank)
-        runs = {place: lines for place, lines in self.others[rank].items() if place.position == run.place.position}
+        runs = {key: lines for key, lines in self.others[rank].items() if key.position == run.key.position}
         agrees = any(first_difference(run.lines, lines) is None for lines in runs.values())
-        if agrees or (not runs and position > run.place.position):
+        if agrees or (not runs and position > run.key.position):
             return None
-        if not runs or max(runs).attempt < run.place.attempt:
+        if not runs or max(runs).attempt < run.key.attempt:
             raise LookupError
         return runs[max(runs)]
 
-    def report(self, run: PlacedRun, message: str) -> None:
+    def report(self, run: RecordedRun, message: str) -> None:
         """Write the error of a run for the other ranks."""
-        self.store.set(f"differs/{run.place}", message)
+        self.store.set(f"differs/{run.key}", message)
 
     def report_deadlock(self, message: str) -> None:
         """Write the error of a deadlock for the other ranks, unless a rank has written one."""
@@ -192,13 +192,13 @@ class Ledger:
         """Return the error of a deadlock that a rank has written, or an empty string."""
         return str(self.store.get("deadlock").decode()) if self.store.check(["deadlock"]) else ""
 
-    def error_of(self, place: RunPlace) -> str:
+    def error_of(self, run: RunKey) -> str:
         """Return the error that another rank has written for a run, or an empty string."""
-        key = f"differs/{place}"
+        key = f"differs/{run}"
         return str(self.store.get(key).decode()) if self.store.check([key]) else ""
 
 
-def place_in(text: str) -> RunPlace:
-    """Return the place that a text describes."""
+def run_key_of(text: str) -> RunKey:
+    """Return the key that a text describes."""
     position, _, attempt = text.partition("/")
-    return RunPlace(int(position), int(attempt))
+    return RunKey(int(position), int(attempt))

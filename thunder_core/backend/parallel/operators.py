@@ -159,10 +159,10 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
 def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the sums of gradients and the `.grad` of their parameters, which becomes None."""
     sums = [gradient.contiguous() for gradient in gradients]
-    for place, parameter in enumerate(parameters):
+    for index, parameter in enumerate(parameters):
         owner = owner_of(parameter)
         if owner.grad is not None and is_accumulated(parameter):
-            sums[place] = getattr(owner.grad, "_local_tensor", owner.grad) + sums[place]
+            sums[index] = getattr(owner.grad, "_local_tensor", owner.grad) + sums[index]
             owner.grad = None
     return sums
 

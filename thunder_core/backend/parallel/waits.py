@@ -33,8 +33,8 @@ class Running(NamedTuple):
     has_several_groups: bool
 
     @property
-    def place(self) -> int | None:
-        """The place of the last collective that the program has started; None before the first."""
+    def last_started(self) -> int | None:
+        """The index of the last collective that the program has started; None before the first."""
         started = position_of(self.group) - self.ledger.position
         return min(started, len(self.collectives)) - 1 if started > 0 else None
 
@@ -98,8 +98,8 @@ def eager_wait(innermost: FrameType) -> list[Wait]:
 
 def program_wait(program: Running) -> list[Wait]:
     """Return the last collective that a program has started in a group; empty before the first."""
-    if program.place is None:
+    if program.last_started is None:
         return []
-    collective = program.collectives[program.place]
+    collective = program.collectives[program.last_started]
     line = f"{collective.source or 'a program'}"
     return [Wait(text_of_group(program.group), position_of(program.group), collective.kind, line)]

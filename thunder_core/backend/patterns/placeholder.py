@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import FrameType
 from typing import Any, NoReturn, TypeGuard
 
 import torch
@@ -268,7 +269,7 @@ def node_of(value: PlaceholderValue | WholeNumber | RealNumber) -> Node:
     return value._node if isinstance(value, PlaceholderValue) else value.node
 
 
-def _unpacked_count(frame: Any) -> int:
+def _unpacked_count(frame: FrameType) -> int:
     """Return the number of names that the assignment at a frame's current instruction unpacks into."""
     for instruction in dis.get_instructions(frame.f_code):
         if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":

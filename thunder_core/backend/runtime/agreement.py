@@ -26,7 +26,7 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.creations import number_of
 from thunder_core.backend.parallel.deadlocks import FIX as STEPS_FIX
 from thunder_core.backend.parallel.deadlocks import DeadlockWatch, ended_rank
-from thunder_core.backend.parallel.ledger import Ledger, PlacedRun
+from thunder_core.backend.parallel.ledger import Ledger, RecordedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.responder import Responder
 from thunder_core.backend.parallel.waits import Running
@@ -96,7 +96,7 @@ class RunInGroup(NamedTuple):
     """A run of a program, and the program's collectives in one group."""
 
     ledger: Ledger
-    run: PlacedRun
+    run: RecordedRun
     collectives: Sequence[Collective]
 
 
@@ -158,7 +158,7 @@ def is_same(own: RunInGroup, rank: int) -> bool:
         if lines is None:
             return True
         raise_difference(own, rank, lines)
-    if message := own.ledger.error_of(own.run.place):
+    if message := own.ledger.error_of(own.run.key):
         raise CollectivesDiffer(message, fix=FIX, where=own.collectives[0].source)
     return False
 
@@ -166,11 +166,11 @@ def is_same(own: RunInGroup, rank: int) -> bool:
 def raise_difference(own_run: RunInGroup, rank: int, others: Sequence[str]) -> NoReturn:
     """Raise `CollectivesDiffer` for the first collective that differs between two ranks."""
     ledger, run, collectives = own_run
-    place = first_difference(run.lines, others) or 0
-    own, other = next(islice(zip_longest(collectives, others), place, None))
+    index = first_difference(run.lines, others) or 0
+    own, other = next(islice(zip_longest(collectives, others), index, None))
     where: SourceLine | None = (own or collectives[-1]).source
     message = (
-        f"the compiled programs of the ranks differ: collective {place + 1} of the process group "
+        f"the compiled programs of the ranks differ: collective {index + 1} of the process group "
         f"{ledger.name!r} is `{own or NOTHING}` on rank {ledger.rank} and `{other or NOTHING}` on rank "
         f"{rank}"
     )
@@ -185,7 +185,7 @@ def raise_reported(programs: Sequence[Running], error: RuntimeError) -> None:
             if message := _watch.message_of(program.ledger) or program.ledger.error_of(program.ledger.last):
                 raise CollectivesDiffer(message, fix=FIX) from error
             if message := ended_rank(program):
-                where = program.collectives[program.place or 0].source
+                where = program.collectives[program.last_started or 0].source
                 raise CollectivesDiffer(message, fix=STEPS_FIX, where=where) from error
 
 

@@ -25,8 +25,8 @@ class DimensionOrder:
 class DependentResult:
     """A result of a program that is computed from other results, so that autograd's graph leads from it to them.
 
-    The body returns the result at `place`. `sources` are the places of the program outputs that the result is computed
-    from, and `outputs` are the places of the outputs that are the result or its views.
+    The body returns the result at the index `place`. `sources` are the indices of the program outputs that the result
+    is computed from, and `outputs` are the indices of the outputs that are the result or its views.
     """
 
     place: int
@@ -38,15 +38,15 @@ class DependentResult:
 class AutogradSignature:
     """The results and inputs that autograd sees of a computation that is one operation of its graph.
 
-    The first `count` outputs are results; the tensors saved for the backward follow. `results` are the places of the
+    The first `count` outputs are results; the tensors saved for the backward follow. `results` are the indices of the
     results that receive gradients, `layouts` are the layouts of these gradients, and `requires_grad_inputs` are the
-    places of the inputs whose gradients are computed. `random` programs draw random numbers. `tail_inputs` are the
-    places of the inputs that the tail takes before the results, if there is a tail. If `beneath_autocast` is set,
+    indices of the inputs whose gradients are computed. `random` programs draw random numbers. `tail_inputs` are the
+    indices of the inputs that the tail takes before the results, if there is a tail. If `beneath_autocast` is set,
     forward and backward contain the casts of autocast, and run while autocast is off. Each of the `dependent` results
     comes after the results that it is computed from.
 
-    A program that `writes` to its inputs writes to those at the `written` places. It can be run a second time, on
-    copies of these inputs, unless `kept` is None. Each call copies the inputs at the `kept` places before the writes,
+    A program that `writes` to its inputs writes to those at the `written` indices. It can be run a second time, on
+    copies of these inputs, unless `kept` is None. Each call copies the inputs at the `kept` indices before the writes,
     because the second run needs their values.
 
     Only artifacts of earlier versions have `downstream`, and they have no `dependent` results: for each of `results`,
@@ -69,10 +69,10 @@ class AutogradSignature:
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """The places of the inputs that a second run has copies of."""
+        """The indices of the inputs that a second run has copies of."""
         return () if self.kept is None else self.written
 
     @property
-    def source_places(self) -> tuple[int, ...]:
-        """The places of all outputs that dependent results are computed from, in ascending order."""
-        return tuple(sorted({place for result in self.dependent for place in result.sources}))
+    def source_indices(self) -> tuple[int, ...]:
+        """The indices of all outputs that dependent results are computed from, in ascending order."""
+        return tuple(sorted({index for result in self.dependent for index in result.sources}))

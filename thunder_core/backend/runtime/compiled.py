@@ -105,40 +105,26 @@ class Specializations:
 
         The program that ran last is tried first; if there are several programs, the selector chooses the first.
         """
-        try:
-            first = next(iter(self.programs), None)
-        except RuntimeError:  # another thread has just added or dropped a program
-            first = None
-        many = len(self.programs) > 1
-        program = self.selector.choose(self.subject, args, kwargs, first) if many else first
+        first = self._front()
+        program = self.selector.choose(self.subject, args, kwargs, first) if len(self.programs) > 1 else first
         route: Route | None = None
         try:
             while program is not None:
+                prepared = None
                 try:
-                    inputs, outside = program.prepare(self.subject, args, kwargs)
+                    inputs, outside = prepared = program.prepare(self.subject, args, kwargs)
+                    result = program.run(inputs, outside)
                 except ArtifactError:  # a stored program is damaged, which another program must not hide
                     raise
-                except Exception as error:  # a path may run the user's code, which may raise anything: a refusal
-                    route = route or Route(self.programs, self.index)
-                    program = self._after_refusal(program, error, route)
-                    continue
-                try:
-                    result = program.run(inputs, outside)
-                except UnexpectedValue as error:
-                    route = route or Route(self.programs, self.index)
-                    program = self._after_refusal(program, error, route)
-                    continue
-                except ArtifactError:
-                    raise
                 except Exception as error:
+                    # A path may run the user's code, so that `prepare` may raise anything: each error is a refusal.
+                    if prepared is None or isinstance(error, UnexpectedValue):
+                        route = route or Route(self.programs, self.index)
+                        program = self._after_refusal(program, error, route)
+                        continue
                     failure = error
                 else:
-                    if route is not None:
-                        self._learn_route(program, route, args, kwargs)
-                    elif program is not first:
-                        self._move_to_front(program)
-                    self.hits += 1
-                    self.last = program
+                    self._note_hit(program, first, route, args, kwargs)
                     return result
                 try:
                     return self.raising.call_after_failure(program, failure, args, kwargs)
@@ -149,6 +135,29 @@ class Specializations:
             if route is not None:
                 forget_left_draws()
             del route  # the refusals have tracebacks that refer to this frame
+
+    def _front(self) -> Program | None:
+        """Return the program that ran last; None if there is none, or another thread has just added or dropped one."""
+        try:
+            return next(iter(self.programs), None)
+        except RuntimeError:
+            return None
+
+    def _note_hit(
+        self,
+        program: Program,
+        first: Program | None,
+        route: Route | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Count a call that found its program, and make the program the first to try at the next call."""
+        if route is not None:
+            self._learn_route(program, route, args, kwargs)
+        elif program is not first:
+            self._move_to_front(program)
+        self.hits += 1
+        self.last = program
 
     def _after_refusal(self, program: Program, error: Exception, route: Route) -> Program | None:
         """Return the program to try after one has refused the call, and restore the random generators."""
@@ -167,7 +176,7 @@ class Specializations:
             return
         try:
             self.index.add(program, route.features)
-            self.selector.learn(program, route.places, self.subject, args, kwargs)
+            self.selector.learn(program, route.refused_paths, self.subject, args, kwargs)
             self._move_to_front(program)
         finally:
             COMPILING.release()
@@ -381,7 +390,7 @@ class Specializations:
         self.raising.another_compiled()
         self.index.add(program, route.features)
         self.selector.note_compiled(program, args, kwargs)
-        self.selector.learn(program, route.places, self.subject, args, kwargs)
+        self.selector.learn(program, route.refused_paths, self.subject, args, kwargs)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)
         while len(self.programs) > self.options.max_programs:

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from thunder_core.backend.runtime.keys import key_of
 from thunder_core.backend.runtime.program import Program
-from thunder_core.tracing.ir.requirement import Place
+from thunder_core.tracing.ir.requirement import PlainPath
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 Refusal = tuple[Program, Exception]
-Feature = tuple[str, Hashable]  # the place where a program refused a call, and the key of the value there
+Feature = tuple[str, Hashable]  # the guard or line at which a program refused a call, and the key of the value
 MOST_FEATURES = 4096  # the size at which the index is cleared: it holds only hints
 NO_PROGRAMS: dict[Program, None] = {}  # read only
 
@@ -48,12 +48,12 @@ class ProgramIndex:
 class Route:
     """The way of a call through the programs: the programs that refused it, and the program to try next."""
 
-    __slots__ = ("_index", "_likely", "_programs", "_tried", "features", "places", "refusals")
+    __slots__ = ("_index", "_likely", "_programs", "_tried", "features", "refusals", "refused_paths")
 
     def __init__(self, programs: Iterable[Program], index: ProgramIndex) -> None:
         self.refusals: list[Refusal] = []
         self.features: list[Feature] = []
-        self.places: list[Place] = []  # where the programs that refused the call found another value
+        self.refused_paths: list[PlainPath] = []  # of the values because of which programs refused the call
         self._programs = programs
         self._index = index
         self._likely: dict[Program, None] = NO_PROGRAMS
@@ -65,11 +65,11 @@ class Route:
         tried.add(program)
         self.refusals.append((program, error))
         if isinstance(error, GuardFailed):
-            feature = place_of(program, error), key_of(error.found)
+            feature = refusal_site(program, error), key_of(error.found)
             self.features.append(feature)
             guard = program.guard_of(error)
-            if guard is not None and guard.place is not None:
-                self.places.append(guard.place)
+            if guard is not None and guard.plain_path is not None:
+                self.refused_paths.append(guard.plain_path)
             likely = dict(self._index.programs_with(feature))  # a copy, because other threads may add to it
             common = {candidate: None for candidate in likely if candidate in self._likely} if self._likely else likely
             self._likely = common or likely
@@ -85,11 +85,11 @@ class Route:
 
     def in_order(self) -> list[Refusal]:
         """Return the refusals in the order of the programs."""
-        places = {program: index for index, program in enumerate(list(self._programs))}
-        return sorted(self.refusals, key=lambda refusal: places.get(refusal[0], len(places)))
+        positions = {program: index for index, program in enumerate(list(self._programs))}
+        return sorted(self.refusals, key=lambda refusal: positions.get(refusal[0], len(positions)))
 
 
-def place_of(program: Program, error: GuardFailed) -> str:
+def refusal_site(program: Program, error: GuardFailed) -> str:
     """Return the guard, or the user's source line, at which a program refused a call, without its values."""
     if isinstance(error, UnexpectedValue):
         return f"line {program.line_of(error)}"

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
-from thunder_core.tracing.ir.requirement import StatedConstraint
+from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
 from thunder_core.tracing.ir.source_lines import executed_source
 from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
@@ -97,9 +97,9 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if guard is not None and isinstance(error.found, torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.found):
             return f"{constraint}, is {size}"
-    if guard is not None and guard.words.startswith("was (") and is_literal(error.found):
-        return f"{guard}, is {error.found!r:.80}"
-    return f"{guard or f'guard {error.number}'}, is {describe_value(error.found)}"
+    shows_tuple = isinstance(guard, StatedGuard) and guard.is_of_tuple and is_literal(error.found)
+    found = f"{error.found!r:.80}" if shows_tuple else describe_value(error.found)
+    return f"{guard or f'guard {error.number}'}, is {found}"
 
 
 def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator[tuple[StatedConstraint, int]]:

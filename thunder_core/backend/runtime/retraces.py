@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.runtime.dispatch import place_of
+from thunder_core.backend.runtime.dispatch import refusal_site
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.tracers import LIBRARIES
 from thunder_core.foundation.errors import RecompileWarning, SourceLine
@@ -38,16 +38,16 @@ class Retraces:
 
     subject: Callable[..., Any]
     counts: Counter[str] = field(default_factory=Counter)
-    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # the last reason and its advice, by place
+    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # the last reason and its advice, by site
     dropped: bool = False
 
     def note(self, program: Program, error: Exception, reason: str) -> None:
         """Record that a program refused a call, which was traced; warn at the third retrace for the same reason."""
-        place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
-        self.counts[place] += 1
+        site = refusal_site(program, error) if isinstance(error, GuardFailed) else type(error).__name__
+        self.counts[site] += 1
         fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
-        self.reasons[place] = (reason, fix)
-        if self.counts[place] == OFTEN:
+        self.reasons[site] = (reason, fix)
+        if self.counts[site] == OFTEN:
             self._warn(f"was traced again {OFTEN} times for the same reason ({reason}), which takes time", fix)
 
     def note_dropped(self, limit: int) -> None:
@@ -55,9 +55,9 @@ class Retraces:
         if not self.dropped:
             self.dropped = True
             what = f"has more than {limit} programs; the least recently used one was dropped"
-            place = max(self.counts, key=self.counts.__getitem__, default="")
-            reason, fix = self.reasons.get(place, ("", "use inputs that differ less"))
-            most = f"; {self.counts[place]} programs were made for the same reason ({reason})" if reason else ""
+            site = max(self.counts, key=self.counts.__getitem__, default="")
+            reason, fix = self.reasons.get(site, ("", "use inputs that differ less"))
+            most = f"; {self.counts[site]} programs were made for the same reason ({reason})" if reason else ""
             self._warn(f"{what}{most}", f"{fix}; or allow more programs: jit(..., max_programs=...)")
 
     def _warn(self, what: str, fix: str) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the program to try first, by the values at the places at which programs have differed."""
+"""The choice of the program to try first, by the values at the paths at which programs have differed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.keys import key_of, quick_key_of
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.printer import Source
-from thunder_core.tracing.ir.requirement import Place
+from thunder_core.tracing.ir.requirement import PlainPath
 
 Key = Callable[[Any, tuple[Any, ...], dict[str, Any]], Hashable]
 ValueKey = Callable[[Any], Hashable]
-MOST_PLACES = 4
+MOST_PATHS = 4
 MOST_KEYS = 4096
 NOWHERE = object()
 ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other root is the function or module itself
@@ -23,18 +23,18 @@ ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other roo
 class Selector:
     """A guess of the program that accepts a call, by one lookup in a dict; the program checks all of its guards.
 
-    The key is computed from the values at a few places, by a function that is generated again when a place is added.
+    The key is computed from the values at a few paths, by a function that is generated again when a path is added.
     The key is cheap until two programs have the same key; from then on it includes strides and devices of tensors.
     Calls like the call that a program was compiled for lead to that program from the start: otherwise, a program for
     symbolic sizes would accept calls of programs that are specialized for their sizes.
     """
 
     def __init__(self) -> None:
-        self._places: dict[Place, None] = {}
+        self._paths: dict[PlainPath, None] = {}
         self._programs: dict[Hashable, Program] = {}
         self._key: Key | None = None
         self._value_key: ValueKey = quick_key_of
-        self._compiled_for: dict[Program, dict[Place, tuple[Hashable, Hashable]]] = {}
+        self._compiled_for: dict[Program, dict[PlainPath, tuple[Hashable, Hashable]]] = {}
 
     def choose(
         self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
@@ -43,13 +43,13 @@ class Selector:
         return default if self._key is None else self._programs.get(self._key(subject, args, kwargs), default)
 
     def learn(
-        self, program: Program, places: Iterable[Place], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, program: Program, paths: Iterable[PlainPath], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Record that a program accepted a call that other programs had refused at these places."""
-        added = [place for place in dict.fromkeys(places) if place not in self._places]
-        added = added[: MOST_PLACES - len(self._places)]
+        """Record that a program accepted a call that other programs had refused at these paths."""
+        added = [path for path in dict.fromkeys(paths) if path not in self._paths]
+        added = added[: MOST_PATHS - len(self._paths)]
         if added:
-            self._places.update(dict.fromkeys(added))
+            self._paths.update(dict.fromkeys(added))
             self._restart(self._value_key)
         if self._key is None:
             return
@@ -64,19 +64,19 @@ class Selector:
     def note_compiled(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record the values that a new program was compiled for."""
         roots = {"args": args, "kwargs": kwargs}
-        guarded = {guard.place for guard in program.guards if guard.place is not None}
-        places = [place for place in guarded if place[0][0] == "root" and place[0][1] in roots]
-        values = {place: found_at(place, roots[place[0][1]]) for place in places}
-        self._compiled_for[program] = {place: (quick_key_of(value), key_of(value)) for place, value in values.items()}
+        guarded = {guard.plain_path for guard in program.guards if guard.plain_path is not None}
+        paths = [path for path in guarded if path[0][0] == "root" and path[0][1] in roots]
+        values = {path: found_at(path, roots[path[0][1]]) for path in paths}
+        self._compiled_for[program] = {path: (quick_key_of(value), key_of(value)) for path, value in values.items()}
 
     def _restart(self, value_key: ValueKey) -> None:
         """Start with a new key function, under which programs are known only by the values they were compiled for."""
         self._value_key = value_key
-        self._key = key_function(tuple(self._places), value_key)
+        self._key = key_function(tuple(self._paths), value_key)
         self._programs.clear()
         for program, keys in self._compiled_for.items():
-            if all(place in keys for place in self._places):
-                own = tuple(keys[place][value_key is key_of] for place in self._places)
+            if all(path in keys for path in self._paths):
+                own = tuple(keys[path][value_key is key_of] for path in self._paths)
                 self._programs.setdefault(own if len(own) > 1 else own[0], program)
 
     def discard(self, program: Program) -> None:
@@ -86,35 +86,35 @@ class Selector:
             del self._programs[key]
 
 
-def key_function(places: tuple[Place, ...], value_key: ValueKey = quick_key_of) -> Key:
-    """Return a generated function from a call to the key of its values at the places.
+def key_function(paths: tuple[PlainPath, ...], value_key: ValueKey = quick_key_of) -> Key:
+    """Return a generated function from a call to the key of its values at the paths.
 
     `value_key` makes a value's key.
     """
     constants: dict[str, Any] = {"key_of": value_key, "item_of": item_of, "entry_of": entry_of, "NOWHERE": NOWHERE}
-    names = [f"key_{number}" for number in range(len(places))]
+    names = [f"key_{number}" for number in range(len(paths))]
     lines = ["def key(subject, args, kwargs):"]
-    for name, place in zip(names, places, strict=True):
-        lines += ["    try:", f"        {name} = key_of({expression(place, constants)})"]
+    for name, path in zip(names, paths, strict=True):
+        lines += ["    try:", f"        {name} = key_of({expression(path, constants)})"]
         lines += ["    except Exception:", f"        {name} = NOWHERE"]
     lines.append(f"    return {', '.join(names)}")
     generated: Key = executable(Source("\n".join([*lines, ""]), constants), "key")
     return generated
 
 
-def found_at(place: Place, owner: Any) -> Any:
-    """Return the value at a place, starting from its root; `NOWHERE` if there is none."""
+def found_at(path: PlainPath, owner: Any) -> Any:
+    """Return the value at a path, starting from its root; `NOWHERE` if there is none."""
     try:
-        for kind, key in place[1:]:
+        for kind, key in path[1:]:
             owner = item_of(owner, key) if kind == "item" else entry_of(owner, key)
     except Exception:
         return NOWHERE
     return owner
 
 
-def expression(place: Place, constants: dict[str, Any]) -> str:
-    """Return the expression that reads a place without running the user's code."""
-    (kind, root), *steps = place
+def expression(path: PlainPath, constants: dict[str, Any]) -> str:
+    """Return the expression that reads a path without running the user's code."""
+    (kind, root), *steps = path
     text = ARGUMENTS.get(root, "subject") if kind == "root" else constant(globals_of(root), constants)
     for count, (kind, key) in enumerate(steps):
         if count == 0 and kind == "item":  # of a plain tuple or dict

@@ -100,10 +100,7 @@ def jit(
     one function, and `TorchNotTested` for a release of PyTorch on which Thunder was never tested.
     """
     require_tested_torch()
-    if isinstance(executors, str | Executor):
-        raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
-    if not callable(subject):
-        raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
+    require_list_and_callable(executors, subject)
     options = CompileOptions(
         cache=cache,
         sharp_edges=sharp_edges,
@@ -119,6 +116,14 @@ def jit(
     require_parts(options.without, ordered, claiming)
     remaining_parts = remaining(ordered, options.without), remaining(claiming, options.without)
     return compile_in_order(subject, *remaining_parts, options, lookasides, dump)
+
+
+def require_list_and_callable(executors: object, subject: object) -> None:
+    """Raise `WrongInputs` for a single executor in place of a list, and for a subject that is not callable."""
+    if isinstance(executors, str | Executor):
+        raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
+    if not callable(subject):
+        raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
 
 
 def compile_in_order(

@@ -23,6 +23,7 @@ from thunder_core.compilation.compiler.binding import bind_compiler
 from thunder_core.compilation.compiler.compiler import Compiler
 from thunder_core.compilation.compiler.last_call import specializations_of
 from thunder_core.foundation.errors import WrongInputs
+from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.run.run_inputs import items_held
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
@@ -88,7 +89,7 @@ class CompilerForDevice:
         return self.compiler.transforms
 
     @property
-    def options(self) -> Any:
+    def options(self) -> CompileOptions:
         """The options of the compiler."""
         return self.compiler.options
 

@@ -138,7 +138,7 @@ class NestedCall:
         run: TracedRun,
         settings: CompilerSettings,
         compiled: Specializations,
-        args: Any,
+        args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
         self.run = run

@@ -40,9 +40,15 @@ METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # meth
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
-def own_methods(kind: Any) -> list[str]:
+def own_methods(kind: type[torch.autograd.Function]) -> list[str]:
     """Return the names of the methods that a class overrides."""
     return [name for name in METHODS if getattr(kind, name) is not getattr(torch.autograd.Function, name)]
+
+
+class ReplacedFunctions(Protocol):
+    """The user's lookasides, which are called instead of other functions."""
+
+    were_called: bool
 
 
 class ProbedRecording(Recording, Protocol):
@@ -50,7 +56,10 @@ class ProbedRecording(Recording, Protocol):
 
     runs_through_functions: bool
     options: Any
-    replacements: Any
+
+    @property
+    def replacements(self) -> ReplacedFunctions:
+        """The user's lookasides."""
 
 
 class AppliedFunctions:
@@ -257,12 +266,12 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
     is_tuple = isinstance(output, tuple)
     outputs = output if is_tuple else (output,)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        places = [
-            place for place, tensor in enumerate(outputs) if isinstance(tensor, torch.Tensor) and tensor.requires_grad
+        indices = [
+            index for index, tensor in enumerate(outputs) if isinstance(tensor, torch.Tensor) and tensor.requires_grad
         ]
-        cotangents = [torch.ones(outputs[place].shape, dtype=outputs[place].dtype) for place in places]
+        cotangents = [torch.ones(outputs[index].shape, dtype=outputs[index].dtype) for index in indices]
         inputs = [tensor for tensor in tensors_in((args, kwargs)) if tensor.requires_grad]
-    pick = operator.itemgetter(*places) if is_tuple and places else tuple if is_tuple else operator.pos
+    pick = operator.itemgetter(*indices) if is_tuple and indices else tuple if is_tuple else operator.pos
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 

@@ -75,7 +75,7 @@ def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sh
     effects = without_dead_references(run.outside.effects.effects, run.outside.effects.items_at_start)
     epilogue_trace = epilogue.trace(effects, output, settles=bool(run.draws.paths))
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
-    aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
+    aliases = tuple(tuple(inputs[index][1].name for index, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
     bsyms = checked_ahead(computation_lines(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
     require_checks_before_collectives(bsyms)
@@ -160,8 +160,8 @@ def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
 def blocks_of(run: Run) -> dict[str, int]:
     """Map each name that a checkpointed function defines to the number of its call, or of the outermost nested call."""
     blocks: dict[str, int] = {}
-    for number, places in enumerate(run.checkpointed_ranges):
-        bsyms = run.recorder.bound_symbols[places.start : places.stop]
+    for number, indices in enumerate(run.checkpointed_ranges):
+        bsyms = run.recorder.bound_symbols[indices.start : indices.stop]
         blocks |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
     return blocks
 

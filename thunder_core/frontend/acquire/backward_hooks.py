@@ -10,7 +10,8 @@ from torch.autograd.graph import Node, register_multi_grad_hook
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -73,7 +74,7 @@ class BackwardHooks:
         self._recorder.emit(self._line(remove_hook, (proxy,), None))
 
     @property
-    def _recorder(self) -> Any:
+    def _recorder(self) -> Recorder:
         return self._run.recorder
 
     def _record(
@@ -81,7 +82,8 @@ class BackwardHooks:
     ) -> None:
         """Record the line that registers a hook, and the effect that gives the hook its function."""
         self._kept += [handle, hook]
-        self._recorder.gradients.hooks.append(hook.function)
+        if hook.function is not None:
+            self._recorder.gradients.hooks.append(hook.function)
         results = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
         self._recorder.emit(self._line(register, args, results))
         self._run.outside.effects.calls(set_function, (hook, hook.function, *owners))
@@ -95,8 +97,8 @@ class BackwardHooks:
         proxy: Proxy | None = self._recorder.tensors.made(node)
         if proxy is not None:
             return proxy
-        place = place_of_node(node, self._recorder.tensors.latest)
-        if place is None:
+        found = tensor_and_steps_to(node, self._recorder.tensors.latest)
+        if found is None:
             raise OperationFailed(
                 f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
                 "program leads to",
@@ -104,5 +106,5 @@ class BackwardHooks:
                 where=self._run.place().source,
             )
         new_proxy: Proxy = self._recorder.tensors.made_object(node)
-        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(place[0]), place[1]), new_proxy))
+        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(found[0]), found[1]), new_proxy))
         return new_proxy

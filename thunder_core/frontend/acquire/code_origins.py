@@ -6,13 +6,13 @@ import contextlib
 import functools
 import types
 import warnings
-from typing import Any
 
 import torch
 import typing_extensions
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
+from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.capture.place import Place, generated_place
 
 # Files of wrappers, such as deprecated functions, that only call the function that they wrap.
@@ -31,7 +31,7 @@ class CodeOrigins:
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
 
-    def users_line(self, frame: Any) -> SourceLine | None:
+    def users_line(self, frame: Frame | None) -> SourceLine | None:
         """Return the innermost line, from a frame outward, that is neither in PyTorch nor in a context manager."""
         while frame is not None and (self.is_library(frame.code) or frame.filename in WRAPPERS):
             frame = frame.back
@@ -40,7 +40,7 @@ class CodeOrigins:
         generated = generated_place(frame.filename, frame.lineno)
         return generated.source if generated else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
-    def users_place(self, frame: Any, module: str) -> Place:
+    def users_place(self, frame: Frame | None, module: str) -> Place:
         """Return the user's line and the innermost module.
 
         Code generated from a program has both in its own records.

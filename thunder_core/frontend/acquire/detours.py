@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from types import CodeType
-from typing import Any
+
+from thunder_core.frontend.interpreter.frame import Frame
 
 Site = tuple[tuple[CodeType, int], ...]  # the running functions with their lines, the innermost first
 
@@ -19,7 +20,7 @@ class Detours:
         self.taken = taken
         self.last: Site | None = None
 
-    def answer(self, frame: Any, *, is_failing: bool) -> bool:
+    def answer(self, frame: Frame | None, *, is_failing: bool) -> bool:
         """Return the answer for the interpreted function that runs in a frame.
 
         Optimizers use the answer to adapt to Dynamo, and then compute something else. So it is always False for them.
@@ -38,7 +39,7 @@ class Detours:
         return Detours(self.taken | {self.last})
 
 
-def site_of(frame: Any) -> Site:
+def site_of(frame: Frame | None) -> Site:
     """Return the site of a frame: its own line and the lines of its callers."""
     lines = []
     while frame is not None:

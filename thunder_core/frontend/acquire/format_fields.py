@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import operator
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from thunder_core.frontend.interpreter.frame import Machine
 
 split_name = string._string.formatter_field_name_split  # type: ignore[attr-defined]  # a C module
 Fields = list[tuple[str, str | None, str | None, str | None]]
 
 
-def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def with_values(machine: Machine, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return a template whose fields are numbers, and the values of the fields; None if C has to format the template.
 
     The result is also None if no field reads an attribute or an item, because then C reads nothing.
@@ -35,30 +37,30 @@ def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mappin
         except (LookupError, TypeError):
             return None
         values.append(read(machine, value, steps))
-    return "".join(map(text_of, fields, places_of(fields))), values
+    return "".join(map(text_of, fields, positions_of(fields))), values
 
 
-def read(machine: Any, value: Any, steps: Any) -> Any:
+def read(machine: Machine, value: Any, steps: Iterable[tuple[bool, str | int]]) -> Any:
     """Return the value that the steps of a field lead to."""
     for is_attribute, key in steps:
         value = machine.call(getattr if is_attribute else operator.getitem, value, key)
     return value
 
 
-def places_of(fields: Fields) -> list[int]:
+def positions_of(fields: Fields) -> list[int]:
     """Return, for each field, the position of its value among the values of all fields."""
-    places, place = [], 0
+    positions, position = [], 0
     for _, name, _, _ in fields:
-        places.append(place)
-        place += name is not None
-    return places
+        positions.append(position)
+        position += name is not None
+    return positions
 
 
-def text_of(field: tuple[str, str | None, str | None, str | None], place: int) -> str:
+def text_of(field: tuple[str, str | None, str | None, str | None], position: int) -> str:
     """Return the text of a field, named by the position of its value, after the literal text before the field."""
     before, name, specification, conversion = field
     literal = before.replace("{", "{{").replace("}", "}}")
     if name is None:
         return literal
     convert = f"!{conversion}" if conversion else ""
-    return f"{literal}{{{place}{convert}{':' + specification if specification else ''}}}"
+    return f"{literal}{{{position}{convert}{':' + specification if specification else ''}}}"

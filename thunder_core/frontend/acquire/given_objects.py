@@ -91,8 +91,8 @@ class GivenObjects:
                 dict.__setitem__(value, key, self._plain(item, holder))
         if isinstance(value, list | deque):
             base: Any = list if isinstance(value, list) else deque
-            for place, item in enumerate(base.__iter__(value)):
-                base.__setitem__(value, place, self._plain(item, holder))
+            for index, item in enumerate(base.__iter__(value)):
+                base.__setitem__(value, index, self._plain(item, holder))
         self._settle_attributes(value)
         return value
 

@@ -1,7 +1,8 @@
-"""A `torch.autograd.Function` whose forward is part of the program, because it writes, draws or reads what was written.
+"""A `torch.autograd.Function` whose forward is part of the program.
 
-The program runs the forward with autograd off, so that its reads, writes and draws are those of the program. One bound
-symbol then connects the results with the function's own backward, which autograd runs after the program.
+The forward writes to tensors, draws random numbers, or reads tensors that the program has written to. The program runs
+the forward with autograd off, so its reads, writes and draws are those of the program. One bound symbol then connects
+the results with the function's own backward, which autograd runs after the program.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connecting_operation
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
@@ -26,9 +28,9 @@ MISMARKED = "marks a tensor as dirty that is not both an input and a result with
 
 
 class KeptContainers:
-    """The lists and dicts that a program creates and functions keep for their backwards, which get copies of them.
+    """Lists and dicts of a program that functions keep for their backwards. The backwards get copies.
 
-    A copy is right if the program does not change the original afterwards, and nobody else has the original.
+    A copy is right if the program does not change the original afterwards, and no other object refers to the original.
     """
 
     def __init__(self, is_outside: Callable[[Any], bool]) -> None:
@@ -56,11 +58,16 @@ class KeptContainers:
 class InlinedFunction:
     """One application of a function whose forward is part of the program; `refuse(reason)` raises.
 
-    `kept` has the lists and dicts of the program of which backwards get copies.
+    `kept` has the lists and dicts of the program that backwards get copies of.
     """
 
     def __init__(
-        self, run: Any, kind: Any, args: tuple[Any, ...], kept: KeptContainers, refuse: Callable[[str], NoReturn]
+        self,
+        run: Recording,
+        kind: type[torch.autograd.Function],
+        args: tuple[Any, ...],
+        kept: KeptContainers,
+        refuse: Callable[[str], NoReturn],
     ) -> None:
         self._run = run
         self._kind = kind
@@ -79,7 +86,7 @@ class InlinedFunction:
     def _connect(self, outputs: tuple[Any, ...], context: ForwardContext) -> list[Any]:
         """Return the outputs, with the tensors among them in autograd's graph."""
         results = self._results(outputs, context)
-        tensors = tuple(outputs[place] for place in results.places)
+        tensors = tuple(outputs[index] for index in results.indices)
         self._require_unshared(results.of_kind(tensors, VIEW), context)
         inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
         attributes = {name: self._kept_value(value) for name, value in context.attributes().items()}
@@ -89,18 +96,18 @@ class InlinedFunction:
                 connecting_operation(self._kind), (inputs, tensors, Opaque(results), *kept), {}
             )
         connected = list(outputs)
-        for place, view in zip(results.places, made, strict=True):
-            if results.kind_of[place] == VIEW:
-                connected[place] = view
+        for index, view in zip(results.indices, made, strict=True):
+            if results.kind_of[index] == VIEW:
+                connected[index] = view
         return connected
 
     def _results(self, outputs: tuple[Any, ...], context: ForwardContext) -> ForwardResults:
         """Find the tensors among the outputs, and how each is connected."""
-        tensors = {place: output for place, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
+        tensors = {index: output for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
         if len(set(map(id, tensors.values()))) < len(tensors):
             self._refuse("returns a tensor twice")
         self._require_dirty_results(tensors.values(), context)
-        kinds = {place: self._kind_of(tensor, context) for place, tensor in tensors.items()}
+        kinds = {index: self._kind_of(tensor, context) for index, tensor in tensors.items()}
         return ForwardResults(len(outputs), kinds)
 
     def _require_dirty_results(self, outputs: Iterable[torch.Tensor], context: ForwardContext) -> None:
@@ -112,32 +119,33 @@ class InlinedFunction:
             self._refuse("writes to a leaf that requires a gradient, which eager PyTorch refuses too")
 
     def _kind_of(self, tensor: torch.Tensor, context: ForwardContext) -> str:
-        """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is.
+        """Return how a result is connected.
 
-        An input that the forward has written to is connected itself, because the program may use the input again.
+        An input or a view is connected by a new view, so that the tensor itself stays unchanged. An input that the
+        forward has written to is connected itself, because the program may use the input again.
         """
         is_dirty = any(tensor is written for written in context.dirty_tensors)
         is_given = any(tensor is value for value in self._args)
         if not is_given and (self._requires_grad(tensor) or self._run.outside.path_of(tensor) is not None):
             self._refuse("returns a tensor from outside the function")
-        dtype = self._of(tensor, "dtype")
+        dtype = self._attribute_of_fake(tensor, "dtype")
         is_marked = any(tensor is marked for marked in context.non_differentiable)
         if is_marked or not (dtype.is_floating_point or dtype.is_complex):
             return CONSTANT
         if is_dirty:
             return ITSELF
-        return VIEW if is_given or self._of(tensor, "_is_view") else ITSELF
+        return VIEW if is_given or self._attribute_of_fake(tensor, "_is_view") else ITSELF
 
     def _is_leaf(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a leaf that requires a gradient; the fake of a leaf from outside is no leaf."""
         with torch._C.DisableTorchFunction():
             is_outside_leaf = self._run.recorder.tensors.is_outside(tensor) and tensor.is_leaf
-        return self._requires_grad(tensor) and (is_outside_leaf or self._of(tensor, "is_leaf"))
+        return self._requires_grad(tensor) and (is_outside_leaf or self._attribute_of_fake(tensor, "is_leaf"))
 
     def _requires_grad(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and bool(self._of(value, "requires_grad"))
+        return isinstance(value, torch.Tensor) and bool(self._attribute_of_fake(value, "requires_grad"))
 
-    def _of(self, tensor: torch.Tensor, name: str) -> Any:
+    def _attribute_of_fake(self, tensor: torch.Tensor, name: str) -> Any:
         """Return an attribute, or the result of a method, of the tensor's fake."""
         fake = self._run.recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
@@ -152,8 +160,9 @@ class InlinedFunction:
             self._refuse("returns a view and also keeps it in another object")
 
     def _kept_value(self, value: Any) -> Any:
-        """Return the value of an attribute for the backward, which gets objects from outside as they are when the
-        backward runs.
+        """Return the value of an attribute for the backward.
+
+        The backward gets objects from outside as they are when the backward runs.
         """
         is_immutable = is_constant(value) or isinstance(value, (torch.Tensor, SymbolicNumber, *BY_IDENTITY))
         if is_immutable and not self._closes_over_tensors(value):

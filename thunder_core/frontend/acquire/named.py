@@ -113,7 +113,7 @@ def _arguments_by_name(
 ) -> Iterator[tuple[str, tuple[str, Any]]]:
     """Yield the arguments of a call by name, each with the text of its path. `*args` is one tuple."""
     names = [parameter.name for parameter in parameters if parameter.kind in POSITIONAL]
-    yield from ((name, (f"args[{place}]", args[place])) for place, name in enumerate(names[: len(args)]))
+    yield from ((name, (f"args[{index}]", args[index])) for index, name in enumerate(names[: len(args)]))
     rest = next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL), None)
     if rest is not None:
         yield rest, ("args", _Rest(args, min(len(names), len(args))))

@@ -81,7 +81,8 @@ KNOWN_MODULES = ("builtins", "collections", "torch")
 class OutsideNumbers:
     """The numbers of one run that come from outside, by path.
 
-    If `are_needed` is set, the recording is useless, even if the program swallows `Retrace`.
+    `are_needed` is set if the program must be traced again with the values of the numbers. It is checked at the end of
+    the run, because the program may catch the `Retrace`.
     """
 
     def __init__(self, run: Recording) -> None:

@@ -9,7 +9,7 @@ import torch
 from thunder_core.backend.runtime.observed_values import Number, unambiguous
 from thunder_core.frontend.acquire.outside.guards import NUMBERS, Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_parameter
-from thunder_core.tracing.ir.sizes import wider_places
+from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 
 
 def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Number]:
@@ -35,7 +35,9 @@ def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
 
 def sizes_and_strides(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, int]]:
     """Yield the path and value of each size of a tensor, and of each stride that does not follow from sizes."""
-    yield from ((f"{path}.size({place})", size) for place, size in enumerate(tensor.shape))
+    yield from ((f"{path}.size({index})", size) for index, size in enumerate(tensor.shape))
     if tensor.layout is torch.strided:
         strides = tensor.stride()
-        yield from ((f"{path}.stride({place})", strides[place]) for place in wider_places(strides, tensor.shape))
+        yield from (
+            (f"{path}.stride({index})", strides[index]) for index in dimensions_with_gaps(strides, tensor.shape)
+        )

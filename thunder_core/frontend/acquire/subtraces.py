@@ -141,7 +141,7 @@ class Subtraces:
         """Return the sub-trace of a recording: a function of the inputs and of the operands that it also reads."""
         output = tuple(self.recorder.proxy_of(tensor) for tensor in recording.results)
         return Trace(
-            name=f"{name}_{self.recorder.tensors.next_name()[1:]}",
+            name=self.run.name_function(f"{name}_{self.recorder.tensors.next_name()[1:]}"),
             inputs=(*inputs, *operands),
             bound_symbols=recording.bound_symbols,
             output=output,
@@ -165,7 +165,7 @@ class Subtraces:
         followed = requires_grad and (result.is_floating_point() or result.is_complex())
         return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=followed))
 
-    def stack(self, result: torch.Tensor, length: Any, *, requires_grad: bool) -> torch.Tensor:
+    def stack(self, result: torch.Tensor, length: int | torch.SymInt, *, requires_grad: bool) -> torch.Tensor:
         """Make the operator's result that stacks the tensors that a function returned."""
         row = self.recorder.tensors.fake(result)
         with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:

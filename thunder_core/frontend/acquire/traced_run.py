@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
+from thunder_core.frontend.acquire.applied_functions import AppliedFunctions, ReplacedFunctions
 from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.works import TracedWork
+from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
 
@@ -42,6 +43,20 @@ class InEager(Protocol):
         """Call a function by one bound symbol of the trace."""
 
 
+class LibraryCode(Protocol):
+    """Knows which code belongs to PyTorch."""
+
+    def is_library(self, code: CodeType) -> bool:
+        """Whether code is PyTorch's."""
+
+
+class ProgramTexts(Protocol):
+    """The strings of a program that depend on symbolic numbers or on tensors."""
+
+    def require_reusable_texts(self) -> None:
+        """Raise `Retrace` if the strings of this call may be wrong for a later call."""
+
+
 class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
@@ -53,7 +68,7 @@ class TracedRun(Recording, Protocol):
     read_conditions: frozenset[tuple[CodeType, int]]
     recorded_arms: list[Any]
     entered_codes: set[CodeType] | None
-    code_origins: Any
+    code_origins: LibraryCode
     functions: AppliedFunctions
     backward_hooks: BackwardHooks
     saved_tensors_hooks: SavedTensorsHooks
@@ -63,7 +78,7 @@ class TracedRun(Recording, Protocol):
     module_names: Mapping[int, str]
     checkpointed_ranges: list[range]
     kept_operations: dict[str, frozenset[str]]
-    attentions: dict[str, Any]
+    attentions: dict[str, FlexAttention]
     seeds: dict[int, int | None]
     asyncio_run_depth: int
     contexts: dict[int, tuple[Any, Proxy]]
@@ -73,10 +88,10 @@ class TracedRun(Recording, Protocol):
     streams: tuple[Any, ...]
     warning_filters: Any
     runs_through_functions: bool
-    texts: Any
+    texts: ProgramTexts
     context_variables: Any
     nested: Nested | None
-    replacements: Any
+    replacements: ReplacedFunctions
 
     def retrace(self, reason: RetraceReason) -> Retrace:
         """Return a request to trace again, which is also met if the program catches it."""

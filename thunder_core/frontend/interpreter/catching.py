@@ -38,17 +38,17 @@ def may_catch(frame: Frame, errors: Errors) -> bool:
     while handler is not None:
         names = handler_names(frame.code, program.offsets[handler.target])
         if names[1:2] == ("WITH_EXCEPT_START",):
-            if may_suppress(leaving(frame, handler.depth)):
+            if may_suppress(exit_of_with(frame, handler.depth)):
                 return True
         elif names[0] == "PUSH_EXC_INFO" and ENDING.intersection(names):
-            handler_clauses = clauses(frame.code, program.offsets[handler.target])
+            handler_clauses = except_clauses(frame.code, program.offsets[handler.target])
             if not errors or any(may_match(frame, errors, clause) for clause in handler_clauses):
                 return True
         handler = program.catches[handler.target]
     return False
 
 
-def leaving(frame: Frame, depth: int) -> Any:
+def exit_of_with(frame: Frame, depth: int) -> Any:
     """Return the `__exit__` of a `with` whose handler begins at this stack depth. Since 3.14, a NULL is above it."""
     top = frame.stack[depth - 1]
     return frame.stack[depth - 2] if top is NULL else top
@@ -89,7 +89,7 @@ def is_raising(instructions: list[dis.Instruction], index: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def clauses(code: CodeType, offset: int) -> tuple[Clause, ...]:
+def except_clauses(code: CodeType, offset: int) -> tuple[Clause, ...]:
     """Return the `except` clauses of a handler in order: the global names of their classes, or None if unknown."""
     instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in PADDING]
     indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
@@ -125,7 +125,7 @@ def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
 
 
 def may_suppress(leave: Any) -> bool:
-    """Whether the `__exit__` of a context manager, or the manager, may end an error. PyTorch's managers do not."""
+    """Whether a context manager, or its `__exit__`, may suppress an error. PyTorch's context managers do not."""
     manager = getattr(leave, "__self__", leave)
     function = getattr(manager, "func", None) if isinstance(manager, contextlib._GeneratorContextManager) else None
     module = str(getattr(function or type(manager), "__module__", ""))

@@ -55,9 +55,9 @@ class Bridge:
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The place of each result that other results are computed from, with the positions of these results."""
+        """The index of each result that other results are computed from, with the positions of these results."""
         pairs = zip(self.signature.results, self.signature.downstream, strict=False)
-        return tuple((place, downstream) for place, downstream in pairs if downstream)
+        return tuple((index, downstream) for index, downstream in pairs if downstream)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """Return the results as one autograd node, or record the operations if saved-tensor hooks are set."""
@@ -86,12 +86,12 @@ class Bridge:
         """
         outputs, aliases = self._once_more(node, incoming, call)
         pairs = [
-            (outputs[place], gradient)
-            for place, gradient in zip(self.signature.results, incoming, strict=True)
+            (outputs[index], gradient)
+            for index, gradient in zip(self.signature.results, incoming, strict=True)
             if gradient is not None
         ]
         results, gradients = zip(*pairs, strict=True)
-        wanted = [aliases[place] for place in self.signature.requires_grad_inputs]
+        wanted = [aliases[index] for index in self.signature.requires_grad_inputs]
         return self._by_autograd(results, wanted, gradients)
 
     def _by_autograd(self, results: Sequence[torch.Tensor], wanted: Any, gradients: Any) -> Gradients:
@@ -111,8 +111,8 @@ class Bridge:
         if run is not None:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
         outputs, _ = self._once_more(node, incoming, call)
-        sources = dict(zip(self.signature.source_places, outputs[self.signature.count :], strict=True))
-        wanted = [sources[place] for place in dependent.sources]
+        sources = dict(zip(self.signature.source_indices, outputs[self.signature.count :], strict=True))
+        wanted = [sources[index] for index in dependent.sources]
         return self._by_autograd([outputs[dependent.place]], wanted, [gradient])
 
     def _once_more(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
@@ -158,18 +158,16 @@ class Compiled(torch.autograd.Function):
         with bridge.mode():
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
-        ctx.watched = [(ref(results[place]), downstream) for place, downstream in bridge.upstream_results]
+        ctx.watched = [(ref(results[index]), downstream) for index, downstream in bridge.upstream_results]
         ctx.dependent_call = None
         ctx.set_materialize_grads(False)
         kept = outputs[signature.count :]
         ctx.save_for_backward(*(savable(value) for value in kept if isinstance(value, torch.Tensor)))
         ctx.numbers = [value for value in kept if not isinstance(value, torch.Tensor)]
-        others = (result for place, result in enumerate(results) if place not in signature.results)
+        others = (result for index, result in enumerate(results) if index not in signature.results)
         ctx.mark_non_differentiable(*(result for result in others if isinstance(result, torch.Tensor)))  # or numbers
-        copied = {
-            place for place in signature.written if signature.kept is not None and not inputs[place].requires_grad
-        }
-        versions = (None if place in copied else version_of(value) for place, value in enumerate(inputs))
+        may_change = {index for index in signature.copied if not inputs[index].requires_grad}
+        versions = (None if index in may_change else version_of(value) for index, value in enumerate(inputs))
         ctx.bridge, ctx.inputs = bridge, list(zip(inputs, versions, strict=True))
         return results
 
@@ -177,10 +175,10 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Run the backward for the gradients that are not None."""
         bridge: Bridge = ctx.bridge
-        incoming = [gradients[place] for place in bridge.signature.results]
-        places: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
+        incoming = [gradients[index] for index in bridge.signature.results]
+        indices: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
         if all(gradient is None for gradient in incoming):
-            return tuple(places)
+            return tuple(indices)
         _require_seen(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
@@ -195,9 +193,9 @@ class Compiled(torch.autograd.Function):
             _let_go(ctx)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
-        for place, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
-            places[place + 1] = gradient
-        return tuple(places)
+        for index, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
+            indices[index + 1] = gradient
+        return tuple(indices)
 
 
 def split_call(reference: ref[Any] | None) -> Any:
@@ -253,7 +251,7 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
         return bridge
 
     def run(*inputs: torch.Tensor) -> Any:
-        return tail(*(inputs[place] for place in bridge.signature.tail_inputs), *bridge(*inputs))
+        return tail(*(inputs[index] for index in bridge.signature.tail_inputs), *bridge(*inputs))
 
     return run
 

@@ -26,14 +26,14 @@ class Opaque:
 
 @dataclass(frozen=True, eq=False)
 class ForwardResults:
-    """The tensors among the `count` outputs of a forward: a kind for the place of each."""
+    """The tensors among the `count` outputs of a forward: a kind for the index of each."""
 
     count: int
     kind_of: dict[int, str]
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """The places of the tensors among the outputs."""
+    def indices(self) -> tuple[int, ...]:
+        """The indices of the tensors among the outputs."""
         return tuple(self.kind_of)
 
     def of_kind(self, tensors: Sequence[Any], kind: str) -> tuple[Any, ...]:
@@ -48,8 +48,8 @@ class ForwardResults:
 
     def of_outputs(self, gradients: tuple[Any, ...]) -> list[Any]:
         """Return a gradient, or None, for each output."""
-        by_place = dict(zip(self.places, gradients, strict=True))
-        return [by_place.get(place) for place in range(self.count)]
+        by_index = dict(zip(self.indices, gradients, strict=True))
+        return [by_index.get(index) for index in range(self.count)]
 
 
 @cache

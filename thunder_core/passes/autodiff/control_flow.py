@@ -42,10 +42,10 @@ def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], 
 
 @dataclass(eq=False)
 class BranchDerivation(Derivation):
-    """A call of `cond` with the derivatives of its branches; `places` are the places of the differentiated operands."""
+    """A call of `cond` with the derivatives of its branches; `indices` are those of the differentiated operands."""
 
     branches: tuple[DifferentiatedFunction, ...] = field(repr=False)
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
     def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
@@ -54,18 +54,18 @@ class BranchDerivation(Derivation):
             raise Underivable("its gradients are accumulated separately")
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, cotangents, strict=True)}
         incoming = [by_result.get(proxy.name) for proxy in self.bsym.output]
-        backwards = [branch.backward(incoming, self.places) for branch in self.branches]
+        backwards = [branch.backward(incoming, self.indices) for branch in self.branches]
         operands = self.bsym.args[3]
         for backward in backwards:
-            lacking = [place for place, gradient in enumerate(backward.gradients) if gradient is None]
+            lacking = [index for index, gradient in enumerate(backward.gradients) if gradient is None]
             backward.fill_zeros(lacking, self.differentiated_inputs)
         used = [
-            place for place, _ in enumerate(operands) if any(reads_input(backward, place) for backward in backwards)
+            index for index, _ in enumerate(operands) if any(reads_input(backward, index) for backward in backwards)
         ]
         traces, numbers = functions_of(backwards, used, [backward.function.name for backward in backwards])
-        names = tuple(None if proxy is None else proxy.named(f"%c{place}") for place, proxy in enumerate(cotangents))
-        arguments = (*(operands[place] for place in used), *numbers, *(name for name in names if name is not None))
-        gradients = tuple(like.named(f"%d{place}") for place, like in enumerate(traces[0].output))
+        names = tuple(None if proxy is None else proxy.named(f"%c{index}") for index, proxy in enumerate(cotangents))
+        arguments = (*(operands[index] for index in used), *numbers, *(name for name in names if name is not None))
+        gradients = tuple(like.named(f"%d{index}") for index, like in enumerate(traces[0].output))
         call = BoundSymbol(symbol_of(cond), (self.bsym.args[0], *traces, arguments), {}, gradients, fresh=True)
         return VJP(names, (call,), gradients, (None,) * len(gradients))
 
@@ -74,33 +74,33 @@ def derive_branch(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_
     """Return the derivation of a `cond`. As in eager PyTorch, all its results require gradients if an operand does."""
     operands = bsym.args[3]
     requires_grad = [isinstance(operand, Proxy) and operand.name in requires_grad_names for operand in operands]
-    places = tuple(place for place, flag in enumerate(requires_grad) if flag)
+    indices = tuple(index for index, flag in enumerate(requires_grad) if flag)
     return BranchDerivation(
         bsym=bsym,
-        differentiated_inputs=tuple(operands[place] for place in places),
+        differentiated_inputs=tuple(operands[index] for index in indices),
         results=tuple(proxy for proxy in bsym.output if is_differentiable_proxy(proxy)),
         bsyms=(bsym,),
         branches=tuple(DifferentiatedFunction.of(branch, requires_grad, sweep_of) for branch in bsym.args[1:3]),
-        places=places,
+        indices=indices,
     )
 
 
-def reads_input(backward: FunctionBackward, place: int) -> bool:
-    """Whether the backward of a function reads the function's input at a place."""
-    return backward.function.inputs[place].name in backward.reads()
+def reads_input(backward: FunctionBackward, index: int) -> bool:
+    """Whether the backward of a function reads the function's input at an index."""
+    return backward.function.inputs[index].name in backward.reads()
 
 
 def functions_of(
     backwards: Sequence[FunctionBackward], used: Sequence[int], names: Sequence[str]
 ) -> tuple[list[Trace], tuple[Proxy, ...]]:
-    """Return the backwards as functions of the inputs at the places `used`, of symbolic numbers, and of the cotangents.
+    """Return the backwards as functions of the inputs at the indices `used`, of symbolic numbers, and of cotangents.
 
     The second result has the symbolic numbers that any backward reads besides these inputs.
     """
     traces = [
         Trace(
             name=f"{name}_backward",
-            inputs=(*(backward.function.inputs[place] for place in used), *backward.cotangents),
+            inputs=(*(backward.function.inputs[index] for index in used), *backward.cotangents),
             bound_symbols=tuple(backward.bsyms),
             output=tuple(backward.gradients),
             made_by="differentiate",
@@ -108,8 +108,8 @@ def functions_of(
         for backward, name in zip(backwards, names, strict=True)
     ]
     numbers = numbers_of(*traces)
-    place = len(used)
-    inputs = [(*trace.inputs[:place], *numbers, *trace.inputs[place:]) for trace in traces]
+    index = len(used)
+    inputs = [(*trace.inputs[:index], *numbers, *trace.inputs[index:]) for trace in traces]
     return [replace(trace, inputs=taken) for trace, taken in zip(traces, inputs, strict=True)], numbers
 
 

@@ -31,7 +31,7 @@ INPUTS = 3  # the position of the tensors whose gradients a backward pass comput
 class SplitBackward:
     """The functions that run the backward of a program in parts.
 
-    `backward(place)` returns the backward of the dependent result at a place, and `backward(has_cotangent)` the
+    `backward(index)` returns the backward of the dependent result at an index, and `backward(has_cotangent)` the
     backward of the program for the results that have gradients; both return None if autograd has to record the part.
     `make_recorded()` returns the computation that takes, after the inputs, tensors that replace the sources.
     """
@@ -76,17 +76,17 @@ class DependentCall:
             self._is_split = may_take_gradients_of(anchor, self.results) or any(map(is_watched, self.results))
         return task == self._task and self._is_split
 
-    def add_sources(self, places: tuple[int, ...], sources: SourceTensors) -> None:
+    def add_sources(self, indices: tuple[int, ...], sources: SourceTensors) -> None:
         """Record the sources of a node that the backward pass has passed."""
-        self._passed_sources.append((places, ref(sources)))
+        self._passed_sources.append((indices, ref(sources)))
 
     def replacements(self) -> list[torch.Tensor | None]:
         """Return a tensor that replaces each source and receives its gradients; None for sources not yet passed."""
         tensors: dict[int, torch.Tensor] = {}
-        for places, reference in self._passed_sources:
-            tensors |= zip(places, sources.tensors if (sources := reference()) else (), strict=False)
+        for indices, reference in self._passed_sources:
+            tensors |= zip(indices, sources.tensors if (sources := reference()) else (), strict=False)
         with torch.enable_grad():
-            passed = map(tensors.get, self.bridge.signature.source_places)
+            passed = map(tensors.get, self.bridge.signature.source_indices)
             return [None if tensor is None else tensor.view_as(tensor) for tensor in passed]
 
     def free_sources(self) -> None:
@@ -112,7 +112,7 @@ def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Te
         return True
     edges = [(result.grad_fn, result.output_nr) for reference in results if (result := reference()) is not None]
     return any(
-        node is result_node and place == number for node, place in map(edge_of, wanted) for result_node, number in edges
+        node is result_node and index == number for node, index in map(edge_of, wanted) for result_node, number in edges
     )
 
 
@@ -216,7 +216,7 @@ class DependentProgram:
     _anchor: torch.Tensor = field(default=ANCHOR)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """Return the results, each at its place in autograd's graph as in eager PyTorch."""
+        """Return the results, each at its position in autograd's graph as in eager PyTorch."""
         bases = list(self.bridge(*inputs))
         outputs = self._outputs(inputs, bases)
         node: Any = next((base.grad_fn for base in bases if isinstance(base, torch.Tensor) and base.grad_fn), None)
@@ -227,18 +227,18 @@ class DependentProgram:
         node.dependent_call = ref(call)
         signature = self.bridge.signature
         for dependent in signature.dependent:
-            sources = [outputs[place] for place in dependent.sources]
+            sources = [outputs[index] for index in dependent.sources]
             base = DependentNode.apply(call, dependent, self._anchor, bases[dependent.place], *sources)  # type: ignore[no-untyped-call]
             bases[dependent.place] = base
             remade = self._outputs(inputs, bases)
-            outputs = [remade[place] if place in dependent.outputs else output for place, output in enumerate(outputs)]
-        call.results = [ref(outputs[place]) for place in signature.source_places]
+            outputs = [remade[index] if index in dependent.outputs else output for index, output in enumerate(outputs)]
+        call.results = [ref(outputs[index]) for index in signature.source_indices]
         return tuple(outputs)
 
     def _outputs(self, inputs: Sequence[torch.Tensor], bases: Sequence[torch.Tensor]) -> Sequence[Any]:
         """Return the outputs of the computation: the results of the body, or the tail's outputs."""
         if self.tail is None:
             return bases
-        read = (inputs[place] for place in self.bridge.signature.tail_inputs)
+        read = (inputs[index] for index in self.bridge.signature.tail_inputs)
         outputs: Sequence[Any] = self.tail(*read, *bases)
         return outputs

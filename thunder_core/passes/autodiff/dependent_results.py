@@ -22,33 +22,33 @@ def find_dependent_results(
     """Return the dependent results of a body, each after the dependent results among its sources.
 
     A dependent result is computed from outputs of the program. A `tail` makes the outputs that are views of the body's
-    results. `results` are the places of the body's results that receive gradients.
+    results. `results` are the indices of the body's results that receive gradients.
     """
     outputs = (body if tail is None else tail).output
-    names_of_views = {place: _names_of_views(body.output[place].name, tail) for place in results}
+    names_of_views = {index: _names_of_views(body.output[index].name, tail) for index in results}
     candidates = {
-        place: proxy.name
-        for place, proxy in enumerate(outputs)
+        index: proxy.name
+        for index, proxy in enumerate(outputs)
         if isinstance(proxy, TensorProxy) and proxy.name in sweep.requires_grad_names
     }
     reached = {name: _names_reached_by_gradients(name, sweep) for name in set(candidates.values())}
     sources = {
-        place: tuple(
+        index: tuple(
             source
             for source, name in candidates.items()
-            if name not in names_of_views[place] and body.output[place].name in reached[name]
+            if name not in names_of_views[index] and body.output[index].name in reached[name]
         )
-        for place in results
+        for index in results
     }
     return tuple(
-        DependentResult(place, sources[place], _places_of(names_of_views[place], outputs))
-        for place in sorted(results, key=lambda place: len(sources[place]))
-        if sources[place]
+        DependentResult(index, sources[index], _indices_of(names_of_views[index], outputs))
+        for index in sorted(results, key=lambda index: len(sources[index]))
+        if sources[index]
     )
 
 
-def _places_of(names: set[str], outputs: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(place for place, proxy in enumerate(outputs) if isinstance(proxy, Proxy) and proxy.name in names)
+def _indices_of(names: set[str], outputs: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(index for index, proxy in enumerate(outputs) if isinstance(proxy, Proxy) and proxy.name in names)
 
 
 def _names_of_views(name: str, tail: Trace | None) -> set[str]:

@@ -43,8 +43,8 @@ class ForwardSweep:
             self.bsyms.append(bsym)
         for operation in jvp.bsyms:
             self._assign_names(operation, names)
-            placed = operation.rename(names, at=(bsym.source, bsym.module))
-            self.bsyms.append(replace(placed, executor=bsym.executor if jvp.computes_results else ""))
+            renamed = operation.rename(names, at=(bsym.source, bsym.module))
+            self.bsyms.append(replace(renamed, executor=bsym.executor if jvp.computes_results else ""))
         for name, tangent in jvp.tangents.items():
             tangent_name = names[tangent.name]
             assert isinstance(tangent_name, TensorProxy)

@@ -64,10 +64,10 @@ class FunctionBackward:
         proxy: TensorProxy = bsym.output
         return proxy
 
-    def fill_zeros(self, places: Sequence[int], like: Sequence[TensorProxy]) -> None:
-        """Put zeros at these places of the gradients; `like` are the differentiated inputs."""
-        for place in places:
-            self.gradients[place] = zeros_of(self.call, like[place])
+    def fill_zeros(self, indices: Sequence[int], like: Sequence[TensorProxy]) -> None:
+        """Put zeros at these indices of the gradients; `like` are the differentiated inputs."""
+        for index in indices:
+            self.gradients[index] = zeros_of(self.call, like[index])
 
     def reads(self) -> set[str]:
         """Return the names that the bound symbols read."""
@@ -76,7 +76,7 @@ class FunctionBackward:
 
 @dataclass(eq=False)
 class DifferentiatedFunction:
-    """A function whose inputs at some places require gradients, with the reverse sweep over it."""
+    """A function whose inputs at some indices require gradients, with the reverse sweep over it."""
 
     function: Trace
     sweep: Sweep
@@ -98,8 +98,8 @@ class DifferentiatedFunction:
         names = fresh_names(function)
         return cls(function, sweep_of(function, names), names)
 
-    def backward(self, cotangents: Sequence[TensorProxy | None], places: Sequence[int]) -> FunctionBackward:
-        """Return the backward for gradients of the results; `places` are the places of the differentiated inputs."""
+    def backward(self, cotangents: Sequence[TensorProxy | None], indices: Sequence[int]) -> FunctionBackward:
+        """Return the backward for gradients of the results; `indices` are those of the differentiated inputs."""
         inputs = [None if proxy is None else proxy.named(next(self.names)) for proxy in cotangents]
         seeds = {
             proxy.name: cotangent
@@ -107,7 +107,7 @@ class DifferentiatedFunction:
             if cotangent is not None and proxy.name in self.sweep.requires_grad_names
         }
         bsyms, by_name = self.sweep.apply_vjps(seeds)
-        gradients = [by_name.get(self.function.inputs[place].name) for place in places]
+        gradients = [by_name.get(self.function.inputs[index].name) for index in indices]
         saved = read_from_outside(bsyms, {proxy.name for proxy in seeds.values()})
         require_unwritten(self.sweep.steps, {proxy.name for proxy in saved}, self.function.aliases)
         bsyms = [*self.sweep.forward(saved).bound_symbols, *bsyms]
@@ -150,7 +150,7 @@ def _own_contiguous_memory(backward: FunctionBackward) -> None:
     aliasing = alias_sets(backward.bsyms, backward.function.aliases)
     arguments = (*backward.function.inputs, *backward.cotangents)
     taken = {aliasing.representative(proxy.name) for proxy in arguments}
-    for place, gradient in enumerate(backward.gradients):
+    for index, gradient in enumerate(backward.gradients):
         if gradient is None:
             continue
         memory = aliasing.representative(gradient.name)
@@ -159,5 +159,5 @@ def _own_contiguous_memory(backward: FunctionBackward) -> None:
         if memory in taken or not is_contiguous or not gradient.is_resolved:
             copy = replace(copy, output=copy.output.named(next(backward.names)))
             backward.bsyms.append(copy)
-            backward.gradients[place] = copy.output
+            backward.gradients[index] = copy.output
         taken.add(memory)

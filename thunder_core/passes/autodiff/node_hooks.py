@@ -1,7 +1,7 @@
 """A check for hooks at a node of autograd's graph that PyTorch made in C++.
 
 PyTorch has no function for this check. A node holds its hooks in vectors, whose first words are null as long as no hook
-was registered. The places of these words are found once, at a node that gets hooks for this purpose.
+was registered. The positions of these words are found once, at a node that gets hooks for this purpose.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ WORDS_OF_NODE = 40  # the words at the start of a node that may hold the vectors
 
 def has_hooks(node: Any) -> bool:
     """Whether a hook was registered at a C++ node since the node was made; True if that cannot be found out."""
-    places = _places_of_hooks()
-    if not places:
+    indices = _word_indices_of_hooks()
+    if not indices:
         return True
     start = _address_of(node)
-    return any(_word(start, place) for place in places)
+    return any(_word(start, index) for index in indices)
 
 
 @cache
-def _places_of_hooks() -> tuple[int, ...]:
-    """Return the places of the words that two kinds of hooks set in a C++ node; empty if they are not found."""
+def _word_indices_of_hooks() -> tuple[int, ...]:
+    """Return the indices of the words that two kinds of hooks set in a C++ node; empty if they are not found."""
     with torch.enable_grad():
         node: Any = torch.ones(1, requires_grad=True).view(1, 1).grad_fn
-    start, places = _address_of(node), []
+    start, indices = _address_of(node), []
     for register in (node.register_hook, node.register_prehook):
-        before = [_word(start, place) for place in range(WORDS_OF_NODE)]
+        before = [_word(start, index) for index in range(WORDS_OF_NODE)]
         register(_ignore_gradients)
-        changed = [place for place, word in enumerate(before) if _word(start, place) != word]
+        changed = [index for index, word in enumerate(before) if _word(start, index) != word]
         if not changed or before[changed[0]]:
             return ()
-        places.append(changed[0])
-    return tuple(places)
+        indices.append(changed[0])
+    return tuple(indices)
 
 
 def _ignore_gradients(*_: Any) -> None:
@@ -52,5 +52,5 @@ def _address_of(node: Any) -> int:
     return address
 
 
-def _word(start: int, place: int) -> int:
-    return ctypes.c_size_t.from_address(start + WORD * place).value
+def _word(start: int, index: int) -> int:
+    return ctypes.c_size_t.from_address(start + WORD * index).value

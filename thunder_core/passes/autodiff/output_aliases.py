@@ -102,8 +102,8 @@ class _ReturnedViews:
         for bsym in reversed(self.trace.bound_symbols):
             parts = bsym.operations or (bsym,)
             apart = any(id(part) in self.bsyms for part in parts)
-            placed = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
-            for part, old in zip(reversed(placed), reversed(parts if apart else (bsym,)), strict=True):
+            with_lines = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
+            for part, old in zip(reversed(with_lines), reversed(parts if apart else (bsym,)), strict=True):
                 if id(old) not in self.bsyms or any(proxy.name in read for proxy in part.defines):
                     kept.append(part)
                     read |= {proxy.name for proxy in part.inputs}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from threading import RLock
 from typing import Any
 
@@ -104,13 +104,13 @@ class ProgramDerivative:
         return AutogradSignature(
             count=len(self.body.output),
             results=self.differentiated.results,
-            layouts=tuple(layout_of(cotangent_of(self.body.output[place])) for place in self.differentiated.results),
+            layouts=tuple(layout_of(cotangent_of(self.body.output[index])) for index in self.differentiated.results),
             requires_grad_inputs=self.differentiated.requires_grad_inputs,
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool(written),
             written=written,
             kept=kept,
-            tail_inputs=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            tail_inputs=tuple(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
             dependent=find_dependent_results(
                 self.body, self.tail, self.differentiated.results, self.differentiated.sweep
@@ -135,7 +135,7 @@ class ProgramDerivative:
     @property
     def _source_names(self) -> tuple[str, ...]:
         outputs = (self.body if self.tail is None else self.tail).output
-        return tuple(outputs[place].name for place in self.signature.source_places)
+        return tuple(outputs[index].name for index in self.signature.source_indices)
 
     def backward_trace(self) -> Trace:
         """Return the backward for all results, as it was derived."""
@@ -163,8 +163,8 @@ class ProgramDerivative:
         if isinstance(key, tuple):
             has_cotangent, ends = key, None
         else:
-            has_cotangent = tuple(place == key for place in signature.results)
-            name_of = dict(zip(signature.source_places, names, strict=True))
+            has_cotangent = tuple(index == key for index in signature.results)
+            name_of = dict(zip(signature.source_indices, names, strict=True))
             ends = next(
                 [name_of[source] for source in item.sources] for item in signature.dependent if item.place == key
             )
@@ -192,7 +192,7 @@ class ProgramDerivative:
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
         """Return the backward for all results with zeros for missing cotangents, because the body may not run again."""
         run = self._compile(self._all)
-        results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
+        results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
         reached = self.differentiated.reached_gradients(has_cotangent)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
@@ -232,6 +232,14 @@ class ProgramDerivative:
         return executable_trace(trace)
 
 
+def require_derivable(trace: Trace) -> None:
+    """Raise `Underivable` for a trace that autograd has to record: one with a generator, a compiled call or hooks."""
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a random number generator")
+    require_no_compiled_call(trace.bound_symbols)
+    require_no_hooks(trace.bound_symbols)
+
+
 def differentiate_program(
     trace: Trace,
     executors: Sequence[Executor],
@@ -246,10 +254,7 @@ def differentiate_program(
     autograd tracks, the trace is functionalized. `budget` bounds the saved bytes: a fraction of the usual bytes, or a
     number of bytes. `schedulers` rewrite each backward right before executors claim it.
     """
-    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
-        raise Underivable("it takes a random number generator")
-    require_no_compiled_call(trace.bound_symbols)
-    require_no_hooks(trace.bound_symbols)
+    require_derivable(trace)
     steps: list[Trace] = []
     under = runs_under_autocast(trace.bound_symbols)
     if under:
@@ -269,8 +274,7 @@ def differentiate_program(
         plain = functionalize_followed_writes(trace)
         if plain is None:
             raise
-        for transform in transforms:
-            plain = transform_nested(plain, transform)
+        plain = reduce(transform_nested, transforms, plain)
         steps.append(plain)
         try:
             return divide(plain)
@@ -321,7 +325,7 @@ def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
     if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
         return Strides(proxy.stride)
     examples = [generic_hint_of(stride) for stride in proxy.stride]
-    return DimensionOrder(tuple(sorted(range(len(examples)), key=lambda place: (-examples[place], place))))
+    return DimensionOrder(tuple(sorted(range(len(examples)), key=lambda index: (-examples[index], index))))
 
 
 def zeros_like(proxy: TensorProxy) -> torch.Tensor:

@@ -28,7 +28,7 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of, with_number_inputs
 class Differentiated:
     """A computation and its derivative.
 
-    `requires_grad_inputs` are the places of the inputs that gradients are computed for, and `results` the places of the
+    `requires_grad_inputs` are the indices of the inputs that gradients are computed for, and `results` those of the
     outputs that receive gradients. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the
     backward takes after the saved tensors. `backward` makes the trace for the results that have gradients.
     `full_backward` is the reverse sweep for all results, before recomputation, and `rematerialized` is the forward with
@@ -107,9 +107,9 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     sizes = symbols_in(proxy for bsym in backward.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     return Differentiated(
         requires_grad_inputs=tuple(
-            place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.requires_grad_names
+            index for index, proxy in enumerate(trace.inputs) if proxy.name in sweep.requires_grad_names
         ),
-        results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.requires_grad_names),
+        results=tuple(index for index, proxy in enumerate(trace.output) if proxy.name in sweep.requires_grad_names),
         rematerialized=rematerialized,
         full_backward=full_backward,
         sweep=sweep,

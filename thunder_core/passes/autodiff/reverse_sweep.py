@@ -197,7 +197,7 @@ class ReverseSweep:
         for bsym in (*recomputed_views(step.derivation, vjp), *vjp.bsyms):
             self._assign_names(bsym, fresh, {p.name: p for p in bsym.inputs})
             names |= fresh
-            bsyms.append(step.place(bsym, names, step.bsym))
+            bsyms.append(step.renamed(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
         contributions = zip(step.differentiated_inputs, vjp.gradients, contains_accumulated, strict=True)
         for proxy, gradient, is_total in contributions:
@@ -216,7 +216,7 @@ class ReverseSweep:
             gradients[name] = new
             return
         bsym = add_gradients(old, new, next(self._names))
-        bsyms.append(step.place(bsym, {}, step.bsym))
+        bsyms.append(step.renamed(bsym, {}, step.bsym))
         gradients[name] = bsym.output
 
     # ---- forward --------------------------------------------------------------------------------------------

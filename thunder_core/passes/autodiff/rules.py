@@ -70,14 +70,14 @@ def _with_rules(operation: Operation, setup_context: SetupContext | None, backwa
         tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         numbers = iter(range(len(tensors)))
         blank = replace_leaves(
-            (args, kwargs), lambda leaf: _Place(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf
+            (args, kwargs), lambda leaf: _NumberedTensor(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf
         )
         return Rule.apply(*blank, *tensors)  # type: ignore[no-untyped-call]
 
     return _named_like(symbol_of(operation).name, apply)
 
 
-class _Place:
+class _NumberedTensor:
     """A placeholder for the tensor with a number."""
 
     def __init__(self, number: int) -> None:
@@ -85,7 +85,7 @@ class _Place:
 
 
 def _fill(tree: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
-    return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _Place) else leaf)
+    return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _NumberedTensor) else leaf)
 
 
 def _named_like(name: str, function: Operation) -> Operation:

@@ -57,13 +57,13 @@ class ScanCall:
         """The arguments for the inputs of the function, in order: carries, slices, operands."""
         return (*self.initial, *self.slices, *self.operands)
 
-    def is_slice(self, place: int) -> bool:
-        """Whether the input of the function at a place is a slice."""
-        return 0 <= place - len(self.initial) < len(self.slices)
+    def is_slice(self, index: int) -> bool:
+        """Whether the input of the function at an index is a slice."""
+        return 0 <= index - len(self.initial) < len(self.slices)
 
-    def is_operand(self, place: int) -> bool:
-        """Whether the input of the function at a place is the same for all slices."""
-        return place >= len(self.initial) + len(self.slices)
+    def is_operand(self, index: int) -> bool:
+        """Whether the input of the function at an index is the same for all slices."""
+        return index >= len(self.initial) + len(self.slices)
 
     def stack(self, name: str, row: TensorProxy) -> TensorProxy:
         """Return the proxy of a stack of rows, one for each slice."""
@@ -85,22 +85,22 @@ class ScanCall:
 class ScanDerivation(Derivation):
     """A call of `scan` or `map` with the derivative of its function.
 
-    `places` are the positions of the differentiated inputs; `stacks` maps the position of each carry that the backward
+    `indices` are the positions of the differentiated inputs; `stacks` maps the position of each carry that the backward
     of the function reads to the stack of its values before each step.
     """
 
     call: ScanCall = field(repr=False)
     function: DifferentiatedFunction = field(repr=False)
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     stacks: dict[int, TensorProxy]
 
     def _differentiate(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
         if any(accumulated):
             raise Underivable("a scan cannot add to gradients that were accumulated before")
-        names = tuple(None if proxy is None else proxy.named(f"%c{place}") for place, proxy in enumerate(cotangents))
+        names = tuple(None if proxy is None else proxy.named(f"%c{index}") for index, proxy in enumerate(cotangents))
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, names, strict=True)}
         backward = ReverseScan(self, [by_result.get(proxy.name) for proxy in self.bsym.output])
-        return VJP(names, tuple(backward.bsyms), backward.gradients, (None,) * len(self.places))
+        return VJP(names, tuple(backward.bsyms), backward.gradients, (None,) * len(self.indices))
 
 
 class ReverseScan:
@@ -115,13 +115,13 @@ class ReverseScan:
         self._names: Iterator[str] = (f"%b{count}" for count in itertools.count())
         count = len(self.call.initial)
         carries = {
-            place: self._last_gradient(proxy, cotangents[place])
-            for place, proxy in enumerate(self.call.initial)
+            index: self._last_gradient(proxy, cotangents[index])
+            for index, proxy in enumerate(self.call.initial)
             if is_differentiable_proxy(proxy)
         }
         stacks = [None if proxy is None else self._reverse(proxy) for proxy in cotangents[count:]]
         rows = [None if stack is None else slice_proxy(stack) for stack in stacks]
-        backward = self._backward_of_function([*(carries.get(place) for place in range(count)), *rows], [*carries])
+        backward = self._backward_of_function([*(carries.get(index) for index in range(count)), *rows], [*carries])
         self.gradients = self._append_scan(backward, carries, [stack for stack in stacks if stack is not None])
 
     def _append(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
@@ -144,55 +144,56 @@ class ReverseScan:
         return self._append(aten.flip.default, stack, [0]) if self.call.initial else stack
 
     def _backward_of_function(self, cotangents: Cotangents, carries: list[int]) -> FunctionBackward:
-        """Return the backward of the function, with gradients of the carries, then of the other `places`."""
-        function, places = self.derivation.function, self._places(carries)
-        backward = function.backward(cotangents, places)
+        """Return the backward of the function, with gradients of the carries, then of the other `indices`."""
+        function, indices = self.derivation.function, self._differentiated_indices(carries)
+        backward = function.backward(cotangents, indices)
         missing = [number for number, gradient in enumerate(backward.gradients) if gradient is None]
-        backward.fill_zeros(missing, [function.function.inputs[place] for place in places])  # type: ignore[misc]
+        backward.fill_zeros(missing, [function.function.inputs[index] for index in indices])  # type: ignore[misc]
         return backward
 
-    def _places(self, carries: list[int]) -> list[int]:
-        return [*carries, *(place for place in self.derivation.places if place >= len(self.call.initial))]
+    def _differentiated_indices(self, carries: list[int]) -> list[int]:
+        return [*carries, *(index for index in self.derivation.indices if index >= len(self.call.initial))]
 
     def _append_scan(
         self, backward: FunctionBackward, carries: dict[int, TensorProxy], cotangents: Sequence[TensorProxy]
     ) -> tuple[TensorProxy, ...]:
         """Append the reverse scan, and return the gradients of the differentiated inputs."""
         call = self.call
-        gradients: dict[int, Any] = dict(zip(self._places([*carries]), backward.gradients, strict=True))
+        gradients: dict[int, Any] = dict(zip(self._differentiated_indices([*carries]), backward.gradients, strict=True))
         accumulators = {
-            place: gradients[place].named(next(backward.names)) for place in gradients if call.is_operand(place)
+            index: gradients[index].named(next(backward.names)) for index in gradients if call.is_operand(index)
         }
-        slice_places = [place for place in gradients if call.is_slice(place)]
-        totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in accumulators.items()]
-        results = (*(gradients[place] for place in carries), *totals, *(gradients[place] for place in slice_places))
-        sliced, operands = self._places_read(backward)
+        slice_indices = [index for index in gradients if call.is_slice(index)]
+        totals = [backward.call(aten.add.Tensor, total, gradients[index]) for index, total in accumulators.items()]
+        results = (*(gradients[index] for index in carries), *totals, *(gradients[index] for index in slice_indices))
+        sliced, operands = self._indices_read(backward)
         trace = self._reverse_function(backward, len(carries), [*accumulators.values()], sliced, operands, results)
         numbers = numbers_of(trace)
         reverse = ScanCall(
             replace(trace, inputs=(*trace.inputs, *numbers)),
-            (*carries.values(), *(self._zeros(call.inputs[place]) for place in accumulators)),
-            (*(self._reverse(self._stack(place)) for place in sliced), *cotangents),
-            (*(call.inputs[place] for place in operands), *numbers),
+            (*carries.values(), *(self._zeros(call.inputs[index]) for index in accumulators)),
+            (*(self._reverse(self._stack(index)) for index in sliced), *cotangents),
+            (*(call.inputs[index] for index in operands), *numbers),
         )
         count = len(carries) + len(accumulators)
         outputs = [proxy.named(next(self._names)) for proxy in trace.output[:count]]
         outputs += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count:]]
         self.bsyms.append(reverse.bound_symbol(outputs))
-        by_place = dict(zip((*carries, *accumulators, *slice_places), outputs, strict=True))
-        by_place |= {place: self._reverse(by_place[place]) for place in slice_places}
-        return tuple(by_place[place] for place in self.derivation.places)
+        by_index = dict(zip((*carries, *accumulators, *slice_indices), outputs, strict=True))
+        by_index |= {index: self._reverse(by_index[index]) for index in slice_indices}
+        return tuple(by_index[index] for index in self.derivation.indices)
 
-    def _places_read(self, backward: FunctionBackward) -> tuple[list[int], list[int]]:
-        """Return the places of the inputs that the backward of the function reads: of carries and slices; of operands.
+    def _indices_read(self, backward: FunctionBackward) -> tuple[list[int], list[int]]:
+        """Return the indices of the inputs that the backward of the function reads.
 
-        A scan needs at least one slice for its length.
+        The first list has those of carries and slices, at least one, because a scan needs a slice for its length. The
+        second list has those of operands.
         """
         names_read = backward.reads()
         inputs = self.derivation.function.function.inputs
-        read = [place for place, proxy in enumerate(inputs) if proxy.name in names_read]
-        sliced = [place for place in read if not self.call.is_operand(place)]
-        return sliced or [len(self.call.initial)], [place for place in read if self.call.is_operand(place)]
+        read = [index for index, proxy in enumerate(inputs) if proxy.name in names_read]
+        sliced = [index for index in read if not self.call.is_operand(index)]
+        return sliced or [len(self.call.initial)], [index for index in read if self.call.is_operand(index)]
 
     def _reverse_function(
         self,
@@ -213,17 +214,17 @@ class ReverseScan:
             name=f"{self.call.function.name}_backward",
             inputs=(
                 *(*backward.cotangents[:carries], *accumulators),
-                *(*(inputs[place] for place in sliced), *backward.cotangents[carries:]),
-                *(inputs[place] for place in operands),
+                *(*(inputs[index] for index in sliced), *backward.cotangents[carries:]),
+                *(inputs[index] for index in operands),
             ),
             bound_symbols=tuple(backward.bsyms),
             output=results,
             made_by="differentiate",
         )
 
-    def _stack(self, place: int) -> TensorProxy:
-        """Return the stack of the function's inputs at a place."""
-        return self.call.inputs[place] if self.call.is_slice(place) else self.derivation.stacks[place]
+    def _stack(self, index: int) -> TensorProxy:
+        """Return the stack of the function's inputs at an index."""
+        return self.call.inputs[index] if self.call.is_slice(index) else self.derivation.stacks[index]
 
 
 def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> ScanDerivation:
@@ -235,8 +236,8 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     followed = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, followed, sweep_of)
     read = read_carries(function, followed, count)
-    copies = [call_operation(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
-    stacks = {place: call.stack(f"%s{place}", copy.output) for place, copy in zip(read, copies, strict=True)}
+    copies = [call_operation(next(function.names), aten.clone.default, call.function.inputs[index]) for index in read]
+    stacks = {index: call.stack(f"%s{index}", copy.output) for index, copy in zip(read, copies, strict=True)}
     stacking = call.function.having(
         (*call.function.bound_symbols, *copies),
         made_by="differentiate",
@@ -244,22 +245,22 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     )
     output = (*bsym.output, *stacks.values())
     forward = replace(with_subtraces(bsym, lambda _: stacking), output=output) if read else bsym
-    places = tuple(place for place, flag in enumerate(requires_grad) if flag)
+    indices = tuple(index for index, flag in enumerate(requires_grad) if flag)
     return ScanDerivation(
         bsym=bsym,
-        differentiated_inputs=tuple(call.inputs[place] for place in places),
+        differentiated_inputs=tuple(call.inputs[index] for index in indices),
         results=tuple(proxy for proxy in bsym.output if is_differentiable_proxy(proxy)),
         bsyms=(forward,),
         call=call,
         function=function,
-        places=places,
+        indices=indices,
         stacks=stacks,
     )
 
 
 def read_carries(function: DifferentiatedFunction, followed: Sequence[bool], count: int) -> list[int]:
-    """Return the places of the carries that the backward of a function reads, for any cotangents."""
+    """Return the indices of the carries that the backward of a function reads, for any cotangents."""
     cotangents = [proxy if is_differentiable_proxy(proxy) else None for proxy in function.function.output]
-    places = [place for place, flag in enumerate(followed) if flag]
-    read = function.backward(cotangents, places).reads()
-    return [place for place, proxy in enumerate(function.function.inputs[:count]) if proxy.name in read]
+    indices = [index for index, flag in enumerate(followed) if flag]
+    read = function.backward(cotangents, indices).reads()
+    return [index for index, proxy in enumerate(function.function.inputs[:count]) if proxy.name in read]

@@ -25,18 +25,18 @@ MAXIMUM_BYTES = 64 << 20  # of the values that each call copies for a derivative
 
 
 def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the places of the inputs that a trace writes to, and of those whose values its results depend on.
+    """Return the indices of the inputs that a trace writes to, and of those whose values its results depend on.
 
     The second is None if the trace cannot run on copies: written inputs overlap with other inputs, or the values
     are too large to be copied in each call.
     """
     names = names_written_to(trace)
-    written = tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in names)
-    if any(trace.inputs[place].name in group for place in written for group in trace.aliases):
+    written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
+    if any(trace.inputs[index].name in group for index in written for group in trace.aliases):
         return written, None
     needed = _names_read(trace, results)
-    kept = tuple(place for place in written if trace.inputs[place].name in needed)
-    proxies = [trace.inputs[place] for place in kept]
+    kept = tuple(index for index in written if trace.inputs[index].name in needed)
+    proxies = [trace.inputs[index] for index in kept]
     is_small = sum(map(_bytes_of, proxies)) <= MAXIMUM_BYTES
     return written, kept if is_small else None
 
@@ -60,7 +60,7 @@ def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
             checked |= values
         for name in (*(proxy.name for proxy in operation.outputs), *written):
             sources[aliasing.representative(name)] = read(name) | values
-    return checked.union(*(read(trace.output[place].name) for place in results))
+    return checked.union(*(read(trace.output[index].name) for index in results))
 
 
 def _names_written(operation: BoundSymbol) -> tuple[str, ...]:
@@ -82,8 +82,8 @@ def _bytes_of(proxy: Any) -> int:
 
 
 def former_values(signature: AutogradSignature, inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
-    """Return copies of the inputs whose values before the writes are needed, by place."""
-    return {place: inputs[place].detach().clone() for place in signature.kept or ()}
+    """Return copies of the inputs whose values before the writes are needed, by index."""
+    return {index: inputs[index].detach().clone() for index in signature.kept or ()}
 
 
 def inputs_before_writes(
@@ -93,15 +93,13 @@ def inputs_before_writes(
 
     A parameter's copy passes its gradient on to the parameter.
     """
-    written = [inputs[place] for place in signature.written]
-    if signature.writes and (
-        signature.kept is None or any(item.requires_grad and not item.is_leaf for item in written)
-    ):
+    copied = {index: inputs[index] for index in signature.copied}
+    if (signature.writes and not copied) or any(value.requires_grad and not value.is_leaf for value in copied.values()):
         return None
     values = list(inputs)
     with torch.enable_grad():
-        for place, value in zip(signature.written, written, strict=True):
-            values[place] = WithValue.apply(value, former.get(place, value))  # type: ignore[no-untyped-call]
+        for index, value in copied.items():
+            values[index] = WithValue.apply(value, former.get(index, value))  # type: ignore[no-untyped-call]
     return values
 
 

@@ -42,12 +42,12 @@ class Step:
     def bsyms(self) -> tuple[BoundSymbol, ...]:
         """The forward as aten operations, with intermediate tensors in the names of the trace."""
         assert self.derivation is not None
-        return tuple(self.place(bsym, self.names) for bsym in self.derivation.bsyms)
+        return tuple(self.renamed(bsym, self.names) for bsym in self.derivation.bsyms)
 
-    def place(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
+    def renamed(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
         """Return an operation of the derivation in the names of the trace, with the bound symbol's source line."""
-        placed = bsym.rename(names, at=(self.bsym.source, self.bsym.module))
-        return replace(placed, executor=self.bsym.executor, derives=derives)
+        renamed = bsym.rename(names, at=(self.bsym.source, self.bsym.module))
+        return replace(renamed, executor=self.bsym.executor, derives=derives)
 
 
 def derivation_key(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable:
@@ -60,7 +60,7 @@ def derivation_key(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable
 
 
 def corresponding_proxies(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
-    """Map each name of a bound symbol to the proxy at the same place of an equal bound symbol."""
+    """Map each name of a bound symbol to the proxy at the same position of an equal bound symbol."""
     pairs = zip(
         leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
     )

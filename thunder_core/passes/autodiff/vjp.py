@@ -26,7 +26,7 @@ from thunder_core.tracing.capture.symbolic.probed_floats import (
     restrict,
     stand_ins,
 )
-from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, number_of
 from thunder_core.tracing.capture.symbolic_probe import with_names, with_values
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
@@ -140,10 +140,10 @@ def derive_by_probes(
         names = FloatProxies([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
         probe, twin = (
             derive_as_it_is(
-                with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
+                with_values(bsym, {proxy.name: pair[index] for proxy, pair in zip(floats, pairs, strict=True)}),
                 requires_grad_names,
             )
-            for place in (0, 1)
+            for index in (0, 1)
         )
         bsyms = None if probe is None or twin is None else with_names(probe.bsyms, twin.bsyms, names)
         if probe is None or bsyms is None:
@@ -352,6 +352,6 @@ def _total(left: TensorProxy, right: TensorProxy) -> TensorProxy:
     return _sum(left, right, None)
 
 
-def _sum(left: TensorProxy, right: TensorProxy, environment: Any) -> TensorProxy:
+def _sum(left: TensorProxy, right: TensorProxy, environment: TraceShapeEnv | None) -> TensorProxy:
     with new_mode(environment):
         return tensor_proxy("", torch.ops.aten.add.Tensor(empty(left), empty(right)))

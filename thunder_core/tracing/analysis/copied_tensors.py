@@ -16,7 +16,7 @@ def differing_copies(trace: Trace, followed: frozenset[str]) -> frozenset[str]:
     """Return the names of tensors that readers could tell apart from the tensors that they are copies of.
 
     These are the tensors that autograd may track (`followed`), and all tensors if an operation reads memory by its
-    place in the storage (`as_strided`), because a copy has a storage of its own.
+    offset in the storage (`as_strided`), because a copy has a storage of its own.
     """
     if any(map(reads_storage, trace.bound_symbols)):
         return frozenset(proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines)
@@ -24,7 +24,7 @@ def differing_copies(trace: Trace, followed: frozenset[str]) -> frozenset[str]:
 
 
 def reads_storage(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol has an operation that reads a tensor's storage at a given place."""
+    """Whether a bound symbol has an operation that reads a tensor's storage at a given offset."""
     schemas = map(schema_of, bsym.at_level("aten"))
     return any(schema is not None and schema.name.startswith("aten::as_strided") for schema in schemas)
 

@@ -130,13 +130,13 @@ class Arrangement(Generic[Kind]):
             speakers: tuple[Part, ...] = (member.part, *member.owners)
             for speaker in speakers:
                 for name in speaker.after:
-                    for other in self._places_named(name, index, speaker):
+                    for other in self._positions_named(name, index, speaker):
                         yield (other, index), self._reason(index, speaker, "after", other, name)
                 for name in speaker.before:
-                    for other in self._places_named(name, index, speaker):
+                    for other in self._positions_named(name, index, speaker):
                         yield (index, other), self._reason(index, speaker, "before", other, name)
 
-    def _places_named(self, name: str, index: int, speaker: Part) -> Iterator[int]:
+    def _positions_named(self, name: str, index: int, speaker: Part) -> Iterator[int]:
         """Yield the positions of the members that a name refers to, except the members that the speaker brings too.
 
         A name is one of a member's own labels, or a label of a recipe or a plug-in that brings the member.

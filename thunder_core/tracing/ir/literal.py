@@ -28,20 +28,42 @@ def valid_name(text: str) -> str:
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
-OF_CLASS = "thunder_core.tracing.ir.tree:of_class"
 # The first letters of the names of results, of symbolic sizes, and of numbers that are computed from sizes.
 NUMBERED = ("t", "s", "n")
 
 
+RESERVED = set[str]()  # the names of all library functions
+
+
+@dataclass(frozen=True)
+class LibraryFunction:
+    """A function that generated source calls by its bare name, so that no variable of a trace has this name."""
+
+    module: str
+    name: str
+
+    def __post_init__(self) -> None:
+        RESERVED.add(self.name)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+
+OF_CLASS = LibraryFunction("thunder_core.tracing.ir.tree", "of_class")
+
+
 def unique_name(text: str, *taken: Collection[str]) -> str:
-    """Return a name like a text that is unused, and differs from builtins, modules and names of results (`t0`).
+    """Return a name like a text that is unused and not reserved.
+
+    The name differs from builtins, modules, library functions and names of results (`t0`).
 
     `taken` are collections of used names.
     """
     stem = valid_name(text)
     stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
     name, count = stem, 1
-    while any(name in names for names in taken) or name in sys.modules or hasattr(builtins, name):
+    reserved = (RESERVED, sys.modules, *taken)
+    while any(name in names for names in reserved) or hasattr(builtins, name):
         count += 1
         name = f"{stem}_{count}"
     return name
@@ -85,6 +107,11 @@ class Scope:
         """Record that a module must be imported, and return the dotted name."""
         self.imports.add(module)
         return dotted
+
+    def function(self, function: LibraryFunction) -> str:
+        """Record that a library function must be imported, and return its name."""
+        self.imports.add(str(function))
+        return function.name
 
 
 def follow_path(dotted: str) -> Any:
@@ -224,11 +251,10 @@ def literal(value: Any, scope: Scope) -> str:
 
 def _of_class(value: tuple[Any, ...] | list[Any], scope: Scope) -> str:
     """Return the source of a subclass of tuple or list that holds proxies: a call that makes an equal object."""
-    scope.imports.add(OF_CLASS)
     attributes = getattr(value, "__dict__", {})
     words = [
         importable(type(value), scope),
         _list(list(value), scope),
         *([_dict(attributes, scope)] if attributes else []),
     ]
-    return f"of_class({', '.join(words)})"
+    return f"{scope.function(OF_CLASS)}({', '.join(words)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -75,9 +75,19 @@ def print_trace(trace: Printable, *, level: str = "torch", comments: bool = True
 def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
     """Return the listing, and the objects that its source refers to by name; `parts` includes all aten operations."""
     named = {id(value): name for name, value in trace.constants.items()}
-    scope = Scope(set(trace.imports), dict(trace.constants), named)
+    scope = Scope(set(trace.imports), dict(trace.constants), named, taken=set(names_in(trace)))
     listing = _listing(trace, scope, parts)
     return replace(listing, imports=tuple(sorted(scope.imports)), constants=tuple(scope.constants)), scope.constants
+
+
+def names_in(trace: Printable) -> Iterator[str]:
+    """Yield the names of the values and of the sub-traces of a trace, at all depths."""
+    yield from (proxy.name for proxy in trace.inputs)
+    for bsym in trace.bound_symbols:
+        yield from (proxy.name for proxy in bsym.defines)
+        for function in bsym.functions:
+            yield function.name
+            yield from names_in(function)
 
 
 def _listing(trace: Printable, scope: Scope, parts: bool) -> Listing:

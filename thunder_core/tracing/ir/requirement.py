@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Step = tuple[str, Any]
-Place = tuple[Step, ...]  # a root, followed by items of Python's containers and entries of `__dict__`
+PlainPath = tuple[Step, ...]  # a root, then the steps to items of Python's containers and entries of `__dict__`
 EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
@@ -15,14 +15,16 @@ EQUALITY = re.compile(r"s\d+ == s\d+")
 class StatedGuard:
     """A condition on the value at a path, or on a query about the process; `words` describe the value at tracing.
 
-    `place` has the steps to a value that can be looked up without running the user's code, and is None for other
-    values. `is_of_number` is True if the value is a number that must stay equal.
+    `plain_path` leads to a value that can be looked up without running the user's code, and is None for other values.
+    `is_of_number` is True if the value is a number that must stay equal, or a tuple with such numbers. `is_of_tuple` is
+    True if the value is a tuple of constants, whose items are compared.
     """
 
     path: str
     words: str
-    place: Place | None = None
+    plain_path: PlainPath | None = None
     is_of_number: bool = False
+    is_of_tuple: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.words}"
@@ -53,7 +55,7 @@ class StatedConstraint:
         return f"had {self.condition}{names}, {self.needed}"
 
     @property
-    def place(self) -> None:
+    def plain_path(self) -> None:
         """None, because a constraint applies to values that the prologue computes."""
         return
 

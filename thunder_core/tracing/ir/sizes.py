@@ -61,7 +61,7 @@ NO_VALUES: Mapping[sympy.Symbol, int] = {}
 
 
 def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -> int:
-    """Return the value of a size for its symbols' traced values, with a generic value in place of zero and one.
+    """Return the value of a size for its symbols' traced values, with a generic value instead of zero and one.
 
     Symbols in `values` get these values instead.
     """
@@ -72,7 +72,7 @@ def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -
     return int(expression.xreplace({**hinted, **values}))
 
 
-def keep_stride(place: int, least: Any) -> Any:
+def keep_stride(dimension: int, least: Any) -> Any:
     """Keep the constant stride of a dimension that does not follow from sizes."""
     return None
 
@@ -86,36 +86,38 @@ def symbolic_dense_strides(
     """Return the strides as expressions of sizes, as far as the dimensions are dense in memory for the examples.
 
     `strides` are the strides of a tensor whose sizes are the `examples`, which are values of `shape`. If a dimension
-    skips elements, as in a slice, `wider(place, least)` returns its stride, which is greater than the extent `least` of
-    the dimensions within it. The dimensions around it are dense again. If it returns None, this and all greater strides
-    are constant.
+    skips elements, as in a slice, `wider(dimension, least)` returns its stride, which is greater than the extent
+    `least` of the dimensions within it. The dimensions around it are dense again. If it returns None, this and all
+    greater strides are constant.
     """
     symbolic_strides: list[Any] = list(strides)
     step: Any = 1
     step_of_example = 1
-    for place in sorted(range(len(strides)), key=lambda place: (strides[place], examples[place], -place)):
-        if not strides[place]:
+    for dimension in sorted(
+        range(len(strides)), key=lambda dimension: (strides[dimension], examples[dimension], -dimension)
+    ):
+        if not strides[dimension]:
             continue
-        if strides[place] != step_of_example:
-            gap = wider(place, step) if 1 < step_of_example < strides[place] else None
+        if strides[dimension] != step_of_example:
+            gap = wider(dimension, step) if 1 < step_of_example < strides[dimension] else None
             if gap is None:
                 break
-            step, step_of_example = gap, strides[place]
-        symbolic_strides[place] = step
-        step, step_of_example = step * shape[place], step_of_example * examples[place]
+            step, step_of_example = gap, strides[dimension]
+        symbolic_strides[dimension] = step
+        step, step_of_example = step * shape[dimension], step_of_example * examples[dimension]
     return symbolic_strides
 
 
-def wider_places(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
+def dimensions_with_gaps(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """Return the dimensions of a tensor that skip elements, as in a slice of an inner dimension."""
-    indices: list[int] = []
+    dimensions: list[int] = []
 
-    def wider(place: int, least: Any) -> int:
-        indices.append(place)
-        return strides[place]
+    def note_gap(dimension: int, least: Any) -> int:
+        dimensions.append(dimension)
+        return strides[dimension]
 
-    symbolic_dense_strides(strides, sizes, sizes, wider)
-    return indices
+    symbolic_dense_strides(strides, sizes, sizes, note_gap)
+    return dimensions
 
 
 class Printer(PythonPrinter):

@@ -84,8 +84,8 @@ class CallOptimization:
         with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
             self._trace()
         if not self.plan.request.target and (variants := self.session.variants(self.example)):
-            for one in (*variants, self.example):
-                self.session.call(one)
+            for inputs in (*variants, self.example):
+                self.session.call(inputs)
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             coverage = RangeCoverage(self.session, dynamic, self.plan.size)

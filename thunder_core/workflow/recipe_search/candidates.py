@@ -72,18 +72,18 @@ def list_candidates(context: SearchContext) -> tuple[list[Candidate], list[Exclu
     main = (*base, GENERATION) if context.generates else base
     candidates = [
         Candidate(EAGER, 0, base),
-        _sum(main, FUSED + context.generates),
-        *([_sum(base, FUSED)] if context.generates else []),
+        _candidate(main, FUSED + context.generates),
+        *([_candidate(base, FUSED)] if context.generates else []),
         *_quantized_candidates(context, main, added),
-        *_narrow(context, main),
+        *_narrow_candidates(context, main),
         *_extended_candidates(context, main, added),
-        replace(_sum(main, UNFUSED, "without fusion"), without=(FUSION, PACKED)),
+        replace(_candidate(main, UNFUSED, "without fusion"), without=(FUSION, PACKED)),
         *_threaded_candidates(context, main),
     ]
     return candidates, [*excluded, *useless]
 
 
-def _sum(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
+def _candidate(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
     return Candidate(" ".join((" + ".join(recipes), *changes)), rank, recipes)
 
 
@@ -98,7 +98,7 @@ def _quantized_candidates(context: SearchContext, base: tuple[str, ...], added: 
             "error": context.bounds.max_error,
         }
         stated = ((f"{recipe.title}.{name}", str(bound)) for name, bound in bounds.items() if _is_possible(name, bound))
-        yield replace(_sum((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(stated))
+        yield replace(_candidate((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(stated))
 
 
 def _is_possible(name: str, bound: float | None) -> bool:
@@ -106,19 +106,19 @@ def _is_possible(name: str, bound: float | None) -> bool:
     return bound is not None and (name == "top1" or bound > 0)
 
 
-def _narrow(context: SearchContext, base: tuple[str, ...]) -> Iterator[Candidate]:
+def _narrow_candidates(context: SearchContext, base: tuple[str, ...]) -> Iterator[Candidate]:
     """Yield candidates that convert the model to a narrower dtype."""
     if context.train or not context.may_change_dtype or context.dtype != "float32":
         return
     for dtype in NARROW_DTYPES:
-        yield replace(_sum(base, EXTENDED, f"in {dtype}"), dtype=dtype, bound=NARROW)
+        yield replace(_candidate(base, EXTENDED, f"in {dtype}"), dtype=dtype, bound=NARROW)
 
 
 def _extended_candidates(context: SearchContext, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
     """Yield candidates with the recipes that do not quantize, and one without the executor `packed-linear`."""
-    yield from (_sum((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
+    yield from (_candidate((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
     if not context.train and find_executor(PACKED).missing_on(context.device) is None:
-        yield replace(_sum(base, EXTENDED, f"without {PACKED}"), without=(PACKED,))
+        yield replace(_candidate(base, EXTENDED, f"without {PACKED}"), without=(PACKED,))
 
 
 def _threaded_candidates(context: SearchContext, base: tuple[str, ...]) -> Iterator[Candidate]:
@@ -129,7 +129,7 @@ def _threaded_candidates(context: SearchContext, base: tuple[str, ...]) -> Itera
     for threads in dict.fromkeys((1, processors // 2, processors)):
         if threads > 0 and threads != torch.get_num_threads():
             words = f"with {threads} thread{'' if threads == 1 else 's'}"
-            yield replace(_sum(base, EXTENDED, words), threads=threads)
+            yield replace(_candidate(base, EXTENDED, words), threads=threads)
 
 
 def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[Excluded]:
@@ -143,7 +143,7 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
             reason = lacking
         else:
             reason = f"{base[0]} is the recipe for {context.model_type or 'this module'}"
-        yield Excluded(_sum((recipe.title,), FUSED), reason)
+        yield Excluded(_candidate((recipe.title,), FUSED), reason)
 
 
 def _missing(recipe: Recipe, context: SearchContext) -> str:
@@ -160,7 +160,7 @@ def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Reci
             continue
         reason = _reason_against(recipe, context)
         if reason:
-            excluded.append(Excluded(_sum((*base, recipe.title), EXTENDED), reason))
+            excluded.append(Excluded(_candidate((*base, recipe.title), EXTENDED), reason))
         else:
             added.append(recipe)
     return added, excluded

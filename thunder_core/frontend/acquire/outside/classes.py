@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder_core.frontend.acquire.outside.guards import Is, OfType
 from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
+from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.frontend.interpreter.special import special_methods
@@ -89,9 +90,9 @@ class Classes:
             if name is not None:
                 self.found(kind, name)
                 break
-        place = HOLDER_POSITION.get(function.__name__)
-        if place is not None and len(arguments) > place:
-            holder = arguments[place] if isinstance(arguments[place], type) else type(arguments[place])
+        index = HOLDER_POSITION.get(function.__name__)
+        if index is not None and len(arguments) > index:
+            holder = arguments[index] if isinstance(arguments[index], type) else type(arguments[index])
             self.guard_descriptor(holder, first)
 
     def guard_descriptor(self, holder: type, descriptor: Any) -> None:
@@ -125,7 +126,7 @@ class Classes:
             if is_held:
                 return
 
-    def _read(self, path: Any, unbound: Any) -> None:
+    def _read(self, path: Path, unbound: Any) -> None:
         """Guard an entry of a class, and the functions that it wraps."""
         if isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType):
             return

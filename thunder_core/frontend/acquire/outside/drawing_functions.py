@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.ir.constants import is_constant
 
 WRITING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "YIELD_VALUE", "SEND"})
 PYTORCH = "torch"
 
 
-def outermost_drawing(frame: Any, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
+def outermost_drawing(frame: Frame | None, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
     """Return the code of the outermost running function that may be called as a whole, or None.
 
     `is_computable` tells whether the prologue can compute a tensor. The program itself cannot be called as a whole.
@@ -37,13 +38,14 @@ def is_never(_value: Any) -> bool:
     return False
 
 
-def may_be_called_whole(frame: Any, is_computable: Callable[[Any], bool]) -> bool:
+def may_be_called_whole(frame: Frame, is_computable: Callable[[Any], bool]) -> bool:
     """Whether the function of a frame only computes, from constants and from tensors that the prologue computes."""
     code, function = frame.code, frame.function
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
     return (
-        count > 0
+        function is not None
+        and count > 0
         and not code.co_freevars
         and not any(map(is_writing, codes_of(code)))
         and not any(is_of_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names)

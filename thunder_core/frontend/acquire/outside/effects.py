@@ -131,8 +131,8 @@ class EffectLog:
 
     def existed(self, owner: Any, name: str) -> bool | None:
         """Whether an attribute existed when the program began; None if the program has not written it yet."""
-        places = {(place, name) for place in places_of(owner)}
-        return None if self._touched.isdisjoint(places) else self._made.isdisjoint(places)
+        entries = {(table, name) for table in table_identities(owner)}
+        return None if self._touched.isdisjoint(entries) else self._made.isdisjoint(entries)
 
     def has_written_any(self, owner: Any) -> bool:
         """Whether the program has written any attribute of an object without a table of attributes, such as a class."""
@@ -155,11 +155,11 @@ class EffectLog:
 
     def attribute(self, kind: str, owner: Path, name: str, *value: Any, level: type | None = None) -> None:
         """Note that an attribute of an outside object is about to be set or deleted."""
-        places = [(place, name) for place in places_of(owner.value)]
-        if not self._touched.intersection(places) and not has_own(owner.value, name):
-            self._made.update(places)
+        entries = [(table, name) for table in table_identities(owner.value)]
+        if not self._touched.intersection(entries) and not has_own(owner.value, name):
+            self._made.update(entries)
         self._undo.append(attribute_snapshot(owner.value, name, self._order))
-        touched = frozenset(places) - self._touched
+        touched = frozenset(entries) - self._touched
         self._touched |= touched
         hidden = self._unseen(owner, name)
         dropped = hidden.pop() if hidden and hidden[-1].kind == "set" else None
@@ -169,7 +169,7 @@ class EffectLog:
             self.effects.remove(dropped)
         is_back = (
             dropped is not None
-            and self._made.issuperset(places)
+            and self._made.issuperset(entries)
             and not any(effect.is_of(owner, name) for effect in self.effects)
         )
         effect = Effect(kind, owner, name, value, level=level) if kind == "set" or not (hidden or is_back) else None
@@ -371,6 +371,6 @@ def length_of(owner: Any) -> int | None:
     return base.__len__(owner) if base in (list, set) else None
 
 
-def places_of(owner: Any) -> list[int]:
+def table_identities(owner: Any) -> list[int]:
     """Return the identities of the tables with an object's attributes, or of the object itself if it has no table."""
     return [id(table) for table in tables_of(owner)] or [id(owner)]

@@ -16,11 +16,11 @@ import torch
 
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, is_literal, name_of
-from thunder_core.tracing.ir.literal import Scope, before_counts, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, before_counts, literal
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves
 
-SAME_VALUES = "thunder_core.tracing.library.objects:same_values"
+SAME_VALUES = LibraryFunction("thunder_core.tracing.library.objects", "same_values")
 NUMBERS = (float, int)  # classes of numbers that may vary between calls
 COMPARED_BY_TYPE = (bool, int, str, bytes, type(None))  # values of one of these classes are the same if they are equal
 DEVICES: dict[torch.device, torch.device] = {}  # one object for each device, so that a prologue has one name for it
@@ -103,8 +103,7 @@ class Equal(OfConstant):
         if isinstance(self.value, float) and (self.value == 0.0 or math.isnan(self.value)):
             return f"type({subject}) is float and str({subject}) == {str(self.value)!r}"
         if isinstance(self.value, complex | slice):
-            scope.imports.add(SAME_VALUES)
-            return f"same_values({subject}, {literal(self.value, scope)})"
+            return f"{scope.function(SAME_VALUES)}({subject}, {literal(self.value, scope)})"
         same = f"{subject} == {literal(self.value, scope)}"
         return same if isinstance(self.value, str) else f"{same} and {is_of_type(subject, type(self.value), scope)}"
 
@@ -181,8 +180,7 @@ class Values(Guard):
         if all(type(value) in COMPARED_BY_TYPE for value in self.values):
             types = literal([type(value) for value in self.values], scope)
             return f"type({subject}) is tuple and {subject} == {text} and [*map(type, {subject})] == {types}"
-        scope.imports.add(SAME_VALUES)
-        return f"same_values({subject}, {text})"
+        return f"{scope.function(SAME_VALUES)}({subject}, {text})"
 
     @property
     def words(self) -> str:

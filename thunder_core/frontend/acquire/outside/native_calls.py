@@ -19,6 +19,7 @@ from thunder_core.frontend.acquire.outside.namespaces import NESTING
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.states import has_state
 
@@ -37,7 +38,7 @@ class NativeCalls:
         self._writes = writes
         self._note_edge = note_edge
 
-    def before(self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         if function is id:
             self._outside.note_identity_read(*args)
@@ -76,7 +77,7 @@ class NativeCalls:
                 f"an iterator from outside is used: the items of {path} in this call become constants", loud=True
             )
 
-    def _take(self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _take(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a container with the items of an iterator, which can be iterated only once."""
         lasting = [
             machine.call(container_type(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args

@@ -9,13 +9,13 @@ from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import overridden_base
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
 from thunder_core.tracing.ir.constants import bind_constant
-from thunder_core.tracing.ir.literal import literal
+from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
 
-SPECIAL_METHODS = "thunder_core.frontend.interpreter.special:special_methods"
-CAN_DELETE = "thunder_core.frontend.acquire.outside.snapshots:can_delete"
-STATE_OF = "thunder_core.tracing.library.states:state_of"
-NO_OTHER_HOOKS = "thunder_core.tracing.library.capturing_hooks:no_others"
+SPECIAL_METHODS = LibraryFunction("thunder_core.frontend.interpreter.special", "special_methods")
+CAN_DELETE = LibraryFunction("thunder_core.frontend.acquire.outside.snapshots", "can_delete")
+STATE_OF = LibraryFunction("thunder_core.tracing.library.states", "state_of")
+NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
 
 
 def stored(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
@@ -162,8 +162,7 @@ class CanDelete(Guard):
         return (CanDelete, self.path, self.name)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        scope.imports.add(CAN_DELETE)
-        return f"{'' if self.is_held else 'not '}can_delete({subject}, {self.name!r})"
+        return f"{'' if self.is_held else 'not '}{scope.function(CAN_DELETE)}({subject}, {self.name!r})"
 
     @property
     def words(self) -> str:
@@ -177,8 +176,7 @@ class SpecialMethods(Guard):
     names: tuple[str, ...]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        scope.imports.add(SPECIAL_METHODS)
-        return f"special_methods({subject}) == {literal(self.names, scope)}"
+        return f"{scope.function(SPECIAL_METHODS)}({subject}) == {literal(self.names, scope)}"
 
     @property
     def words(self) -> str:
@@ -206,8 +204,7 @@ class HasState(Guard):
     state: Any
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        scope.imports.add(STATE_OF)
-        return f"state_of({subject}) == {literal(self.state, scope)}"
+        return f"{scope.function(STATE_OF)}({subject}) == {literal(self.state, scope)}"
 
     @property
     def words(self) -> str:
@@ -259,8 +256,7 @@ class NoOtherHooks(OfNamespace):
     """Requires a module whose only hooks are those with which transformers collects outputs."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        scope.imports.add(NO_OTHER_HOOKS)
-        return f"no_others({subject})"
+        return f"{scope.function(NO_OTHER_HOOKS)}({subject})"
 
     @property
     def words(self) -> str:

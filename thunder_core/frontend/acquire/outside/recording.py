@@ -40,3 +40,6 @@ class Recording(Protocol):
 
     def name_number(self, path: Path) -> str:
         """Return the name of the number at a path, as an input of the trace."""
+
+    def name_function(self, text: str) -> str:
+        """Return a name for a sub-trace that no input of the trace has."""

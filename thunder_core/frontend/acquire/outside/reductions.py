@@ -25,6 +25,7 @@ import torch
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.attributes import C_METHODS
 from thunder_core.frontend.interpreter.bridges import BridgedIterator, Callback
+from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.generators import frame_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 from thunder_core.tracing.library import objects, output
@@ -172,7 +173,7 @@ def of_generator(value: Any, where: str) -> Reduction:
     return Reduction(frame.function, (*arguments[:plain], *more), {**keywords, **(rest[0] if rest else {})})
 
 
-def progress(frame: Any, native: Any) -> str:
+def progress(frame: Frame | None, native: types.FrameType | None) -> str:
     """Return the progress of a generator, in words. `native` is None if the generator has ended."""
     if native is None:
         return "which has ended"

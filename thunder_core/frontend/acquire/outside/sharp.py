@@ -174,12 +174,12 @@ def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
 class OutsideReads:
     """The data that a program of `functional.jit` reads from outside its arguments."""
 
-    def __init__(self, place: Callable[[], SourceLine | None]) -> None:
+    def __init__(self, current_line: Callable[[], SourceLine | None]) -> None:
         self.edges: dict[str, SharpEdge] = {}
-        self._place = place
+        self._current_line = current_line
 
     def note(self, path: Path) -> None:
         """Note a sharp edge if a path does not begin at the arguments."""
         root = path.lineage()[0]
         if (root.step, root.key) not in (("root", "args"), ("root", "kwargs")):
-            self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._place()))
+            self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._current_line()))

@@ -168,7 +168,7 @@ class ObservedCalls(ObservedReads):
         """Whether the program calls a function, which is neither the program nor what the program consists of."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
-    def on_enter(self, frame: Any) -> None:
+    def on_enter(self, frame: Frame) -> None:
         """Note the code of a function that a recorded loop calls."""
         if self.entered_codes is not None:
             self.entered_codes.add(frame.code)

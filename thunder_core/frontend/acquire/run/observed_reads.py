@@ -35,6 +35,7 @@ from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_q
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
 from thunder_core.frontend.acquire.texts import Texts, plain
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.storages import shown_device
@@ -59,7 +60,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     texts: Texts
     context_variables: ContextVariables
 
-    def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
+    def on_load_global(self, frame: Frame, name: str, value: Any) -> Any:
         """Guard a global or builtin that is read.
 
         Globals in a dict subclass with its own lookup are interpreted instead.
@@ -76,7 +77,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.outside.builtin(frame.globals, frame.builtins, name, value)
         return value
 
-    def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
+    def on_load_deref(self, frame: Frame, name: str, cell: Any, value: Any) -> Any:
         """Guard a read of a closure variable of an outside function."""
         changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
         if changing is not None:

@@ -11,6 +11,7 @@ from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter import Observer
+from thunder_core.frontend.interpreter.frame import Frame
 
 
 class ObservedWrites(Observer):
@@ -45,22 +46,22 @@ class ObservedWrites(Observer):
         self.outside.effects.announced = None
         self.native_calls.mutate(container, "__delitem__", (key,), {})
 
-    def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
+    def on_store_global(self, frame: Frame, name: str, value: Any) -> Any:
         """Log a write to a global."""
         self.writes.store_global(frame.globals, name, value)
         return value
 
-    def on_delete_global(self, frame: Any, name: str) -> None:
+    def on_delete_global(self, frame: Frame, name: str) -> None:
         """Log the deletion of a global."""
         self.outside.effects.announced = None
         self.writes.delete_global(frame.globals, name)
 
-    def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
+    def on_store_deref(self, frame: Frame, name: str, cell: Any, value: Any) -> Any:
         """Log a write to a closure variable of an outside function."""
         self.writes.set_attribute(cell, "cell_contents", value)
         return value
 
-    def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
+    def on_delete_deref(self, frame: Frame, name: str, cell: Any) -> None:
         """Log the deletion of a closure variable of an outside function."""
         self.writes.delete_attribute(cell, "cell_contents")
 

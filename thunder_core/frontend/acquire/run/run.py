@@ -188,6 +188,10 @@ class Run(ObservedCalls, RecordedProgram):
         """Name a number from outside after its path."""
         return self.inputs.name_number(path)
 
+    def name_function(self, text: str) -> str:
+        """Return a name for a sub-trace that no input of the trace has."""
+        return self.inputs.unused_name(text)
+
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """Return the program's device for a tensor that would move to it; otherwise the tensor's device."""
         return self.inputs.device_of(tensor)

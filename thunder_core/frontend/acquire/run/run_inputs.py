@@ -15,10 +15,10 @@ from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.symbolic import is_parameter
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
-from thunder_core.frontend.acquire.written.prologue import RESERVED
+from thunder_core.frontend.acquire.written.prologue import OWN_NAMES
 from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.ir.literal import unique_name
-from thunder_core.tracing.ir.sizes import wider_places
+from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 
 TUPLES = (tuple, torch.Size)
 
@@ -49,7 +49,7 @@ class RunInputs:
             outside.root("root", "args", args),
             outside.root("root", "kwargs", kwargs),
         ]
-        self._taken = {*RESERVED, *(str(root.key) for root in self.roots)}
+        self._taken = {*OWN_NAMES, *(str(root.key) for root in self.roots)}
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
         self._symbolic_arguments: dict[Path, dict[Any, Path]] = {
@@ -119,8 +119,9 @@ class RunInputs:
         if path is None or not self._outside.symbolic.may_be or is_parameter(path):
             return {}
         strides = tensor.stride()
-        places = {place: path.child("stride", place, strides[place]) for place in wider_places(strides, tensor.shape)}
-        return {place: stride for place, stride in places.items() if self._outside.symbolic.includes(stride)}
+        gaps = dimensions_with_gaps(strides, tensor.shape)
+        paths = {dimension: path.child("stride", dimension, strides[dimension]) for dimension in gaps}
+        return {dimension: stride for dimension, stride in paths.items() if self._outside.symbolic.includes(stride)}
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """Return the program's device for a tensor with a path that would move to it; otherwise the tensor's device."""
@@ -130,13 +131,14 @@ class RunInputs:
     def name_tensor(self, value: torch.Tensor | torch.Generator) -> str:
         """Name a tensor or generator after its path. One without a path is a constant of the trace."""
         path = self._outside.path_of(value)
-        return self._name("constant" if path is None else path_name(path))
+        return self.unused_name("constant" if path is None else path_name(path))
 
     def name_number(self, path: Path) -> str:
         """Name a number from outside after its path."""
-        return self._name(path_name(path))
+        return self.unused_name(path_name(path))
 
-    def _name(self, text: str) -> str:
+    def unused_name(self, text: str) -> str:
+        """Return a name like a text that no input and no sub-trace has."""
         name = unique_name(text, self._taken)
         self._taken.add(name)
         return name

@@ -22,7 +22,7 @@ COPY = symbol_of(torch.ops.aten.clone.default)
 class Need:
     """The computation that checks need: bound symbols after the first write, and earlier tensors that they write to."""
 
-    places: frozenset[int]
+    indices: frozenset[int]
     written: frozenset[str]
 
 
@@ -44,24 +44,24 @@ def checked_ahead(
     aliasing = alias_sets(bsyms, aliases)
     inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
     effects = (bsym.communicates or _writes(bsym, inputs_by_storage.keys(), aliasing) for bsym in bsyms)
-    first = next((place for place, is_effect in enumerate(effects) if is_effect), len(bsyms))
+    first = next((index for index, is_effect in enumerate(effects) if is_effect), len(bsyms))
     late = [index for index in checks if index > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
     need = _need(bsyms, late, first, aliasing)
     if need is None:
         return tuple(bsyms)
-    places, written = sorted(need.places), need.written
+    indices, written = sorted(need.indices), need.written
     tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
     copied = [tensors[name] for name in sorted(written)]
     before_last_check = bsyms[: late[-1]]
     if not any(bsym.communicates for bsym in before_last_check):
-        needed = sum(proxy.bytes for place in places for proxy in bsyms[place].tensors)
+        needed = sum(proxy.bytes for index in indices for proxy in bsyms[index].tensors)
         saved = _written_inputs(before_last_check, tensors, inputs_by_storage, aliasing)
         if needed + sum(proxy.bytes for proxy in copied) > sum(proxy.bytes for proxy in saved):
             return tuple(bsyms)
-    ahead = _ahead(bsyms, places, late, copied, next_name)
-    return (*bsyms[:first], *ahead, *(bsym for place, bsym in enumerate(bsyms) if place >= first and place not in late))
+    ahead = _ahead(bsyms, indices, late, copied, next_name)
+    return (*bsyms[:first], *ahead, *(bsym for index, bsym in enumerate(bsyms) if index >= first and index not in late))
 
 
 def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
@@ -102,7 +102,7 @@ def _is_other_check(bsym: BoundSymbol) -> bool:
 def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, aliasing: AliasSets) -> Need | None:
     """Return the computation that all checks need; None if it cannot run twice."""
     check_indices = frozenset(checks)
-    names, representatives, places, touched = set[str](), set[str](), set[int](), set[str]()
+    names, representatives, indices, touched = set[str](), set[str](), set[int](), set[str]()
     for index in range(max(check_indices), first - 1, -1):
         bsym = bsyms[index]
         if bsym.ordered and bsym.symbol.target is expect_value:
@@ -118,29 +118,29 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
             continue
         if bsym.keeps_place:
             return None  # it draws random numbers, or communicates with processes that would have to run it twice too
-        places.add(index)
+        indices.add(index)
         names.update(proxy.name for proxy in bsym.inputs)
         representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
         touched.update(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
-    return _computable_twice(bsyms, frozenset(places), touched, aliasing)
+    return _computable_twice(bsyms, frozenset(indices), touched, aliasing)
 
 
 def _computable_twice(
-    bsyms: Sequence[BoundSymbol], places: frozenset[int], touched: Collection[str], aliasing: AliasSets
+    bsyms: Sequence[BoundSymbol], indices: frozenset[int], touched: Collection[str], aliasing: AliasSets
 ) -> Need | None:
     """Return the need of these bound symbols; None if they use a view of a tensor that they write to."""
-    defined = {proxy.name for place in places for proxy in bsyms[place].defines}
-    written = {name for place in places for name in bsyms[place].mutates}
+    defined = {proxy.name for index in indices for proxy in bsyms[index].defines}
+    written = {name for index in indices for name in bsyms[index].mutates}
     before = {aliasing.representative(name) for name in written}
     shared = [name for name in touched if aliasing.representative(name) in before]
     if any(name not in written for name in shared if name not in defined) or len(before) < len(written - defined):
         return None
-    return Need(places, frozenset(written - defined))
+    return Need(indices, frozenset(written - defined))
 
 
 def _ahead(
     bsyms: Sequence[BoundSymbol],
-    places: Sequence[int],
+    indices: Sequence[int],
     checks: Sequence[int],
     written: Sequence[TensorProxy],
     next_name: Callable[[], str],
@@ -151,8 +151,8 @@ def _ahead(
     for proxy in written:
         copy = names[proxy.name] = replace(proxy, name=next_name(), requires_grad=False)
         yield BoundSymbol(COPY, (proxy,), {}, copy, (), at.source, at.module)
-    for place in sorted((*places, *checks)):
-        bsym = bsyms[place]
+    for index in sorted((*indices, *checks)):
+        bsym = bsyms[index]
         for output in bsym.defines:
             names[output.name] = replace(output, name=next_name())
         inner = [proxy for part in bsym.subsymbols for proxy in part.defines if proxy.name not in names]

@@ -23,7 +23,7 @@ def without_dead_references(effects: list[Effect], held: Callable[[Any], Any]) -
     `held(container)` returns the items that a container had when the program began. If one of these has died, it is
     not known which references are those of the program's own objects, and nothing is left out.
     """
-    return [kept for place, effect in enumerate(effects) for kept in _kept_effects(effect, effects[place + 1 :], held)]
+    return [kept for index, effect in enumerate(effects) for kept in _kept_effects(effect, effects[index + 1 :], held)]
 
 
 def _kept_effects(effect: Effect, later: list[Effect], held: Callable[[Any], Any]) -> Iterator[Effect]:

@@ -10,11 +10,11 @@ from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
 from thunder_core.frontend.acquire.written.expressions import Expressions
 from thunder_core.frontend.acquire.written.variables import statement
-from thunder_core.tracing.ir.literal import literal
+from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.trace import Trace
 
-SETTLE_DRAWS = "thunder_core.tracing.library.draws:settle_draws"
+SETTLE_DRAWS = LibraryFunction("thunder_core.tracing.library.draws", "settle_draws")
 
 
 class Epilogue(Expressions):
@@ -26,8 +26,7 @@ class Epilogue(Expressions):
         If `settles` is set, the epilogue first makes the draws of the prologue final.
         """
         if settles:
-            self.scope.imports.add(SETTLE_DRAWS)
-            self.bsyms.append(statement("settle_draws()", Proxy(self._name("settled"))))
+            self.bsyms.append(statement(f"{self.scope.function(SETTLE_DRAWS)}()", Proxy(self._name("settled"))))
         for effect in effects:
             for argument in (*effect.arguments, *effect.keywords.values()):
                 self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)

@@ -28,19 +28,21 @@ from thunder_core.frontend.acquire.written.rebuilding import (
     name_of_method,
     parts_of,
 )
-from thunder_core.frontend.acquire.written.tensor_expressions import OBJECTS, TensorExpressions, snake_case
+from thunder_core.frontend.acquire.written.tensor_expressions import FILL, OBJECTS, TensorExpressions, snake_case
 from thunder_core.frontend.acquire.written.variables import statement
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
-from thunder_core.tracing.ir.literal import dotted_name, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
+NEW = LibraryFunction(OBJECTS, "new")
+RESTORE = LibraryFunction(OBJECTS, "restore")
 DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
@@ -187,10 +189,10 @@ class Expressions(TensorExpressions):
         """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
         proxy = recorder.tensors.made(node)
         if proxy is None:
-            place = None if recorder.gradients.has_run else place_of_node(node, recorder.tensors.latest)
-            if place is None:
+            found = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
+            if found is None:
                 return None
-            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(place[0]), place[1])
+            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(found[0]), found[1])
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
         return proxy.name
@@ -232,8 +234,9 @@ class Expressions(TensorExpressions):
         self._names_of_made[id(value)] = (value, name)
         self.bsyms.append(statement(f"{call}({', '.join(arguments)})", Proxy(name)))
         if reduction.state is not None:
-            self.scope.imports.add(f"{OBJECTS}:restore")
-            self.bsyms.append(statement(f"restore({name}, {self.value(reduction.state, where)})"))
+            self.bsyms.append(
+                statement(f"{self.scope.function(RESTORE)}({name}, {self.value(reduction.state, where)})")
+            )
         return name
 
     def _display(self, value: Any, where: str) -> str:
@@ -266,8 +269,7 @@ class Expressions(TensorExpressions):
         if kind in (dict, list, set):
             self.bsyms.append(statement(f"{kind.__name__}()", Proxy(name)))
         else:
-            self.scope.imports.add(f"{OBJECTS}:new")
-            self.bsyms.append(statement(f"new({literal(kind, self.scope)})", Proxy(name)))
+            self.bsyms.append(statement(f"{self.scope.function(NEW)}({literal(kind, self.scope)})", Proxy(name)))
         self._fill(value, name, where)
         return name
 
@@ -325,8 +327,7 @@ class Expressions(TensorExpressions):
         inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())
         parts += [f"state={{{inner}}}"] if inner else []
         if len(parts) > 1:
-            self.scope.imports.add(f"{OBJECTS}:fill")
-            self.bsyms.append(statement(f"fill({', '.join(parts)})"))
+            self.bsyms.append(statement(f"{self.scope.function(FILL)}({', '.join(parts)})"))
 
 
 EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (

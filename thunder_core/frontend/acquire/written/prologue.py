@@ -9,54 +9,42 @@ from typing import Any, TypeGuard
 import torch
 
 from thunder_core.frontend.acquire.outside.draws import Kept
-from thunder_core.frontend.acquire.outside.guards import SAME_VALUES, Equal, Guard, TensorMetadata, Values
-from thunder_core.frontend.acquire.outside.object_guards import (
-    CAN_DELETE,
-    NO_OTHER_HOOKS,
-    SPECIAL_METHODS,
-    STATE_OF,
-    OfNamespace,
-)
+from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
+from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
-from thunder_core.frontend.acquire.written.variables import PROXIED, Variables, statement
+from thunder_core.frontend.acquire.written.variables import Variables, statement
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
-from thunder_core.tracing.ir.literal import Code, before_counts, literal
+from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.requirement import Place, StatedGuard, Step
+from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
 from thunder_core.tracing.library.tensor_guards import PLAIN
 
 LIBRARY = "thunder_core.tracing.library"
-REFUSE = f"{LIBRARY}.objects:refuse"
-TENSOR_GUARDS = (f"{LIBRARY}.tensor_guards:tensors_match", f"{LIBRARY}.tensor_guards:remember")
-OVERLAP = f"{LIBRARY}.overlap:overlap_as"
-TRACER = f"{LIBRARY}.tracers:tracer_at_work"
-WARNS = f"{LIBRARY}.output:raises_warning"
-DECIMALS = f"{LIBRARY}.states:decimal_settings"
-NUMPY = f"{LIBRARY}.states:numpy_settings"
-GROUP_FACTS = f"{LIBRARY}.collectives:group_facts"
-BEGIN_DRAWS = f"{LIBRARY}.draws:begin_draws"
-DRAWS = "draws"
+REFUSE = LibraryFunction(f"{LIBRARY}.objects", "refuse")
+TENSORS_MATCH = LibraryFunction(f"{LIBRARY}.tensor_guards", "tensors_match")
+REMEMBER = LibraryFunction(f"{LIBRARY}.tensor_guards", "remember")
+OVERLAP = LibraryFunction(f"{LIBRARY}.overlap", "overlap_as")
+TRACER = LibraryFunction(f"{LIBRARY}.tracers", "tracer_at_work")
+WARNS = LibraryFunction(f"{LIBRARY}.output", "raises_warning")
+DECIMALS = LibraryFunction(f"{LIBRARY}.states", "decimal_settings")
+NUMPY = LibraryFunction(f"{LIBRARY}.states", "numpy_settings")
+GROUP_FACTS = LibraryFunction(f"{LIBRARY}.collectives", "group_facts")
+BEGIN_DRAWS = LibraryFunction(f"{LIBRARY}.draws", "begin_draws")
 NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
-CALLED_FUNCTIONS = (
-    *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
-    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS, SAME_VALUES, CAN_DELETE),
-)
+DRAWS = "draws"
+OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no value at a path has
+MODULES_OF_QUERIES = ("logging", "gc", "sys")  # modules that queries about the process begin with
+FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, DECIMALS, GROUP_FACTS)
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
-    "logging.": "logging",
-    "gc.": "gc",
-    "sys.": "sys",
-    "numpy_settings(": NUMPY,
-    "raises_warning(": WARNS,
-    "decimal_settings(": DECIMALS,
-    "group_facts(": GROUP_FACTS,
+    **{f"{module}.": module for module in MODULES_OF_QUERIES},
+    **{f"{function.name}(": str(function) for function in FUNCTIONS_OF_QUERIES},
 }
-RESERVED = frozenset({NAME, DRAWS, "math", *(name.rpartition(":")[2] for name in CALLED_FUNCTIONS)})
 
 
 FROM_TENSORS = ("count", "expression", "size")  # steps to numbers that draws take, computed from tensors
@@ -90,7 +78,7 @@ class Prologue:
             name for path in (*self._counts, *self._drawn_from) if path.step == "count" for name in path.key.names
         }
         own_names = {**names, **{path: name for name, path in symbols.items()}}
-        self._variables = Variables(roots, own_names, RESERVED | of_counts)
+        self._variables = Variables(roots, own_names, OWN_NAMES | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
         self._number_of_checks = 0
         self.number_counting = 0  # number of last statements that compute counts
@@ -150,8 +138,7 @@ class Prologue:
     def _draw(self) -> None:
         """Append the statements that draw, in the program's order."""
         if self._draws:
-            self._scope.imports.add(BEGIN_DRAWS)
-            self._variables.assign(DRAWS, f"begin_draws({self._roots[0].key})")
+            self._variables.assign(DRAWS, f"{self._scope.function(BEGIN_DRAWS)}({self._roots[0].key})")
         for path in self._draws:
             self._variables.assign_to(path, self._draw_call(path.key))
 
@@ -195,31 +182,31 @@ class Prologue:
         if that comparison fails. Tensors are never remembered under a tracer or transform of PyTorch, so the prologue
         checks for one only then.
         """
-        self._scope.imports.add(TRACER)
+        tracer = f"{self._scope.function(TRACER)}()"
         if not guards:
-            self._check("tracer_at_work() is None", NO_TRACER, "tracer_at_work()")
+            self._check(f"{tracer} is None", NO_TRACER, tracer)
             return ""
-        self._scope.imports.update(TENSOR_GUARDS)
+        match, remember = map(self._scope.function, (TENSORS_MATCH, REMEMBER))
         members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
         for path in self._symbols:
             if not self._drawn_from or not leads_from_draw(path):
                 self._variables.variable(path)
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
-        passed = self._variables.assign(self._variables.new_name("passed"), f"tensors_match({NAME}, {tensors})")
-        self._check(f"{passed} or tracer_at_work() is None", NO_TRACER, "tracer_at_work()")
+        passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
+        self._check(f"{passed} or {tracer} is None", NO_TRACER, tracer)
         for guard in guards:
             self._check_guard(guard, unless=f"{passed} or ")
         self._check_symbolic_strides(guards)
         self._check_overlaps(guards, tensors)
         self._statements.append(
-            statement(f"if not {passed}: remember({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
+            statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
         return tensors
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
         """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""
         for guard in guards:
-            if symbolic_places(guard.proxy.stride):
+            if symbolic_indices(guard.proxy.stride):
                 subject = self._variables.variable(guard.path)
                 strides = literal(before_counts(guard.proxy.stride), self._scope)
                 stated_guard = StatedGuard(str(guard.path), f"had the strides {strides}")
@@ -229,7 +216,7 @@ class Prologue:
         """Return the symbolic dimensions of each tensor, as an argument of `remember`."""
         dimensions_by_tensor = {}
         for number, guard in enumerate(guards):
-            dimensions = tuple(map(symbolic_places, (guard.proxy.shape, guard.proxy.stride)))
+            dimensions = tuple(map(symbolic_indices, (guard.proxy.shape, guard.proxy.stride)))
             if any(dimensions):
                 dimensions_by_tensor[number] = dimensions
         return f", {literal(dimensions_by_tensor, self._scope)}" if dimensions_by_tensor else ""
@@ -240,12 +227,11 @@ class Prologue:
             overlapping = overlaps(tuple(guard.path.value for guard in guards))
             stated_guard = StatedGuard("the tensors that the program uses", described_overlaps(overlapping, guards))
             layouts = ((*guard.proxy.shape, *guard.proxy.stride) for guard in guards)
-            symbolic = tuple(index for index, extents in enumerate(layouts) if symbolic_places(extents))
+            symbolic = tuple(index for index, extents in enumerate(layouts) if symbolic_indices(extents))
             arguments = [NAME, tensors, literal(overlapping, self._scope)]
             if symbolic:
                 arguments.append(literal(symbolic, self._scope))
-            self._scope.imports.add(OVERLAP)
-            self._check(f"overlap_as({', '.join(arguments)})", stated_guard, tensors)
+            self._check(f"{self._scope.function(OVERLAP)}({', '.join(arguments)})", stated_guard, tensors)
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
         """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
@@ -261,7 +247,7 @@ class Prologue:
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
         """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""
-        self._scope.imports.add(REFUSE)
+        self._scope.function(REFUSE)
         self._statements.append(check_statement(GuardCheck(self._number_of_checks, guard, condition, subject)))
         self._number_of_checks += 1
 
@@ -271,19 +257,20 @@ def state_guard(guard: Guard) -> StatedGuard:
     return StatedGuard(
         str(guard.path),
         guard.words,
-        place=None if isinstance(guard, OfNamespace) else plain_place(guard.path),
+        plain_path=None if isinstance(guard, OfNamespace) else plain_path(guard.path),
         is_of_number=isinstance(guard, Equal | Values) and guard.is_of_number,
+        is_of_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
     )
 
 
-def symbolic_places(extents: Iterable[object]) -> tuple[int, ...]:
+def symbolic_indices(extents: Iterable[object]) -> tuple[int, ...]:
     """Return the positions of symbolic sizes or strides."""
     return tuple(index for index, extent in enumerate(extents) if isinstance(extent, SymbolicSize))
 
 
 def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
     """Describe which guarded tensors overlap."""
-    groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in overlapping]
+    groups = [" and ".join(str(guards[index].path) for index, _ in group) for group in overlapping]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
@@ -301,7 +288,7 @@ ROOTS = ("root", "globals")
 PLAIN_STEPS = ("item", "entry")
 
 
-def plain_place(path: Path) -> Place | None:
+def plain_path(path: Path) -> PlainPath | None:
     """Return the steps of a path if they run no user code: a root, then items and entries; otherwise None."""
     steps, root = list[Step](), path
     while root.parent is not None:

@@ -21,7 +21,7 @@ from thunder_core.tracing.library.objects import is_native
 
 # Attributes that PyTorch itself sets, by the beginnings or ends of their names.
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
-# C++ stores sizes there
+# C++ stores sizes in these attributes
 CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 

@@ -22,11 +22,14 @@ from thunder_core.frontend.acquire.written.variables import path_name, statement
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.capture.transform_levels import is_wrapped
-from thunder_core.tracing.ir.literal import Scope, literal, unique_name
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 OBJECTS = "thunder_core.tracing.library.objects"
+BECOME = LibraryFunction(OBJECTS, "become")
+FILL = LibraryFunction(OBJECTS, "fill")
+WITH_FREED_GRAPH = LibraryFunction("thunder_core.tracing.library.freed_graph", "with_freed_graph")
 
 
 class TensorExpressions(ABC):
@@ -130,21 +133,18 @@ class TensorExpressions(ABC):
             return result.name
         name = self._name(f"{result.name}_freed")
         self._names_of_made[id(tensor)] = (tensor, name)
-        self.scope.imports.add("thunder_core.tracing.library.freed_graph:with_freed_graph")
-        self.bsyms.append(statement(f"with_freed_graph({result.name})", Proxy(name)))
+        self.bsyms.append(statement(f"{self.scope.function(WITH_FREED_GRAPH)}({result.name})", Proxy(name)))
         return name
 
     def _restore_class_and_attributes(self, tensor: torch.Tensor, name: str) -> None:
         """Emit the statements that give a computed tensor its class and attributes from the program."""
         kind = type(tensor)
         if kind is not FakeTensor:
-            self.scope.imports.add(f"{OBJECTS}:become")
-            self.bsyms.append(statement(f"become({name}, {literal(kind, self.scope)})"))
+            self.bsyms.append(statement(f"{self.scope.function(BECOME)}({name}, {literal(kind, self.scope)})"))
         state = attributes_of_tensor(tensor)
         if state:
             inner = ", ".join(f"{key!r}: {self.value(item, f'{name}.{key}')}" for key, item in state.items())
-            self.scope.imports.add(f"{OBJECTS}:fill")
-            self.bsyms.append(statement(f"fill({name}, state={{{inner}}})"))
+            self.bsyms.append(statement(f"{self.scope.function(FILL)}({name}, state={{{inner}}})"))
 
 
 def snake_case(name: str) -> str:

@@ -9,13 +9,13 @@ from thunder_core.frontend.acquire.outside.guards import GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
 from thunder_core.tracing.ir.constants import bind_constant
-from thunder_core.tracing.ir.literal import Code, Scope, literal, unique_name
+from thunder_core.tracing.ir.literal import Code, LibraryFunction, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 PYTHON = Symbol("python.code", exec)
-PROXIED = "thunder_core.frontend.interpreter.native:proxied"
+PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied")
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -137,8 +137,7 @@ def _reference(path: Path, owner: str, scope: Scope) -> str:
 
 
 def _proxy_text(path: Path, owner: str, scope: Scope) -> str:
-    scope.imports.add(PROXIED)
-    return f"proxied({owner})"
+    return f"{scope.function(PROXIED)}({owner})"
 
 
 def _call_text(path: Path, owner: str, scope: Scope) -> str:

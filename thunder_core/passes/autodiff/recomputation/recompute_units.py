@@ -19,12 +19,12 @@ from thunder_core.tracing.ir.tree import leaves
 class Unit:
     """A bound symbol, and the later bound symbols that write to its results before others read them.
 
-    `place` is the position of the first bound symbol in the forward, and `block` the number of its block, or -1. A unit
+    `index` is the position of the first bound symbol in the forward, and `block` the number of its block, or -1. A unit
     that is `not_recomputable` has an effect that must not happen twice, or reads memory that has changed since. `read`
     says that a bound symbol outside the unit has read one of its results.
     """
 
-    place: int
+    index: int
     bsyms: list[BoundSymbol]
     block: int = -1
     not_recomputable: bool = False
@@ -62,11 +62,11 @@ class Units:
     def __iter__(self) -> Iterator[Unit]:
         return iter(self.all)
 
-    def add(self, bsym: BoundSymbol, place: int, block: int) -> None:
+    def add(self, bsym: BoundSymbol, index: int, block: int) -> None:
         """Add a bound symbol as a unit, or to the unit that makes the tensor that it writes to."""
         owners = {id(unit): unit for name in bsym.mutates if (unit := self.makers.get(name)) is not None}
         owner = next(iter(owners.values()), None)
-        unit = Unit(place, [bsym], block)
+        unit = Unit(index, [bsym], block)
         joins = owner is not None and len(owners) == 1 and all(name in self.makers for name in bsym.mutates)
         if joins and owner is not None and not owner.read and owner.block == block:
             owner.bsyms.append(bsym)
@@ -94,8 +94,8 @@ def units_of(forward: Trace) -> Units:
     is written to elsewhere.
     """
     units = Units()
-    for place, bsym in enumerate(forward.bound_symbols):
-        units.add(bsym, place, block_of(bsym, forward.blocks))
+    for index, bsym in enumerate(forward.bound_symbols):
+        units.add(bsym, index, block_of(bsym, forward.blocks))
         kept = kept_operation_names(bsym, forward.kept_operations) if forward.kept_operations else ()
         if any(operation.symbol.name in kept for operation in bsym.operations):
             units.makers[bsym.outputs[0].name].not_recomputable = True

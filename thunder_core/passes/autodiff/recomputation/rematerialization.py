@@ -41,7 +41,7 @@ CHEAP = frozenset(
 class Rematerialized:
     """A forward that returns `saved` after its results, and the recompute units of the other values.
 
-    `states` has, by the place of each recomputed unit that draws random numbers, the generator's state before the unit.
+    `states` has, by the index of each recomputed unit that draws random numbers, the generator's state before the unit.
     """
 
     forward: Trace
@@ -63,10 +63,10 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
     names = (name for number in itertools.count() if (name := f"random_state_{number}") not in taken)
     bsyms = list(forward.bound_symbols)
     states: dict[int, TensorProxy] = {}
-    for unit in sorted(filter(lambda unit: unit.random, recomputed), key=lambda unit: -unit.place):
+    for unit in sorted(filter(lambda unit: unit.random, recomputed), key=lambda unit: -unit.index):
         bsym = get_state(next(names), unit.device)
-        states[unit.place] = bsym.output
-        bsyms.insert(unit.place, replace(bsym, source=unit.bsyms[0].source, module=unit.bsyms[0].module))
+        states[unit.index] = bsym.output
+        bsyms.insert(unit.index, replace(bsym, source=unit.bsyms[0].source, module=unit.bsyms[0].module))
     saved = (*to_save, *states.values())
     output = (*forward.output[:results], *saved)
     return Rematerialized(forward.having(bsyms, made_by=forward.made_by, output=output), saved, units, states)
@@ -127,7 +127,7 @@ def _recomputed_units(units: Units, needed: Iterable[Proxy], saved: set[str]) ->
 
 def _units_to_run(units: Units, names: Iterable[str], available: set[str]) -> list[Unit]:
     """Return the units that make these names from available names, in order; adds their results to `available`."""
-    units_by_place: dict[int, Unit] = {}
+    units_by_index: dict[int, Unit] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
@@ -135,9 +135,9 @@ def _units_to_run(units: Units, names: Iterable[str], available: set[str]) -> li
         if name in available or unit is None:
             continue
         available.update(unit.defines)
-        units_by_place[unit.place] = unit
+        units_by_index[unit.index] = unit
         waiting += unit.inputs
-    return [units_by_place[place] for place in sorted(units_by_place)]
+    return [units_by_index[index] for index in sorted(units_by_index)]
 
 
 def gathers_again(bsym: BoundSymbol) -> bool:
@@ -217,7 +217,7 @@ def with_recomputation(backward: Trace, rematerialized: Rematerialized) -> Trace
     for bsym in backward.bound_symbols:
         missing = [proxy.name for proxy in bsym.inputs if proxy.name not in available]
         for unit in _units_to_run(rematerialized.units, missing, available) if missing else ():
-            bsyms += _recomputed_bsyms(unit, kept, rematerialized.states.get(unit.place))
+            bsyms += _recomputed_bsyms(unit, kept, rematerialized.states.get(unit.index))
         available.update(proxy.name for proxy in bsym.defines)
         bsyms.append(bsym)
     return backward.having(bsyms, made_by=backward.made_by)

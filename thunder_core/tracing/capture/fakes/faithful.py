@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
-from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_between_symbols, slice_dimension
+from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.torch_facts.casts import require_castable
 from thunder_core.tracing.capture.torch_facts.examples import example_of
 from thunder_core.tracing.capture.torch_facts.indexing import indexing_strides
@@ -117,7 +117,7 @@ class FaithfulMode(FakeTensorMode):
             raise_versions(args[position] if position < len(args) else kwargs[name])
         if self.shape_env is not None:
             decide(func, args, kwargs)
-        if func is aten.slice.Tensor and is_between_symbols(args, kwargs):
+        if func is aten.slice.Tensor and is_symbolic_slice(*args, **kwargs):
             with self:
                 return slice_dimension(*args, **kwargs)
         require_castable(func, args, kwargs)
@@ -243,8 +243,8 @@ def raise_versions(written: Sequence[torch.Tensor]) -> None:
 
 
 def grouped_mm(
-    one: torch.Tensor,
-    other: torch.Tensor,
+    left: torch.Tensor,
+    right: torch.Tensor,
     offsets: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
@@ -254,24 +254,24 @@ def grouped_mm(
     The checks are those of PyTorch's kernels (GroupedMMUtils.h). PyTorch's meta function accepts only bfloat16, and
     pads rows only in CUDA builds.
     """
-    require(one.dtype in GROUPED and other.dtype == one.dtype, "grouped_mm of other dtypes")
-    require(out_dtype in (None, one.dtype) and bias is None, "grouped_mm with a bias or another dtype")
-    require(one.dim() in (2, 3) and other.dim() in (2, 3), "grouped_mm of other than 2 or 3 dimensions")
-    require((offsets is None) == (one.dim() == other.dim() == 3), "grouped_mm needs offsets for 2 dimensions")
-    require(one.shape[-1] == other.shape[-2], "grouped_mm of matrices that do not fit")
-    require(is_aligned(one) and is_aligned(other), "strides should be multiple of 16 bytes")
-    shape = [*_groups(one, other, offsets), one.shape[-2], other.shape[-1]]
-    row = -(-shape[-1] * one.itemsize // ALIGNMENT) * ALIGNMENT // one.itemsize
+    require(left.dtype in GROUPED and right.dtype == left.dtype, "grouped_mm of other dtypes")
+    require(out_dtype in (None, left.dtype) and bias is None, "grouped_mm with a bias or another dtype")
+    require(left.dim() in (2, 3) and right.dim() in (2, 3), "grouped_mm of other than 2 or 3 dimensions")
+    require((offsets is None) == (left.dim() == right.dim() == 3), "grouped_mm needs offsets for 2 dimensions")
+    require(left.shape[-1] == right.shape[-2], "grouped_mm of matrices that do not fit")
+    require(is_aligned(left) and is_aligned(right), "strides should be multiple of 16 bytes")
+    shape = [*_groups(left, right, offsets), left.shape[-2], right.shape[-1]]
+    row = -(-shape[-1] * left.itemsize // ALIGNMENT) * ALIGNMENT // left.itemsize
     strides = [shape[-2] * row, row, 1][-len(shape) :]
-    return torch.empty_strided(shape, strides, dtype=one.dtype, device=one.device)
+    return torch.empty_strided(shape, strides, dtype=left.dtype, device=left.device)
 
 
-def _groups(one: torch.Tensor, other: torch.Tensor, offsets: torch.Tensor | None) -> list[int]:
-    """Return the leading dimension of the product, which exists if both factors or neither of them have one."""
-    counts = {tensor.shape[0] for tensor in (one, other) if tensor.dim() == 3}
+def _groups(left: torch.Tensor, right: torch.Tensor, offsets: torch.Tensor | None) -> list[int]:
+    """Return the leading dimension of the product, which exists if both factors have one, or neither."""
+    counts = {tensor.shape[0] for tensor in (left, right) if tensor.dim() == 3}
     counts |= set() if offsets is None else {offsets.shape[0]}
     require(len(counts) == 1, "grouped_mm of other numbers of groups")
-    return list(counts) if one.dim() == other.dim() else []
+    return list(counts) if left.dim() == right.dim() else []
 
 
 def is_aligned(matrix: torch.Tensor) -> bool:
@@ -337,9 +337,9 @@ def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool
     return type(exponent) is bool and args[0].dtype == torch.bool
 
 
-def is_product_of_nothing(one: torch.Tensor, other: torch.Tensor) -> bool:
+def is_product_of_nothing(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether batches of matrices have different dtypes and no elements, which the kernel accepts."""
-    return one.dtype != other.dtype and (one.numel() == 0 or other.numel() == 0)
+    return left.dtype != right.dtype and (left.numel() == 0 or right.numel() == 0)
 
 
 def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:

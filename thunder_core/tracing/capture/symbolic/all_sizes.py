@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch._subclasses.fake_impls import _compute_stride
 from torch.fx.experimental import _config
 from torch.overrides import TorchFunctionMode
 
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 from thunder_core.tracing.ir.sizes import comparison_keys, hint_of
 from thunder_core.tracing.ir.tree import leaves
@@ -198,13 +199,33 @@ def with_python_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any)
 
 @rewrites(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite `matmul` of two batches of equal sizes as one `bmm`; None if one is broadcast, or is not a batch."""
+    """Rewrite `matmul` of two batches of equal sizes as one `bmm`, and of rows and one matrix or vector as one product.
+
+    Return None if a batch is broadcast. PyTorch 2.11 asks for the number of elements of rows, as a constant.
+    """
+    if are_rows_and_weight(args) and not kwargs:
+        return product_of_rows, args, {}
     if len(args) != 2 or kwargs or not all(isinstance(arg, torch.Tensor) and arg.dim() > MATRIX for arg in args):
         return None
     constrain_batches(args)
     batches = [comparison_keys(arg.shape[:-MATRIX]) for arg in args]
     fit = [comparison_keys(args[0].shape[-1:]), comparison_keys(args[1].shape[-2:-1])]
     return (matmul_of_batches, args, {}) if batches[0] == batches[1] and fit[0] == fit[1] else None
+
+
+def are_rows_and_weight(args: Sequence[Any]) -> bool:
+    """Whether the operands are a contiguous batch, and one matrix or vector."""
+    if len(args) != 2 or not all(isinstance(arg, torch.Tensor) for arg in args):
+        return False
+    left, right = args
+    return left.dim() > MATRIX and 0 < right.dim() <= MATRIX and is_contiguous_or_false(left)
+
+
+def product_of_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the products of all rows and one matrix or vector, as `matmul` computes them."""
+    rows = reshaped(left, (math.prod(left.shape[:-1]), left.shape[-1]))
+    product: torch.Tensor = torch.ops.aten._unsafe_view(rows @ right, (*left.shape[:-1], *right.shape[1:]))
+    return product
 
 
 def matmul_of_batches(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -219,8 +240,10 @@ def matmul_of_batches(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite `linear` of a batch of matrices as `linear` of one matrix with all of their rows."""
     arguments = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
-    factors = map(arguments.get, LINEAR[:2])
+    factors = [*map(arguments.get, LINEAR[:2])]
     dimensions = [factor.dim() if isinstance(factor, torch.Tensor) else 0 for factor in factors]
+    if dimensions[1] == 1 and are_rows_and_weight(factors) and arguments.get("bias") is None:
+        return product_of_rows, factors, {}
     if arguments.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
         return None
     return linear_of_rows, (), arguments
@@ -236,7 +259,7 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 
 @rewrites(torch.nn.functional.scaled_dot_product_attention)
 def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite attention with batches constrained to be equal; a mask of batch size one is expanded to all of them.
+    """Rewrite attention with batches constrained to be equal, and without decisions about sizes of one in a mask.
 
     Tensors without elements have a separate operation, because the kernels for other tensors divide by sizes.
     """
@@ -244,18 +267,37 @@ def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     if not all(size > 0 for tensor in tensors for size in tensor.shape):
         return attention_of_nothing, args, kwargs
     constrain_batches(tensors)
-    query, mask = tensors[0], kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
-    if mask is None or mask.dim() != query.dim():
+    sizes: Iterator[Any] = (size for tensor in tensors for size in tensor.shape)
+    symbolic = [size for size in sizes if isinstance(size, torch.SymInt)]
+    mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+    if not symbolic or (isinstance(mask, torch.Tensor) and is_broadcast_by_value(mask)):
         return None
-    pairs = list(zip(mask.shape, query.shape, strict=True))[:-MATRIX]
-    is_broadcast = [type(size) is int and size == 1 and type(other) is not int for size, other in pairs]
-    if not any(is_broadcast):
-        return None
-    sizes = [other if broadcast else -1 for broadcast, (_, other) in zip(is_broadcast, pairs, strict=True)]
-    expanded = mask.expand(*sizes, -1, -1)
-    if "attn_mask" in kwargs:
-        return torch.nn.functional.scaled_dot_product_attention, args, {**kwargs, "attn_mask": expanded}
-    return torch.nn.functional.scaled_dot_product_attention, (*args[:3], expanded, *args[4:]), kwargs
+    if not isinstance(mask, torch.Tensor):
+        return attention_on_device, args, kwargs
+    constrain_batches((mask, tensors[0]))
+    return partial(attention_with_mask, symbolic[0].node.shape_env), args, kwargs
+
+
+def is_broadcast_by_value(mask: torch.Tensor) -> bool:
+    """Whether a batch size of a mask is one in this call, but not in all calls."""
+    sizes: Sequence[Any] = mask.shape[:-MATRIX]
+    return any(isinstance(size, torch.SymInt) and hint_of(size) == 1 for size in sizes)
+
+
+def attention_with_mask(environment: TraceShapeEnv, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return attention with a mask, each of whose batch sizes is one in all calls, or that of the queries.
+
+    PyTorch asks whether it is one, and whether it is that of the queries, in an order that depends on the version.
+    """
+    with environment.denying_ones():
+        return attention_on_device(*args, **kwargs)
+
+
+def attention_on_device(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return attention; for a GPU, PyTorch 2.11 multiplies by `matmul` in C++, which takes no symbolic sizes."""
+    device = next(leaf.device for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+    with nullcontext() if device.type == "cpu" else enable_python_dispatcher():
+        return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 
 def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
 from thunder_core.tracing.capture.torch_facts.convolutions import CONVOLUTIONS, convolutions_for_all_sizes
+from thunder_core.tracing.ir.sizes import hint_of
 
 maximum: Any = torch.sym_max
 minimum: Any = torch.sym_min
@@ -58,11 +59,12 @@ def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
 
 
 def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
-    """Decide whether an index is negative, and that it is in range."""
+    """Decide whether an index is negative, and whether it is in range; raise PyTorch's `IndexError` if it is not."""
     if isinstance(index, torch.SymInt) and -tensor.dim() <= dim < tensor.dim():
         bool(index >= 0)
-        bool(-tensor.shape[dim] <= index)
-        bool(index < tensor.shape[dim])
+        is_in_range = [bool(-tensor.shape[dim] <= index), bool(index < tensor.shape[dim])]
+        if not all(is_in_range):
+            torch.empty([*map(hint_of, tensor.shape)], device="meta").select(dim, hint_of(index))
 
 
 def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: Any) -> None:
@@ -96,9 +98,14 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
     return every_size_asked()
 
 
-def is_between_symbols(args: Any, kwargs: Any) -> bool:
-    """Whether a call of `aten.slice` has a symbolic start or end."""
-    return any(isinstance(position, torch.SymInt) for position in (*args[2:4], kwargs.get("start"), kwargs.get("end")))
+def is_symbolic_slice(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> bool:
+    """Whether a valid call of `aten.slice` has a symbolic start or end, or divides a symbolic size.
+
+    PyTorch 2.11 asks for a size that depends on values if the order of start and end is unknown, as in `x[-3:]`.
+    """
+    if not -tensor.dim() <= dim < tensor.dim() or step <= 0:
+        return False
+    return any(isinstance(number, torch.SymInt) for number in (start, end, tensor.shape[dim]))
 
 
 def slice_dimension(

@@ -83,6 +83,7 @@ class TraceShapeEnv(ShapeEnv):
         self.counts: set[sympy.Basic] = set()
         self._withholds_floats = False
         self._answers_for_all_sizes = False
+        self._denies_ones = False
         super().__init__(
             specialize_zero_one=False,
             duck_shape=False,
@@ -174,9 +175,22 @@ class TraceShapeEnv(ShapeEnv):
         finally:
             self._answers_for_all_sizes = before
 
+    @contextmanager
+    def denying_ones(self) -> Iterator[None]:
+        """Treat sizes as one only if they are for all values, without a decision, during the block.
+
+        This is right for code that does the same in both cases, such as a comparison of sizes that are broadcast.
+        """
+        before, self._denies_ones = self._denies_ones, True
+        try:
+            yield
+        finally:
+            self._denies_ones = before
+
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the value of a symbolic number, and guard it."""
-        if self._answers_for_all_sizes and isinstance(sym_node.expr, sympy.Eq | sympy.Ne):
+        is_answered = self._answers_for_all_sizes or (self._denies_ones and sympy.Integer(1) in sym_node.expr.args)
+        if is_answered and isinstance(sym_node.expr, sympy.Eq | sympy.Ne):
             known = self._maybe_evaluate_static(sym_node.expr)
             return isinstance(sym_node.expr, sympy.Ne) if known is None else bool(known)
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:

@@ -55,7 +55,7 @@ def _behind(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
         return result
 
 
-def place_of_node(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> tuple[torch.Tensor, Steps] | None:
+def tensor_and_steps_to(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> tuple[torch.Tensor, Steps] | None:
     """Return the first tensor whose computation contains a node, with the steps from its `grad_fn`, or None.
 
     A hooked node is identified by a tensor of the trace, and no pass over the trace assigns the node to another tensor.

@@ -17,7 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
-from thunder_core.tracing.capture.torch_facts.triton_writes import written_places
+from thunder_core.tracing.capture.torch_facts.triton_writes import written_positions
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.triton_kernels import grids_of, launch
 
@@ -76,7 +76,7 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
 def _record_launch(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
     args, kwargs = replace_leaves((args, kwargs), plain_number)
     grids = grids_of(kernel, grid, args, kwargs, lambda function, meta: function(meta))
-    launch(kernel, grids, args, kwargs, written_places(kernel, args, kwargs))
+    launch(kernel, grids, args, kwargs, written_positions(kernel, args, kwargs))
 
 
 def plain_number(leaf: Any) -> Any:

@@ -27,7 +27,7 @@ class Role(IntEnum):
     UNUSED, COMPUTED, ESCAPES = range(3)
 
 
-def written_places(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+def written_positions(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the positions of the tensors that a kernel may write to, among all its tensors."""
     names = [*kernel.arg_names[: len(args)], *kwargs]
     values = (*args, *kwargs.values())

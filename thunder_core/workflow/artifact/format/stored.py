@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,8 +123,19 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     numbers = dict(facts.numbers)
     in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     guards = (guard.partition(": ") for guard in in_words)
-    stated = (StatedGuard(path, words, is_of_number=n in numbers) for n, (path, _, words) in enumerate(guards))
+    stated = (
+        StatedGuard(path, words, is_of_number=n in numbers, is_of_tuple=states_tuple(words))
+        for n, (path, _, words) in enumerate(guards)
+    )
     return (*stated, *facts.constraints)
+
+
+def states_tuple(words: str) -> bool:
+    """Whether the words of a guard state that the value was a tuple of constants."""
+    try:
+        return type(ast.literal_eval(words.removeprefix("was "))) is tuple
+    except (SyntaxError, ValueError):
+        return False
 
 
 def stored_derivative(

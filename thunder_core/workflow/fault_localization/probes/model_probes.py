@@ -38,7 +38,9 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
 
 def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
     """Return the names that guards use for modules, by id."""
-    objects = ((guard.path, object_at(guard.place, call)) for guard in program.guards if guard.place is not None)
+    objects = (
+        (guard.path, object_at(guard.plain_path, call)) for guard in program.guards if guard.plain_path is not None
+    )
     names = {id(value): path for path, value in objects if isinstance(value, torch.nn.Module)}
     return {**names, id(call.subject): "module"}
 

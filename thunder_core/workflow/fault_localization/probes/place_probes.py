@@ -1,4 +1,4 @@
-"""Probes of places: the values that guards check in the subject and in modules, replaced by other values."""
+"""Probes of guarded values of the subject and of modules, which are replaced by other values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.selector import found_at
-from thunder_core.tracing.ir.requirement import Place
+from thunder_core.tracing.ir.requirement import PlainPath
 from thunder_core.workflow.fault_localization.probes.argument_probes import others_of
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.probe import Probe
@@ -34,7 +34,7 @@ def run_another(*args: object, **kwargs: object) -> Any:
 def place_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
     """Yield probes with another value for each checked value that can be changed; `functions` includes functions."""
     for guard in program.guards:
-        entry = entry_of_path(guard.path, call) if guard.place is None else entry_at(guard.place, call)
+        entry = entry_of_path(guard.path, call) if guard.plain_path is None else entry_at(guard.plain_path, call)
         if entry is None:
             continue
         entries, key = entry
@@ -46,32 +46,32 @@ def place_probes(program: Program, call: SubjectCall, *, functions: bool = True)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield values that differ from a value at a place."""
+    """Yield values that differ from a value at a path."""
     if isinstance(value, FunctionType | BuiltinFunctionType):
         yield "another function", run_another
     else:
         yield from others_of(value)
 
 
-def entry_at(place: Place, call: SubjectCall) -> Entries | None:
-    """Return the container and the key of a place; if the container is a tuple, its own container and key."""
-    (kind, root), (step, key) = place[0], place[-1]
-    if len(place) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(place) == 2):
+def entry_at(path: PlainPath, call: SubjectCall) -> Entries | None:
+    """Return the container and the key at a path; if the container is a tuple, its own container and key."""
+    (kind, root), (step, key) = path[0], path[-1]
+    if len(path) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(path) == 2):
         return None
-    holder = object_at(place[:-1], call)
+    holder = object_at(path[:-1], call)
     entries = getattr(holder, "__dict__", None) if step == "entry" else holder
     if isinstance(entries, tuple):
-        return entry_at(place[:-1], call)
+        return entry_at(path[:-1], call)
     return (entries, key) if isinstance(entries, dict) and key in entries else None
 
 
-def object_at(place: Place, call: SubjectCall) -> Any:
-    """Return the object at a place in the subject or in a module's globals; None for other places."""
-    kind, root = place[0]
+def object_at(path: PlainPath, call: SubjectCall) -> Any:
+    """Return the object at a path in the subject or in a module's globals; None for other roots."""
+    kind, root = path[0]
     if kind == "root":
-        return found_at(place, call.roots[root]) if root in call.roots else None
+        return found_at(path, call.roots[root]) if root in call.roots else None
     module = sys.modules.get(root) if kind == "globals" else None
-    return None if module is None else found_at((("root", root), *place[1:]), vars(module))
+    return None if module is None else found_at((("root", root), *path[1:]), vars(module))
 
 
 def entry_of_path(path: str, call: SubjectCall) -> Entries | None:

@@ -137,9 +137,9 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     return need
 
 
-def _without_data(batch: int, device: torch.device, one: torch.Tensor) -> torch.Tensor:
+def _without_data(batch: int, device: torch.device, sample: torch.Tensor) -> torch.Tensor:
     """Return a tensor like a sample's, for `batch` samples on a device; under fake tensors, it has no data."""
-    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=device)
+    return torch.empty((batch, *sample.shape[1:]), dtype=sample.dtype, device=device)
 
 
 @contextmanager

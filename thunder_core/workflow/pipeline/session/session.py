@@ -202,28 +202,37 @@ class Session:
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        drawn = [first, *((other, wanted + 1) for other in others), *rest]
-        inputs = [self.inputs(*size_and_number, seed) for size_and_number in drawn]
-        known = [one for one in self.variants(inputs[0]) if self.purpose.data is not None or self.serves(one)]
-        variants = [] if others and self.purpose.data is not None else known
-        labels = [*(self.size_in_words(one) for one, _ in drawn), *(self.size_in_words(size) for _ in variants)]
+        numbered = [first, *((other, wanted + 1) for other in others), *rest]
+        labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not others)
         report = validate(
             self.optimized,
             self.model,
-            [*inputs, *variants],
+            [inputs for inputs, _ in labelled],
             self.tolerance(self.loaded.model.dtype),
             language_model=self.loaded.task in LANGUAGE_TASKS,
             train=self.purpose.train,
             allow_non_finite=allow_non_finite,
             progress=advance,
             seed=self.seed if seed is None else seed,
-            sizes=labels if others else (),
+            sizes=[label for _, label in labelled] if others else (),
             seconds=seconds,
         )
         if not only_traced:
             return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
         counted = ("one batch", "was") if only_traced == 1 else (f"{only_traced} batches", "were")
         return report.model_copy(update={"notes": (ONLY_TRACED.format(*counted), *report.notes)})
+
+    def _labelled_inputs(
+        self, numbered: Sequence[tuple[InputSize, int]], seed: int | None, *, with_variants: bool
+    ) -> list[tuple[Inputs, str]]:
+        """Return the inputs of these sizes and numbers, then the variants of the first, each with its size in words."""
+        labelled = [(self.inputs(size, number, seed), self.size_in_words(size)) for size, number in numbered]
+        first, label = labelled[0]
+        is_real = self.purpose.data is not None
+        variants = (
+            [variant for variant in self.variants(first) if is_real or self.serves(variant)] if with_variants else []
+        )
+        return [*labelled, *((variant, label) for variant in variants)]
 
     def evaluation(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
         """Evaluate the metric on real samples for the eager model and for the compiled model."""

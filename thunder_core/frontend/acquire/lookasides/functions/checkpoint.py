@@ -68,9 +68,9 @@ def _call_checkpointed(
             return run.machine.call(function, *args, **kwargs)
         return call_within(run, context, function, args, kwargs)
     finally:
-        places = range(start, len(recorder.bound_symbols))
-        bsyms = recorder.bound_symbols[places.start : places.stop]
-        run.checkpointed_ranges.append(places)
+        indices = range(start, len(recorder.bound_symbols))
+        bsyms = recorder.bound_symbols[indices.start : indices.stop]
+        run.checkpointed_ranges.append(indices)
         for proxy in (proxy for bsym in bsyms for proxy in bsym.defines):
             run.kept_operations.pop(proxy.name, None)
         if policy is not None and torch.is_grad_enabled():

@@ -17,7 +17,7 @@ NAMES = ("wrapper", "wrapped")  # the names of the first two parameters
 @lookaside(functools.update_wrapper)
 def wrap_operator(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Copy the attributes of an operator without guards, because they change at the operator's first call."""
-    wrapper, wrapped = (args[place] if place < len(args) else kwargs.get(name) for place, name in enumerate(NAMES))
+    wrapper, wrapped = (args[index] if index < len(args) else kwargs.get(name) for index, name in enumerate(NAMES))
     if run.outside.path_of(wrapper) is not None or not isinstance(wrapped, OpOverload | OpOverloadPacket):
         return NOT_TAKEN
     return run.machine.call_uninterpreted(functools.update_wrapper, args, kwargs)

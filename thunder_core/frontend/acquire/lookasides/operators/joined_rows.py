@@ -37,6 +37,6 @@ def joined(run: TracedRun, rows: Rows, dim: int = 0, *, flat: bool = False) -> t
     if not flat and dim in (0, -rows.stack.dim()) and not rows.is_returned:
         rows.is_returned = True
         return rows.stack
-    place = dim % (rows.stack.dim() - 1 if flat else rows.stack.dim())
-    copy = call(torch.Tensor.clone, call(torch.movedim, rows.stack, 0, place), memory_format=torch.contiguous_format)
-    return call(torch.flatten, copy, place, place + 1) if flat else copy  # type: ignore[no-any-return]
+    index = dim % (rows.stack.dim() - 1 if flat else rows.stack.dim())
+    copy = call(torch.Tensor.clone, call(torch.movedim, rows.stack, 0, index), memory_format=torch.contiguous_format)
+    return call(torch.flatten, copy, index, index + 1) if flat else copy  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ HIDDEN = (
 OWN_NAMES = ("_slice", "_row", "_list", "_written")  # beginnings of the variables of a rewritten body
 LOOKS_AT_FRAMES = {"locals", "vars", "eval", "exec", "dir"}
 INDEX_USE = "read the index only in subscripts such as `x[:, i]`, with colons before it and constants after it"
-Place = tuple[str, int, int]  # a tensor, the dimension of the index, and the number that is added to the index
+Selection = tuple[str, int, int]  # a tensor, the dimension of the index, and the number that is added to the index
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class LoopBody:
     code: CodeType
     source: LoopSource
     carried: tuple[str, ...]
-    slices: tuple[Place, ...]
-    buffers: tuple[Place, ...]
+    slices: tuple[Selection, ...]
+    buffers: tuple[Selection, ...]
     same: tuple[str, ...]
     lists: tuple[str, ...]
     globals: tuple[str, ...]
@@ -89,9 +89,9 @@ class _Body(ast.NodeTransformer):
         self.carried: dict[str, None] = {}
         self.same: dict[str, None] = {}
         self.globals: dict[str, None] = {}
-        self.slices: dict[Place, str] = {}
+        self.slices: dict[Selection, str] = {}
         self.lists: dict[str, None] = {}
-        self.buffers: dict[Place, None] = {}
+        self.buffers: dict[Selection, None] = {}
         self.updated: dict[str, None] = {}
 
     def result(self) -> LoopBody:
@@ -122,9 +122,9 @@ class _Body(ast.NodeTransformer):
         self._buffer_names = {name for name, _, _ in self.buffers}
 
     def _code(self, statements: list[ast.stmt]) -> CodeType:
-        rows = [f"_list{place}" for place in range(len(self.lists))]
-        rows += [f"_written{place}" for place in range(len(self.buffers))]
-        slices = [*self.slices.values(), *(f"_row{place}" for place in range(len(self.buffers)))]
+        rows = [f"_list{index}" for index in range(len(self.lists))]
+        rows += [f"_written{index}" for index in range(len(self.buffers))]
+        slices = [*self.slices.values(), *(f"_row{index}" for index in range(len(self.buffers)))]
         items = [self.source.item] if self.source.item else []
         names = ", ".join((*self.carried, *slices, *items, *self.same))
         carried, results = (", ".join((*values, "")) for values in (self.carried, rows))
@@ -159,8 +159,8 @@ class _Body(ast.NodeTransformer):
         (target,) = statement.targets
         value = self.visit(statement.value)
         if isinstance(target, ast.Subscript):
-            place = [*self.buffers].index(self._subscript(target))  # type: ignore[arg-type]
-            made = ast.parse(f"_written{place} = _value.to(_row{place}).expand_as(_row{place}).clone()").body[0]
+            index = [*self.buffers].index(self._subscript(target))  # type: ignore[arg-type]
+            made = ast.parse(f"_written{index} = _value.to(_row{index}).expand_as(_row{index}).clone()").body[0]
             made.value.func.value.func.value.func.value = value  # type: ignore[attr-defined]
             return self._located(made, statement)
         self._assign(target)
@@ -273,22 +273,22 @@ class _Body(ast.NodeTransformer):
             raise reject(node, f"reads `{name}` by the index, which the body changes")
         self._require_local(node, name)
         row = ast.copy_location(ast.Name(self.slices.setdefault(found, f"_slice{len(self.slices)}"), ast.Load()), node)
-        parts = [part for place, part in enumerate(_parts(node)) if place != dimension]
+        parts = [part for index, part in enumerate(_parts(node)) if index != dimension]
         if all(map(_is_full, parts)):
             return row
         return ast.copy_location(ast.Subscript(row, ast.Tuple(parts, ast.Load()), ast.Load()), node)
 
-    def _subscript(self, node: ast.Subscript) -> Place | None:
-        """Return the place of `name[:, index]`; None if the subscript is not of this form."""
+    def _subscript(self, node: ast.Subscript) -> Selection | None:
+        """Return the selection of `name[:, index]`; None if the subscript is not of this form."""
         parts = _parts(node)
-        offsets = [(place, self._offset(part)) for place, part in enumerate(parts)]
-        places = [(place, offset) for place, offset in offsets if offset is not None]
-        if not isinstance(node.value, ast.Name) or len(places) != 1 or not all(map(_is_full, parts[: places[0][0]])):
+        offsets = [(index, self._offset(part)) for index, part in enumerate(parts)]
+        indexed = [(index, offset) for index, offset in offsets if offset is not None]
+        if not isinstance(node.value, ast.Name) or len(indexed) != 1 or not all(map(_is_full, parts[: indexed[0][0]])):
             return None
-        rest = [inner for part in parts[places[0][0] + 1 :] for inner in ast.walk(part)]
+        rest = [inner for part in parts[indexed[0][0] + 1 :] for inner in ast.walk(part)]
         if any(not isinstance(part, CONSTANTS) or getattr(part, "value", None) is ... for part in rest):
             return None
-        return node.value.id, *places[0]
+        return node.value.id, *indexed[0]
 
     def _offset(self, part: ast.expr) -> int | None:
         """Return the number that is added to the index; None if the part is not the index and a number."""

@@ -29,15 +29,15 @@ def detach_unreached(
     initial, slices, operands = arguments
     representing = [*inputs, *(subtraces.recorder.tensors.named(proxy.name) for proxy in operands)]
     reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
-    require_lasting(reaching[: len(initial)])
+    require_steady_gradients(reaching[: len(initial)])
     pairs = zip((*initial, *slices, *operands), reaching, strict=True)
-    kept = [proxy if places else detached(subtraces, proxy) for proxy, places in pairs]
+    kept = [proxy if indices else detached(subtraces, proxy) for proxy, indices in pairs]
     end = len(initial) + len(slices)
     return tuple(kept[: len(initial)]), tuple(kept[len(initial) : end]), tuple(kept[end:])
 
 
 def results_reaching(subtraces: Subtraces, tensor: Any, results: Sequence[torch.Tensor]) -> set[int]:
-    """Return the places of the results whose graph contains a tensor; all places if it requires no gradient."""
+    """Return the indices of the results whose graph contains a tensor; all indices if it requires no gradient."""
     every = set(range(len(results)))
     if not isinstance(tensor, torch.Tensor):
         return every
@@ -47,27 +47,27 @@ def results_reaching(subtraces: Subtraces, tensor: Any, results: Sequence[torch.
             return every
         graphs = [graph_of([subtraces.fake(result)]) for result in results]
         node = fake.grad_fn
-        return {place for place, graph in enumerate(graphs) if any(is_of(entry, node, fake) for entry in graph)}
+        return {index for index, graph in enumerate(graphs) if any(belongs_to(entry, node, fake) for entry in graph)}
 
 
-def is_of(entry: Any, node: Any, fake: torch.Tensor) -> bool:
-    """Whether a node of autograd's graph has made a tensor, or accumulates the gradient of the tensor."""
+def belongs_to(entry: Any, node: Any, fake: torch.Tensor) -> bool:
+    """Whether a node of autograd's graph has computed a tensor, or accumulates the gradient of the tensor."""
     return entry is node if node is not None else getattr(entry, "variable", None) is fake
 
 
-def require_lasting(reaching: Sequence[Collection[int]]) -> None:
+def require_steady_gradients(reaching: Sequence[Collection[int]]) -> None:
     """Raise `Unsteady` for a carried tensor whose gradients come from the first iterations only.
 
-    `reaching` has the places of the results that depend on each carried tensor. The gradient lasts if a row depends on
+    `reaching` has the indices of the results that depend on each carried tensor. The gradient lasts if a row depends on
     the tensor, or a carried tensor whose gradient lasts, and if the tensor depends on itself in a later iteration.
     """
-    lasting = {place for place, places in enumerate(reaching) if places}
+    lasting = {index for index, indices in enumerate(reaching) if indices}
     while True:
-        kept = {place for place in lasting if any(end >= len(reaching) or end in lasting for end in reaching[place])}
+        kept = {index for index in lasting if any(end >= len(reaching) or end in lasting for end in reaching[index])}
         if kept == lasting:
             break
         lasting = kept
-    if any(places and place not in lasting for place, places in enumerate(reaching)):
+    if any(indices and index not in lasting for index, indices in enumerate(reaching)):
         raise Unsteady("the gradient of a variable is None for some numbers of iterations")
 
 

@@ -119,20 +119,20 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 def live_after(code: CodeType, offset: int) -> set[str]:
     """Return the local variables that may be read after the loop whose iterable is called at an offset."""
     instructions = list(dis.get_instructions(code))
-    places = {instruction.offset: place for place, instruction in enumerate(instructions)}
+    indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
     start = next(entry for entry in instructions if entry.offset > offset and entry.opname == "FOR_ITER")
-    handlers = [places[entry.target] for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
+    handlers = [indices[entry.target] for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
     live: set[str] = set()
-    waiting: list[tuple[int, frozenset[str]]] = [(place, frozenset()) for place in (places[start.argval], *handlers)]
+    waiting: list[tuple[int, frozenset[str]]] = [(index, frozenset()) for index in (indices[start.argval], *handlers)]
     seen: dict[int, frozenset[str]] = {}
     while waiting:
-        place, assigned = waiting.pop()
-        if place >= len(instructions) or (place in seen and seen[place] <= assigned):
+        index, assigned = waiting.pop()
+        if index >= len(instructions) or (index in seen and seen[index] <= assigned):
             continue
-        seen[place] = assigned = assigned & seen.get(place, assigned)
-        live |= _read_names(instructions[place]) - assigned
-        assigned |= {instructions[place].argval} if instructions[place].opname == "STORE_FAST" else frozenset()
-        waiting += [(following, assigned) for following in _followers(instructions, places, place)]
+        seen[index] = assigned = assigned & seen.get(index, assigned)
+        live |= _read_names(instructions[index]) - assigned
+        assigned |= {instructions[index].argval} if instructions[index].opname == "STORE_FAST" else frozenset()
+        waiting += [(following, assigned) for following in _followers(instructions, indices, index)]
     return live
 
 
@@ -143,8 +143,8 @@ def _read_names(instruction: dis.Instruction) -> set[str]:
     return {*names} if isinstance(names, tuple) else {names}
 
 
-def _followers(instructions: list[dis.Instruction], places: dict[int, int], place: int) -> list[int]:
-    instruction = instructions[place]
-    followers = [places[instruction.argval]] if instruction.opcode in JUMPS else []
+def _followers(instructions: list[dis.Instruction], indices: dict[int, int], index: int) -> list[int]:
+    instruction = instructions[index]
+    followers = [indices[instruction.argval]] if instruction.opcode in JUMPS else []
     ends = instruction.opname.startswith(("RETURN_", "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"))
-    return followers if ends and instruction.opname != "RETURN_GENERATOR" else [*followers, place + 1]
+    return followers if ends and instruction.opname != "RETURN_GENERATOR" else [*followers, index + 1]

@@ -169,9 +169,9 @@ def record(
     """Record a loop, and set the variables of its frame."""
     call, values = run.machine.call, frame.bound_locals()
     order = Iterations(iterations.first, iterations.count, iterations.is_reversed != body.source.is_reversed)
-    places = [(values[name], dimension, offset) for name, dimension, offset in (*body.slices, *body.buffers)]
-    places += [(*item, 0)] if item else []
-    pairs = [(narrow(run, place, order), place) for place in places]
+    selections = [(values[name], dimension, offset) for name, dimension, offset in (*body.slices, *body.buffers)]
+    selections += [(*item, 0)] if item else []
+    pairs = [(narrow(run, selection, order), selection) for selection in selections]
     subtraces = Subtraces(run, LOOP)
     initial = [with_result_layout(subtraces, values[name]) for name in body.carried]
     same = [values[name] for name in body.same]
@@ -188,7 +188,7 @@ def record(
         require_own_rows(subtraces, body, carried, rows)
         return [*carried, *(call(torch.Tensor.clone, row) for row in rows)]
 
-    slices = [turned(run, call(torch.movedim, tensor, place[1], 0), order) for tensor, place in pairs]
+    slices = [turned(run, call(torch.movedim, tensor, selection[1], 0), order) for tensor, selection in pairs]
     with entered_codes(run) as codes:
         target = scan if initial else map_slices
         results = over_slices(subtraces, target, held, iterate, initial, slices, same, detach_unreached)
@@ -204,7 +204,7 @@ def with_result_layout(subtraces: Subtraces, tensor: torch.Tensor) -> torch.Tens
     with without_our_functions():  # these are no questions of the program
         sizes, strides = fake.shape, fake.stride()
     sizes, strides = ([hint_of(extent) for extent in extents] for extents in (sizes, strides))
-    dense = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+    dense = [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]
     if sorted(strides, reverse=True) != strides or strides == dense:
         return tensor
     copy: torch.Tensor = subtraces.run.machine.call(torch.Tensor.clone, tensor, memory_format=torch.contiguous_format)
@@ -221,12 +221,12 @@ def entered_codes(run: TracedRun) -> Iterator[set[CodeType]]:
         run.entered_codes = before if before is None else before | run.entered_codes
 
 
-def narrow(run: TracedRun, place: tuple[torch.Tensor, int, int], order: Iterations) -> torch.Tensor:
+def narrow(run: TracedRun, selection: tuple[torch.Tensor, int, int], order: Iterations) -> torch.Tensor:
     """Return the slices of a tensor that the iterations read or write, in the order of the indices.
 
     Raises `Unsteady` for indices that the tensor does not have, or that count from its end.
     """
-    tensor, dimension, offset = place
+    tensor, dimension, offset = selection
     call = run.machine.call
     first = call(operator.add, order.first, offset) if offset else order.first
     size = call(torch.Tensor.size, tensor, dimension)

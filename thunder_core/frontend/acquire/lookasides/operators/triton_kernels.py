@@ -9,7 +9,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.triton_launches import plain_number
-from thunder_core.tracing.capture.torch_facts.triton_writes import written_places
+from thunder_core.tracing.capture.torch_facts.triton_writes import written_positions
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.triton_kernels import grids_of, launch
 
@@ -25,4 +25,4 @@ def _launch(run: TracedRun, kernel: Any, /, *args: Any, grid: Any, warmup: bool 
     args, kwargs = replace_leaves(concrete((args, kwargs)), plain_number)
     grids = grids_of(kernel, concrete(grid), args, kwargs, lambda f, meta: concrete(run.machine.call(f, meta)))
     with without_functions():
-        run.recorder.function(launch, (kernel, grids, args, kwargs, written_places(kernel, args, kwargs)), {})
+        run.recorder.function(launch, (kernel, grids, args, kwargs, written_positions(kernel, args, kwargs)), {})

@@ -153,8 +153,8 @@ def _choice(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
         return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", args, kwargs)
     if are_numbers(sequence):
         return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (tuple(sequence),), {})
-    place = replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (range(len(sequence)),), {})
-    return run.machine.load_item(sequence, concrete(place))
+    index = replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (range(len(sequence)),), {})
+    return run.machine.load_item(sequence, concrete(index))
 
 
 def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -166,8 +166,8 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
         return replay(run, function, (args, kwargs), draw, owner, name, args, kwargs)
     if are_numbers(population):
         return replay(run, function, (args, kwargs), draw, owner, name, (tuple(population), *args[1:]), kwargs)
-    places = replay(run, function, (args, kwargs), draw, owner, name, (range(len(population)), *args[1:]), kwargs)
-    return [run.machine.load_item(population, concrete(place)) for place in places]
+    indices = replay(run, function, (args, kwargs), draw, owner, name, (range(len(population)), *args[1:]), kwargs)
+    return [run.machine.load_item(population, concrete(index)) for index in indices]
 
 
 def _shuffle(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -181,7 +181,7 @@ def _shuffle(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], k
     run.machine.announce_iteration(items)
     items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
     order = replay(run, function, (args, kwargs), run.draws.shuffled, owner, items_or_positions)
-    shuffled = order if are_numbers(items) else [items[concrete(place)] for place in order]
+    shuffled = order if are_numbers(items) else [items[concrete(index)] for index in order]
     run.machine.store_item(items, slice(None), shuffled)
     return None
 
