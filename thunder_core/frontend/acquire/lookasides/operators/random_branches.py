@@ -108,13 +108,18 @@ def record(
         return False
     require_alike_tensors(subtraces, *values)
     tensors = emit(subtraces, condition, arms)
+    assign(frame, region, values[0], tensors)
+    run.recorded_arms.append(RecordedArms(frame.code, frame.program.offsets[frame.pc], (*copied, *tensors)))
+    return True
+
+
+def assign(frame: Frame, region: BranchRegion, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
+    """Assign the values of an arm to the live variables of a frame, with the call's results in place of tensors."""
     results = iter(tensors)
     for slot in region.assigned:
         frame.fast[slot] = UNBOUND
-    for slot, value in zip(region.live, values[0], strict=True):
+    for slot, value in zip(region.live, values, strict=True):
         frame.fast[slot] = next(results) if isinstance(value, torch.Tensor) else value
-    run.recorded_arms.append(RecordedArms(frame.code, frame.program.offsets[frame.pc], (*copied, *tensors)))
-    return True
 
 
 def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
