@@ -164,3 +164,22 @@ def test_losses_on_changing_batches_match_eager(name: str) -> None:
 @pytest.mark.parametrize("name", TRAINED)
 def test_fifty_losses_on_changing_batches_match_eager(name: str) -> None:
     compare_losses(name, 50)
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.3], ids=["all layers", "dropped layers"])
+def test_sounds_of_all_lengths_with_random_masks_have_one_program(dropped: float) -> None:
+    model = model_of("wav2vec2", "Wav2Vec2ForCTC", **(SPEECH | {"layerdrop": dropped}))
+    twin = copy.deepcopy(model)
+    compiled = thunder.jit(twin, executors=("torch",))
+    for length in (4000, 4400, 5200, 3700):
+        torch.manual_seed(length)
+        batch = {"input_values": torch.randn(BATCH, length), "labels": torch.randint(1, VOCABULARY, (BATCH, 6))}
+        for module, call in ((model, model), (twin, compiled)):
+            torch.manual_seed(7)
+            np.random.seed(length)
+            module.zero_grad()
+            call(**batch).loss.backward()
+        pairs = zip(twin.parameters(), model.parameters(), strict=True)
+        for ours, expected in pairs:
+            torch.testing.assert_close(ours.grad, expected.grad, rtol=1e-3, atol=1e-4)
+    assert thunder.cache_misses(compiled) == 2  # for constant, then for symbolic lengths

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 import torch
 from torch import nn
 
 import thunder_core as thunder
+from thunder_core.backend.runtime.autograd_signature import AutogradSignature
 from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 
 functional = nn.functional
 SAVE_RESULTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -141,7 +144,94 @@ def test_step_with_a_gradient_penalty_is_one_program_that_matches_eager() -> Non
         torch.testing.assert_close(dict(twin.named_buffers()), dict(critic.named_buffers()))
 
 
-def test_second_derivative_of_a_program_that_writes_to_buffers_is_refused_with_a_fix() -> None:
-    critic = WritingCritic()
+class Smoothed(nn.Module):
+    """A module whose result depends on a buffer both before and after a write to the buffer."""
+
+    average: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.register_buffer("average", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = self.first(x).tanh()
+        scaled = features * self.average.clone()
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(features.mean(0), alpha=0.1)
+        return scaled * self.average.clone()
+
+
+class Clipped(nn.Module):
+    """A module that writes to its own parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.first.weight.clamp_(-0.2, 0.2)
+        return self.first(x).tanh()
+
+
+@pytest.mark.parametrize("kind", [WritingCritic, Smoothed, Clipped])
+def test_a_gradient_penalty_through_a_compiled_module_that_writes_trains_as_in_eager(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    eager = kind()
+    twin = copy.deepcopy(eager)
+    compiled = thunder.jit(twin)
+    for module, critic in ((eager, eager), (twin, compiled)):
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            real, fake = torch.randn(5, 4), torch.randn(5, 4)
+            difference = 0 if kind is Clipped else critic(fake).mean() - critic(real).mean()
+            x = torch.lerp(real, fake, 0.3).requires_grad_()
+            (gradient,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+            (difference + (gradient.norm(2, 1) - 1).square().mean()).backward()
+            optimizer.step()
+    torch.testing.assert_close(twin.state_dict(), eager.state_dict())
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_a_hessian_through_a_compiled_batch_norm_matches_eager(vectorize: bool) -> None:
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1))
+    twin = copy.deepcopy(eager)
+    compiled = thunder.jit(twin)
+    x = torch.randn(5, 4)
+    found, expected = (
+        torch.autograd.functional.hessian(lambda x, f=f: f(x).square().sum(), x, vectorize=vectorize)  # type: ignore[no-untyped-call]
+        for f in (compiled, eager)
+    )
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(dict(twin.named_buffers()), dict(eager.named_buffers()))
+
+
+def test_only_buffers_that_results_depend_on_are_copied_before_each_call() -> None:
+    norm, smoothed = (differentiated(module) for module in (nn.BatchNorm1d(4), Smoothed()))
+    assert (len(norm.written), norm.kept) == (3, ())
+    assert smoothed.kept == smoothed.written
+    assert len(smoothed.written) == 1
+
+
+def differentiated(module: nn.Module) -> AutogradSignature:
+    """Return the autograd signature of a module's program."""
+    x = torch.randn(5, 4, requires_grad=True)
+    with mock.patch.object(ProgramDerivative, "bridge", autospec=True, side_effect=ProgramDerivative.bridge) as bridge:
+        thunder.jit(module)(x).sum().backward()
+    signature: AutogradSignature = bridge.call_args.args[0].signature
+    return signature
+
+
+def test_second_derivative_of_a_program_that_writes_to_overlapping_inputs_is_refused_with_a_fix() -> None:
+    @thunder.jit
+    def function(x: torch.Tensor, buffer: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+        buffer.add_(1)
+        return (x * view.clone()).sin()
+
+    buffer, x = torch.ones(4), torch.ones(4, requires_grad=True)
     with pytest.raises(NotDifferentiable, match="compile the whole function that asks for derivatives"):
-        penalized(thunder.jit(critic), torch.randn(5, 4))
+        torch.autograd.grad(function(x, buffer, buffer[:]).sum(), x, create_graph=True)

@@ -83,3 +83,13 @@ def test_image_smaller_than_the_kernel_raises_as_in_eager() -> None:
                 run(torch.randn(shape))
             errors.append((type(raised.value), str(raised.value)))
         assert errors[0] == errors[1]
+
+
+def test_convolutions_with_strides_share_one_program_for_all_lengths(one_thread: None) -> None:
+    layers = [torch.nn.Conv1d(1, 8, 10, 5), *(torch.nn.Conv1d(8, 8, 4, 4) for _ in range(3))]
+    model = torch.nn.Sequential(*layers)
+    compiled = thunder.jit(model, executors=("torch",))
+    for length in (4000, 4400, 5200, 9100, 700):
+        x = torch.randn(2, 1, length)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert thunder.cache_misses(compiled) == 2

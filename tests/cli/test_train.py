@@ -84,7 +84,7 @@ SOUND = {
     "conv_dim": [16] * 4,
     "conv_stride": [5, 4, 4, 4],
     "conv_kernel": [10, 4, 4, 4],
-    "layerdrop": 0.0,
+    "layerdrop": 0.3,
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 2,
     "vocab_size": 32,

@@ -63,6 +63,7 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "codegen": {"n_head": 4, "rotary_dim": 4},
+    "longcat_flash": {"qk_head_dim": 2 * WIDTH // HEADS, "moe_topk": 2, "zero_expert_num": 2},
     "cosmos3_edge_text": {
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
     },

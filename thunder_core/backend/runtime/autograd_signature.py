@@ -40,11 +40,14 @@ class AutogradSignature:
 
     The first `count` outputs are results; the tensors saved for the backward follow. `results` are the indices of the
     results that receive gradients, `layouts` are the layouts of these gradients, and `requires_grad_inputs` are the
-    indices of the inputs whose gradients are computed. `random` programs draw random numbers, and a program that
-    `writes` to its inputs cannot be run a second time. `tail_inputs` are the indices of the inputs that the tail takes
-    before the results, if there is a tail. If `beneath_autocast` is set, forward and backward contain the casts of
-    autocast, and run while autocast is off. Each of the `dependent` results comes after the results that it is computed
-    from.
+    indices of the inputs whose gradients are computed. `random` programs draw random numbers. `tail_inputs` are the
+    indices of the inputs that the tail takes before the results, if there is a tail. If `beneath_autocast` is set,
+    forward and backward contain the casts of autocast, and run while autocast is off. Each of the `dependent` results
+    comes after the results that it is computed from.
+
+    A program that `writes` to its inputs writes to those at the `written` indices. It can be run a second time, on
+    copies of these inputs, unless `kept` is None. Each call copies the inputs at the `kept` indices before the writes,
+    because the second run needs their values.
 
     Only artifacts of earlier versions have `downstream`, and they have no `dependent` results: for each of `results`,
     the positions in `results` of the results that are computed from it. A hook of that result would miss the gradient
@@ -61,6 +64,13 @@ class AutogradSignature:
     beneath_autocast: bool = False
     downstream: tuple[tuple[int, ...], ...] = ()
     dependent: tuple[DependentResult, ...] = ()
+    written: tuple[int, ...] = ()
+    kept: tuple[int, ...] | None = None
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """The indices of the inputs that a second run has copies of."""
+        return () if self.kept is None else self.written
 
     @property
     def source_indices(self) -> tuple[int, ...]:

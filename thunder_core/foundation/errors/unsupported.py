@@ -89,8 +89,9 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 
     These derivatives are not supported:
 
-    - a second derivative, or a derivative of only some of the results, of a program that writes to its inputs: the
-      program cannot run again on their former values;
+    - a second derivative, or a derivative of only some of the results, of a program that writes to its inputs, if the
+      program cannot run again on copies: the written inputs overlap with other inputs, autograd tracks the writes, or
+      the copies would take more than 64 MiB in each call;
     - a derivative of an artifact that was loaded with `strict=True` and has no backward;
     - `grad`, `value_and_grad`, `vjp` or `jvp` of a function whose results they do not accept;
     - a derivative through an operation that PyTorch cannot differentiate (the message names the line);

@@ -19,6 +19,7 @@ from thunder_core.frontend.acquire.assembly import (
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
+from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_unwritten_results
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace
@@ -29,6 +30,7 @@ from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace
+from thunder_core.tracing.ir.tree import contains_itself
 from thunder_core.tracing.library.collection import collection_paused
 
 
@@ -106,6 +108,7 @@ def require_complete(run: Run) -> None:
         raise Retrace(NeedsNumbers())
     if run.retrace_request is not None:
         raise run.retrace_request
+    require_unwritten_results(run)
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:
@@ -123,6 +126,8 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(run.subject, observer=run)(*args, **kwargs)
+            if contains_itself(output):
+                run.refuse("the program returns a container that contains itself", "return its items instead")
             finish_works(run, output)
             return output
     except (Retrace, ThunderError):

@@ -21,6 +21,7 @@ TORCH_FOLDER = torch.__path__[0]
 CONTAINERS = torch.nn.modules.container.__file__  # containers of modules and parameters, whose items C code reads
 COLLECTIVES = f"{TORCH_FOLDER}/distributed/nn/functional.py"  # autograd functions that communicate
 INTERPRETED_FILES = frozenset({CONTAINERS, COLLECTIVES})
+INTERPRETED_CODES = frozenset({torch.nn.Module.__repr__.__code__})  # reads the attributes of all inner modules
 
 
 class CodeOrigins:
@@ -52,9 +53,8 @@ class CodeOrigins:
         code = function.__code__
         interpreted = self._interpreted.get(code)
         if interpreted is None:
-            runs_natively = (self.is_library(code) and code.co_filename not in INTERPRETED_FILES) or is_native_code(
-                function
-            )
+            is_interpreted = code.co_filename in INTERPRETED_FILES or code in INTERPRETED_CODES
+            runs_natively = (self.is_library(code) and not is_interpreted) or is_native_code(function)
             interpreted = self._interpreted[code] = not runs_natively
         return interpreted
 

@@ -143,6 +143,7 @@ class OutsideNumbers:
         if not outside_numbers:
             return NOT_TAKEN
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
+            self.run.draws.require_no_drawing_function()
             self.are_needed = True
             raise Retrace(NeedsNumbers())  # the number is in a container that other objects may contain too
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted

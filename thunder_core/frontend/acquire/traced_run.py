@@ -65,6 +65,8 @@ class TracedRun(Recording, Protocol):
     numbers: OutsideNumbers
     draws: ProgramDraws
     unrolled_loops: Mapping[tuple[CodeType, int], str]
+    read_conditions: frozenset[tuple[CodeType, int]]
+    recorded_arms: list[Any]
     entered_codes: set[CodeType] | None
     code_origins: LibraryCode
     functions: AppliedFunctions

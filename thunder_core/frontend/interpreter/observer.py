@@ -54,6 +54,10 @@ class Observer:
         """Return the result of a call that the observer makes itself, or `NOT_TAKEN` before a call of the machine."""
         return NOT_TAKEN
 
+    def on_branch(self, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:  # noqa: ARG002
+        """Return the step after a branch whose arms the observer runs, or `NOT_TAKEN` before the machine takes one."""
+        return NOT_TAKEN
+
     def on_call_result(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any  # noqa: ARG002
     ) -> Any:  # fmt: skip

@@ -19,6 +19,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 )
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 
@@ -78,14 +79,12 @@ class Bridge:
         """Return the context that all parts run under."""
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
-    def gradients_by_autograd(
-        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, call: Any = None
-    ) -> Gradients:
+    def gradients_by_autograd(self, node: Any, incoming: Gradients, call: Any = None) -> Gradients:
         """Return the gradients as functions of the inputs: the program runs again, and autograd records it.
 
         With a `DependentCall`, the gradients are those of a split backward pass.
         """
-        outputs, aliases = self._once_more(inputs, state, incoming, call)
+        outputs, aliases = self._once_more(node, incoming, call)
         pairs = [
             (outputs[index], gradient)
             for index, gradient in zip(self.signature.results, incoming, strict=True)
@@ -111,38 +110,40 @@ class Bridge:
         incoming[position] = gradient
         if run is not None:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
-        outputs, _ = self._once_more(_require_unchanged(node.inputs), node.state, incoming, call)
+        outputs, _ = self._once_more(node, incoming, call)
         sources = dict(zip(self.signature.source_indices, outputs[self.signature.count :], strict=True))
         wanted = [sources[index] for index in dependent.sources]
         return self._by_autograd([outputs[dependent.place]], wanted, [gradient])
 
-    def _once_more(
-        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, call: Any
-    ) -> tuple[Tensors, list[Any]]:
-        """Run the program again while autograd records it; return its results and the inputs that it ran on."""
-        create_graph = torch.is_grad_enabled()
-        if self.signature.writes:
-            some = (
-                "derivatives for many gradients at once"
-                if are_vectorized(incoming)
-                else "a derivative for some of the results alone"
-            )
-            request = "the derivative of a derivative" if create_graph else some
-            raise NotDifferentiable(
-                f"{request} was requested for a program that writes to its inputs, so the program cannot be run again",
-                fix="compile the whole function that asks for derivatives, such as a training step with a gradient "
-                "penalty, or leave the part that writes to the inputs out of the compiled program",
-            )
+    def _once_more(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
+        """Run the program of a node again while autograd records it; return its results and the inputs that it read."""
+        inputs = inputs_before_writes(self.signature, _require_unchanged(node.inputs), node.former)
+        if inputs is None:
+            raise self._refuse_second_run(incoming)
         with torch.enable_grad():
             aliases = [
                 value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
                 for value in inputs
             ]
-        randomness = nullcontext() if state is None else drawing_from(state)
+        randomness = nullcontext() if node.state is None else drawing_from(node.state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
             if call is None:
                 return self.recorded(*aliases), aliases
             return self.split.recorded(*aliases, *call.replacements()), aliases
+
+    def _refuse_second_run(self, incoming: Gradients) -> NotDifferentiable:
+        if torch.is_grad_enabled():
+            request = "the derivative of a derivative"
+        elif are_vectorized(incoming):
+            request = "derivatives for many gradients at once"
+        else:
+            request = "a derivative for some of the results alone"
+        return NotDifferentiable(
+            f"{request} was requested for a program that writes to its inputs, and the program cannot be run again on "
+            "copies of these inputs",
+            fix="compile the whole function that asks for derivatives, such as a training step with a gradient "
+            "penalty, or leave the part that writes to the inputs out of the compiled program",
+        )
 
 
 class Compiled(torch.autograd.Function):
@@ -153,6 +154,7 @@ class Compiled(torch.autograd.Function):
         """Run the forward without recording by autograd."""
         signature = bridge.signature
         ctx.state = RandomState.now() if signature.random else None
+        ctx.former = former_values(signature, inputs)
         with bridge.mode():
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
@@ -164,7 +166,9 @@ class Compiled(torch.autograd.Function):
         ctx.numbers = [value for value in kept if not isinstance(value, torch.Tensor)]
         others = (result for index, result in enumerate(results) if index not in signature.results)
         ctx.mark_non_differentiable(*(result for result in others if isinstance(result, torch.Tensor)))  # or numbers
-        ctx.bridge, ctx.inputs = bridge, [(value, version_of(value)) for value in inputs]
+        may_change = {index for index in signature.copied if not inputs[index].requires_grad}
+        versions = (None if index in may_change else version_of(value) for index, value in enumerate(inputs))
+        ctx.bridge, ctx.inputs = bridge, list(zip(inputs, versions, strict=True))
         return results
 
     @staticmethod
@@ -181,7 +185,7 @@ class Compiled(torch.autograd.Function):
         backward = bridge.backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
         if run is None:
-            outgoing = bridge.gradients_by_autograd(_require_unchanged(ctx.inputs), ctx.state, incoming, call)
+            outgoing = bridge.gradients_by_autograd(ctx, incoming, call)
             if not torch.is_grad_enabled():
                 _let_go(ctx)
         else:
@@ -220,15 +224,15 @@ def _let_go(ctx: Any) -> None:
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
             call.free_sources()
         ctx.maybe_clear_saved_tensors()
-        ctx.inputs = None
+        ctx.inputs = ctx.former = None
 
 
-def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
-    """Return the inputs of a program if they are unchanged; raise PyTorch's own errors otherwise."""
+def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int | None]] | None) -> list[torch.Tensor]:
+    """Return the inputs of a program if those with a version are unchanged; raise PyTorch's own errors otherwise."""
     if inputs is None:
         raise RuntimeError(GONE)
     for tensor, version in inputs:
-        if version_of(tensor) != version:
+        if version is not None and version_of(tensor) != version:
             raise RuntimeError(CHANGED.format(shape=list(tensor.shape), found=tensor._version, wanted=version))
     return [tensor for tensor, _ in inputs]
 

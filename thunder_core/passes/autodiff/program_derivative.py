@@ -29,8 +29,8 @@ from thunder_core.passes.autodiff.refusals import require_no_compiled_call, requ
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
 from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
 from thunder_core.passes.autodiff.rules import with_rules
+from thunder_core.passes.autodiff.second_run import written_inputs
 from thunder_core.passes.autodiff.tape import Underivable
-from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
 from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
@@ -100,13 +100,16 @@ class ProgramDerivative:
     def signature(self) -> AutogradSignature:
         """The results and inputs that autograd sees of the computation."""
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
+        written, kept = written_inputs(self.body, self.differentiated.results)
         return AutogradSignature(
             count=len(self.body.output),
             results=self.differentiated.results,
             layouts=tuple(layout_of(cotangent_of(self.body.output[index])) for index in self.differentiated.results),
             requires_grad_inputs=self.differentiated.requires_grad_inputs,
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
-            writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
+            writes=bool(written),
+            written=written,
+            kept=kept,
             tail_inputs=tuple(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
             dependent=find_dependent_results(
@@ -187,7 +190,7 @@ class ProgramDerivative:
             return self._with_zeros(has_cotangent) if zeros else None
 
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
-        """Return the backward for all results with zeros for missing cotangents, because the body cannot run again."""
+        """Return the backward for all results with zeros for missing cotangents, because the body may not run again."""
         run = self._compile(self._all)
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
         reached = self.differentiated.reached_gradients(has_cotangent)

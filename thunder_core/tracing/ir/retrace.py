@@ -69,6 +69,14 @@ class UnrollsLoop:
     reason: str
 
 
+@dataclass(frozen=True)
+class ReadsCondition:
+    """The arms of a branch on a random number cannot both be recorded. The branch is at an offset of this `code`."""
+
+    code: CodeType
+    offset: int
+
+
 RetraceReason = (
     MeetsSymbol
     | DecidesForOtherCalls
@@ -79,6 +87,7 @@ RetraceReason = (
     | NeedsTexts
     | NeedsDrawingFunction
     | UnrollsLoop
+    | ReadsCondition
 )
 
 

@@ -40,6 +40,31 @@ def _leaves_of_cyclic(tree: Any) -> Iterator[Leaf]:
             waiting += reversed([*parts])
 
 
+def contains_itself(tree: Any) -> bool:
+    """Whether a container of the tree contains itself, directly or inside of other containers."""
+    try:
+        _add_leaves((tree,), [])
+    except RecursionError:
+        return _is_cyclic(tree)
+    return False
+
+
+def _is_cyclic(tree: Any) -> bool:
+    enclosing, waiting, finished = set[int](), [(tree, False)], set[int]()
+    while waiting:
+        part, is_left = waiting.pop()
+        parts = _parts_of(part)
+        if is_left:
+            enclosing.discard(id(part))
+            finished.add(id(part))
+        elif parts is not None and id(part) not in finished:
+            if id(part) in enclosing:
+                return True
+            enclosing.add(id(part))
+            waiting += [(part, True), *((inner, False) for inner in parts)]
+    return False
+
+
 def _parts_of(tree: Any) -> Iterable[Any] | None:
     """Return the parts of a container of a tree; None for a leaf."""
     kind = type(tree)

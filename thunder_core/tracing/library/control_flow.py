@@ -18,6 +18,11 @@ def cond(predicate: torch.Tensor, true_branch: Body, false_branch: Body, operand
     return linked((true_branch if predicate else false_branch)(*operands), operands)
 
 
+def take_arm(condition: torch.Tensor, true_arm: Body, false_arm: Body, operands: Sequence[Any]) -> Any:
+    """Call one of the arms of a Python branch. Operands of the other arm get no gradient, as in eager PyTorch."""
+    return (true_arm if condition else false_arm)(*operands)
+
+
 def while_loop(
     condition: Callable[..., tuple[torch.Tensor]], body: Body, carried: Sequence[torch.Tensor], operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:

@@ -7,6 +7,7 @@ import copy
 import datetime as dt
 import decimal
 import functools
+import gc
 import hashlib
 import io
 import re
@@ -122,3 +123,8 @@ def state_of(value: Any) -> Any:
     read_state = state_function(type(value))
     assert read_state is not None
     return read_state(value)
+
+
+def viewed_mapping(view: Any) -> Any:
+    """Return the mapping behind a view or a proxy, which a view's `mapping` hides behind a proxy."""
+    return gc.get_referents(view)[0]

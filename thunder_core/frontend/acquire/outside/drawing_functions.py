@@ -49,7 +49,7 @@ def may_be_called_whole(frame: Frame, is_computable: Callable[[Any], bool]) -> b
         and not code.co_freevars
         and not any(map(is_writing, codes_of(code)))
         and not any(is_of_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names)
-        and all(is_constant_tree(argument) or is_computable(argument) for argument in arguments)
+        and all(is_tree_of(is_computable, argument) for argument in arguments)
     )
 
 
@@ -73,6 +73,8 @@ def is_of_torch(value: Any) -> bool:
     return str(home).partition(".")[0] == PYTORCH
 
 
-def is_constant_tree(value: Any) -> bool:
-    """Whether an argument is a constant, or a tuple or list of constants."""
-    return all(map(is_constant_tree, value)) if type(value) in (tuple, list) else is_constant(value)
+def is_tree_of(is_computable: Callable[[Any], bool], value: Any) -> bool:
+    """Whether an argument is a constant or computable, or a tuple or list of such values."""
+    if type(value) in (tuple, list):
+        return all(is_tree_of(is_computable, item) for item in value)
+    return is_constant(value) or is_computable(value)

@@ -23,6 +23,7 @@ from thunder_core.tracing.capture.fakes.trial import apart
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace, RetraceReason
+from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
@@ -163,7 +164,14 @@ class ProgramDraws:
         return computed
 
     def _is_computable(self, value: Any) -> bool:
+        if isinstance(value, SymbolicNumber):
+            return isinstance(value.source, Path)
         return isinstance(value, torch.Tensor) and self.knows_arguments((value,), {})
+
+    def require_no_drawing_function(self) -> None:
+        """Raise `Retrace` if C code needs a symbolic number in a function that draws: the prologue can call it."""
+        if self.paths:
+            self.looked_into(self.paths[-1])
 
     def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that draws from the operating system. The program's first call reuses this result."""
@@ -336,12 +344,16 @@ class ProgramDraws:
         return type(value)(map(self._operand, value))
 
     def _number_operand(self, number: SymbolicNumber) -> Any:
-        is_plain_source = number.source is not None and number.size is None
-        return number.source if is_plain_source else number.concretize()
+        return number.source if isinstance(number.source, Path) else number.concretize()
 
     def _values(self, tree: Any) -> Any:
-        """Return arguments with symbolic numbers replaced by their values in this call."""
-        return self._run.numbers.values(tree)
+        """Return arguments with symbolic numbers replaced by their values in this call, or in this recording."""
+
+        def value(leaf: Any) -> Any:
+            is_size = isinstance(leaf, SymbolicNumber) and leaf.size is not None and isinstance(leaf.source, Path)
+            return hint_of(leaf.size) if is_size else leaf
+
+        return self._run.numbers.values(replace_leaves(tree, value))
 
 
 def _put_back(restore: Callable[[], object], _generator: Any) -> None:

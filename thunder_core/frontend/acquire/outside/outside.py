@@ -36,13 +36,12 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     Members,
     MembersThemselves,
 )
-from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
-from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
+from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
-from thunder_core.tracing.library.states import has_state, state_of
+from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
 
 # By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
 WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -55,7 +54,7 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 TOGETHER = (
     "compile both functions with the same settings, so that one program contains them, or call one outside the other"
 )
-VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
+VIEWS = frozenset(type(getattr(kind(), name)()) for kind in (dict, OrderedDict) for name in ("keys", "values", "items"))
 # Classes of values that a program creates itself, which the prologue refers to by name.
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPINGS = (dict, types.MappingProxyType)
@@ -326,7 +325,7 @@ class Outside(GuardedPaths):
                 self.read(path.item(key, item), item)
         elif kind in VIEWS:
             mapping = viewed_mapping(original_container)
-            self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
+            self.paths.setdefault(id(mapping), computed_path(viewed_mapping, (path,), mapping))
             self.expand(mapping)
 
     def _read_item(self, container: Any, path: Path, key: Any, item: Any) -> None:

@@ -20,6 +20,7 @@ class Recording(Protocol):
 
     outside: WholeReads
     writes: OutsideWrites
+    draws: Any
     recorder: Recorder
     machine: Machine
     device: torch.device | None

@@ -7,7 +7,6 @@ import copyreg
 import datetime as dt
 import decimal
 import functools
-import gc
 import inspect
 import itertools
 import operator
@@ -30,6 +29,7 @@ from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.generators import frame_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 from thunder_core.tracing.library import objects, output
+from thunder_core.tracing.library.states import viewed_mapping
 
 LARGE = 4096  # bytes: larger arrays are kept as objects, not as text
 
@@ -118,11 +118,6 @@ def of_deque(value: Any, where: str) -> Reduction:
 def of_view(method: str) -> Reduce:
     """Return the function that reduces a view of a dict."""
     return lambda view, where: Reduction(f"dict.{method}", (viewed_mapping(view),))
-
-
-def viewed_mapping(view: Any) -> Any:
-    """Return the mapping behind a view or a proxy."""
-    return gc.get_referents(view)[0]
 
 
 def of_weak_reference(value: Any, where: str) -> Reduction:

@@ -18,6 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
+from thunder_core.frontend.acquire.lookasides.operators.random_branches import branch_on_random_number
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import unbind_in_loop
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
@@ -216,6 +217,10 @@ class ObservedCalls(ObservedReads):
         if edge is not None:
             self.note_edge(edge, loud=edge.startswith(LOUD) and not self.outside.is_functional)
         return edge is not None
+
+    def on_branch(self, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:
+        """Record the arms of a branch on a random number of PyTorch."""
+        return branch_on_random_number(self, frame, condition, if_true, if_false)
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
+from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_known_identity
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_operation, is_drawn, store_item
@@ -186,6 +187,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
         self.outside.effects.announced = None
         if function is operator.is_:
+            require_known_identity(self, *operands)
             self.outside.guard_comparison(*operands)
             return
         if function is operator.contains and settle_lookup(self, *operands):

@@ -20,6 +20,7 @@ from thunder_core.tracing.ir.retrace import (
     NeedsDrawingFunction,
     NeedsNumbers,
     NeedsTexts,
+    ReadsCondition,
     Retrace,
     UnrollsLoop,
 )
@@ -41,7 +42,8 @@ class RunOptions:
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
     `is_differentiating` calls `backward` itself; if `reads_texts_at_once` is set, texts are read when they are made;
     if `draws_constants` is set, each call must draw the same numbers; and each of the `drawing_functions` is called as
-    a whole, because it draws random numbers; and each iteration of the `unrolled_loops` is recorded, for a reason.
+    a whole, because it draws random numbers; each iteration of the `unrolled_loops` is recorded, for a reason; and the
+    `read_conditions` of branches on random numbers are read, because not both of their arms can be recorded.
     """
 
     device: torch.device | None = None
@@ -63,6 +65,7 @@ class RunOptions:
     draws_constants: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
     unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
+    read_conditions: frozenset[tuple[CodeType, int]] = frozenset()
 
     @property
     def watches(self) -> bool:
@@ -99,6 +102,7 @@ class RunOptions:
             lookasides=self.lookasides,
             drawing_functions=self.drawing_functions,
             unrolled_loops=self.unrolled_loops,
+            read_conditions=self.read_conditions,
             **changes,
         )
 
@@ -115,5 +119,8 @@ CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
     UnrollsLoop: lambda options, reason: {
         "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}
+    },
+    ReadsCondition: lambda options, reason: {
+        "read_conditions": options.read_conditions | {(reason.code, reason.offset)}
     },
 }

@@ -134,6 +134,8 @@ class Run(ObservedCalls, RecordedProgram):
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
         self.unrolled_loops = options.unrolled_loops
+        self.read_conditions = options.read_conditions
+        self.recorded_arms: list[Any] = []
         self.entered_codes: set[CodeType] | None = None
         self.retrace_request: Retrace | None = None
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)

@@ -47,6 +47,7 @@ IMPORTS_OF_QUERIES = {
 }
 
 
+FROM_TENSORS = ("count", "expression", "size")  # steps to numbers that draws take, computed from tensors
 NO_SYMBOLS: Mapping[str, Path] = {}
 
 
@@ -72,8 +73,10 @@ class Prologue:
         self._writes = writes
         self._counts = [path for path in symbols.values() if path.step == "count"]
         self._symbols = [path for path in symbols.values() if path.step != "count"]
-        self._drawn_from = [source for path in draws for source in path.key.sources if source.step == "count"]
-        of_counts = {name for path in (*self._counts, *self._drawn_from) for name in path.key.names}
+        self._drawn_from = [source for path in draws for source in path.key.sources if source.step in FROM_TENSORS]
+        of_counts = {
+            name for path in (*self._counts, *self._drawn_from) if path.step == "count" for name in path.key.names
+        }
         own_names = {**names, **{path: name for name, path in symbols.items()}}
         self._variables = Variables(roots, own_names, OWN_NAMES | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
@@ -126,6 +129,9 @@ class Prologue:
         checked = self._check_tensors(plain_guards) if self._drawn_from else None
         self._draw()
         for guard in drawn_guards:
+            for path in self._symbols:
+                if path.parent is guard.path:
+                    self._variables.variable(path)
             self._check_guard(guard)
         return checked or self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
 

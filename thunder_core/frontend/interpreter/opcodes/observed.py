@@ -4,9 +4,11 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.namespaces import find_global
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.opcodes.build import take
 from thunder_core.frontend.interpreter.opcodes.iteration import _exactly
 from thunder_core.frontend.interpreter.opcodes.names import _global
+from thunder_core.frontend.interpreter.operators import PLAIN, truth
 from thunder_core.frontend.interpreter.table import opcode
 
 
@@ -18,6 +20,32 @@ def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
     if null:
         frame.stack.append(NULL)
     frame.stack.append(value)
+
+
+@opcode("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE", observed=True)
+def pop_jump_if_true(frame: Frame, target: int) -> int | None:
+    """[value] -> []; jump if it is true."""
+    return _branch(frame, target, frame.pc + 1)
+
+
+@opcode("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE", observed=True)
+def pop_jump_if_false(frame: Frame, target: int) -> int | None:
+    """[value] -> []; jump if it is false."""
+    return _branch(frame, frame.pc + 1, target)
+
+
+def _branch(frame: Frame, if_true: int, if_false: int) -> int:
+    value = frame.stack.pop()
+    if value is True:
+        return if_true
+    if value is False or value is None:
+        return if_false
+    if type(value) not in PLAIN:
+        observer: Any = frame.machine.observer
+        after = observer.on_branch(frame, value, if_true, if_false)
+        if after is not NOT_TAKEN:
+            return int(after)
+    return if_true if truth(frame.machine, value) else if_false
 
 
 @opcode("LOAD_DEREF", observed=True)

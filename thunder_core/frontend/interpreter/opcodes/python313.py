@@ -13,6 +13,7 @@ from thunder_core.frontend.interpreter.opcodes.build import CONVERSIONS
 from thunder_core.frontend.interpreter.opcodes.calls import call_with, unpacked_arguments
 from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
 from thunder_core.frontend.interpreter.opcodes.names import _global
+from thunder_core.frontend.interpreter.opcodes.observed import pop_jump_if_false, pop_jump_if_true
 from thunder_core.frontend.interpreter.opcodes.python312 import _attribute, _super_attribute, from_super
 from thunder_core.frontend.interpreter.operators import COMPARISONS
 from thunder_core.frontend.interpreter.program import DecodingContext
@@ -45,6 +46,24 @@ def compare_op(frame: Frame, argument: tuple[Callable[[Any, Any], Any], bool]) -
         return
     value = operators.compare(frame.machine, function, left, right)
     frame.stack[-1] = operators.truth(frame.machine, value) if to_bool else value
+
+
+@opcode("COMPARE_OP", since=_3_13, observed=True, prepare=_comparison)
+def compare_op_observed(frame: Frame, argument: tuple[Callable[[Any, Any], Any], bool]) -> None:
+    """[left, right] -> [left ? right]; a jump that follows asks for the truth of the result itself."""
+    function, is_condition = argument
+    compare_op(frame, (function, is_condition and not _is_before_jump(frame)))
+
+
+@opcode("TO_BOOL", since=_3_13, observed=True)
+def to_bool_observed(frame: Frame, argument: Any) -> None:
+    """[value] -> [bool(value)]; a jump that follows asks for the truth of the value itself."""
+    if not _is_before_jump(frame):
+        to_bool(frame, argument)
+
+
+def _is_before_jump(frame: Frame) -> bool:
+    return frame.program.steps[frame.pc + 1][0] in (pop_jump_if_true, pop_jump_if_false)
 
 
 @opcode("TO_BOOL", since=_3_13)

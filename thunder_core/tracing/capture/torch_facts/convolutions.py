@@ -8,7 +8,7 @@ nothing about the symbols.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 BATCHES = (1, 16)  # the batch sizes at which the kernel changes (`ConvParams::use_mkldnn`)
 SHORT, LONG = 4, 256  # sizes of small and large images, which use different kernels
+MOST = 1 << 24  # of a symbol that gives an image a size
 CONVOLUTIONS = frozenset({torch.ops.aten.convolution, torch.ops.aten._convolution, torch.ops.aten.convolution_backward})
 Layout = tuple[torch.memory_format, bool]
 kernel_of: Any = torch._C._select_conv_backend
@@ -80,10 +81,23 @@ def examples_of(arguments: Sequence[Any]) -> list[Any]:
     if not {*batch, *images} - {*fixed}:
         return []
     short = max([SHORT, *map(generic_hint_of, weight.shape[2:])])
-    pairs = itertools.product(BATCHES, (short, LONG))
-    chosen = [{**dict.fromkeys(images, length), **dict.fromkeys(batch, count), **fixed} for count, length in pairs]
+    values_of_images = [values_for(images, tensor.shape[2:], length) for length in (short, LONG)]
+    pairs = itertools.product(BATCHES, values_of_images)
+    chosen = [{**values, **dict.fromkeys(batch, count), **fixed} for count, values in pairs]
     examples = [example_with(values, arguments, tensor.fake_mode) for values in (fixed, *chosen)]
     return examples if all(example[0].numel() for example in examples) else []
+
+
+def values_for(symbols: Collection[sympy.Symbol], sizes: Sequence[Any], length: int) -> dict[sympy.Symbol, int]:
+    """Return values of symbols for which no size is below a length, if the sizes grow with the symbols.
+
+    The sizes after convolutions with strides are a fraction of the symbol, which is the size before them.
+    """
+    value, values = length, dict.fromkeys(symbols, length)
+    while value < MOST and any(generic_hint_of(size, values=values) < length for size in sizes):
+        value *= 2
+        values = dict.fromkeys(symbols, value)
+    return values
 
 
 def symbols_in(size: Any) -> dict[sympy.Symbol, int]:

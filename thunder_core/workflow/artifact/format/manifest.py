@@ -106,6 +106,8 @@ class StoredAutogradSignature(StoredFacts):
     beneath_autocast: bool = False
     within: tuple[tuple[int, ...], ...] = ()
     dependent: tuple[DependentResultFacts, ...] = ()
+    written: tuple[int, ...] = ()
+    kept: tuple[int, ...] | None = None
     rules: tuple[str, ...] = ()
     body: int
 
@@ -123,6 +125,8 @@ class StoredAutogradSignature(StoredFacts):
             beneath_autocast=signature.beneath_autocast,
             within=signature.downstream,
             dependent=tuple(DependentResultFacts(**asdict(result)) for result in signature.dependent),
+            written=signature.written,
+            kept=signature.kept,
             rules=rules,
             body=body,
         )
@@ -141,6 +145,8 @@ class StoredAutogradSignature(StoredFacts):
             beneath_autocast=self.beneath_autocast,
             downstream=self.within,
             dependent=tuple(DependentResult(**result.model_dump()) for result in self.dependent),
+            written=self.written,
+            kept=self.kept,
         )
 
 

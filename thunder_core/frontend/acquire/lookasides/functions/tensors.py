@@ -7,11 +7,13 @@ from types import BuiltinMethodType, FunctionType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.acquire.written.rebuilding import attributes_of_fakes
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -19,6 +21,7 @@ from thunder_core.tracing.capture.subclasses import ALIAS, DEFAULT
 
 NEW = torch.Tensor.__new__
 AS_SUBCLASS = torch.Tensor.as_subclass
+HIDDEN = {"volatile", "__cuda_array_interface__"}  # names that `dir` leaves out for tensors that are not on a GPU
 
 
 @lookaside(torch.Tensor._make_subclass)
@@ -145,3 +148,27 @@ def record(run: TracedRun, function: Callable[..., Any], tensor: torch.Tensor) -
     with torch._C.DisableTorchFunction():
         recorded: torch.Tensor = run.recorder.function(function, (tensor,), {})
     return recorded
+
+
+@lookaside(dir)
+def names_in(run: TracedRun, /, *owners: Any) -> list[str] | NotTaken:
+    """Return the names that `dir` lists for a tensor of the program, which has no attributes of a fake."""
+    if len(owners) != 1 or not isinstance(owners[0], torch.Tensor):
+        return NOT_TAKEN
+    names = names_of_tensor(run, owners[0])
+    return names if isinstance(names, NotTaken) else sorted(names)
+
+
+@lookaside(torch.Tensor.__dir__)
+def names_of_tensor(run: TracedRun, /, tensor: torch.Tensor) -> list[str] | NotTaken:
+    """Return the names in a tensor's class and its own attributes, as `torch.Tensor.__dir__` does."""
+    kind = run.class_of(tensor)
+    if type_lookup(kind, "__dir__") is not torch.Tensor.__dir__:
+        return NOT_TAKEN
+    load = run.machine.load_attr
+    hidden = {"volatile"} if load(tensor, "is_cuda") and not load(tensor, "is_sparse") else HIDDEN
+    if isinstance(tensor, FakeTensor):
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            hidden = hidden | attributes_of_fakes()
+    names = (*dir(kind), *run.machine.call(list, load(tensor, "__dict__")))
+    return sorted(name for name in names if name not in hidden)

@@ -1,0 +1,218 @@
+"""Branches on random numbers of PyTorch: one program for all outcomes, or a program for each where that is wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from thunder_core.foundation.errors import DataDependent
+
+LINEAR = nn.Linear(4, 4)
+
+
+class LayerDrop(nn.Module):
+    """Layers with dropout, each of which is skipped with a probability."""
+
+    def __init__(self, count: int = 5) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3)) for _ in range(count))
+
+
+class Skips(LayerDrop):
+    """Layers that are skipped as in Wav2Vec2."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            skip: Any = False
+            if self.training:
+                skip = torch.rand([]) < 0.5
+            if not skip or x.dim() == 7:
+                x = x + layer(x).tanh()
+        return x
+
+
+class Continues(LayerDrop):
+    """Layers that are skipped as in the decoder of BART."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if self.training:
+                probability = torch.rand([])
+                if probability < 0.5:
+                    continue
+            residual = x
+            x = residual + layer(x).tanh()
+        return x
+
+
+class Notes(LayerDrop):
+    """Layers that are skipped as in the encoder of BART."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _, layer in enumerate(self.layers):
+            to_drop = False
+            if self.training:
+                probability = torch.rand([])
+                if probability < 0.5:
+                    to_drop = True
+            if not to_drop:
+                x = x + layer(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("kind", [Skips, Continues, Notes])
+@pytest.mark.parametrize("options", [{}, {"data_dependent": "error"}], ids=["guard", "error"])
+def test_all_patterns_of_dropped_layers_have_one_program(kind: type[LayerDrop], options: dict[str, Any]) -> None:
+    eager = kind()
+    twin = copy.deepcopy(eager)
+    compiled = thunder.jit(twin, executors=("torch",), **options)
+    for seed in range(8):
+        results = [step(module, call, seed) for module, call in ((eager, eager), (twin, compiled))]
+        torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-6)
+    assert thunder.cache_misses(compiled) == 1
+    assert "take_arm" in thunder.last_backward_reason(compiled)
+
+
+def step(module: nn.Module, call: Callable[[Tensor], Tensor], seed: int) -> list[Any]:
+    """Return the result of a training step, its gradients, which are None for skipped layers, and the next number."""
+    torch.manual_seed(seed)
+    x = torch.randn(3, 4, requires_grad=True)
+    module.zero_grad()
+    result = call(x)
+    result.sum().backward()  # type: ignore[no-untyped-call]
+    return [result, x.grad, *(parameter.grad for parameter in module.parameters()), torch.rand(1)]
+
+
+def conditional(x: Tensor) -> Tensor:
+    y = LINEAR(x) if torch.rand(()) < 0.5 else x
+    return y * 2
+
+
+def nested(x: Tensor) -> Tensor:
+    for _ in range(3):
+        if torch.rand(()) < 0.5:
+            x = LINEAR(x) if torch.rand(()) < 0.5 else x + torch.rand(4)
+        elif torch.rand(()) < 0.2:
+            x = x * 2
+    return x
+
+
+def writes_to_the_result(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = kept = x * 1
+    if torch.rand(()) < 0.5:
+        y = LINEAR(y)
+    y += 1
+    return kept, y
+
+
+def asks_whether_both_are_one_tensor(x: Tensor) -> tuple[bool, Tensor]:
+    y = x
+    if torch.rand(()) < 0.5:
+        y = LINEAR(x)
+    return y is x, y * 1
+
+
+def appends(x: Tensor) -> tuple[Tensor, int]:
+    items = []
+    if torch.rand(()) < 0.5:
+        items.append(x)
+        x = x * 2
+    return x, len(items)
+
+
+def changes_the_shape(x: Tensor) -> Tensor:
+    if torch.rand(()) < 0.5:
+        x = torch.cat([x, x])
+    return x * 2
+
+
+def leaves_the_loop(x: Tensor) -> Tensor:
+    for _ in range(3):
+        if torch.rand(()) < 0.3:
+            break
+        x = LINEAR(x)
+    return x
+
+
+def returns(x: Tensor) -> Tensor:
+    if torch.rand(()) < 0.5:
+        return x * 2
+    return x - 1
+
+
+def catches(x: Tensor) -> Tensor:
+    if torch.rand(()) < 0.5:
+        try:
+            x = torch.linalg.cholesky(-torch.eye(3)) @ x
+        except torch.linalg.LinAlgError:
+            x = x * 3
+    return x
+
+
+def without_gradients(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        x = half_the_time(x)
+    return LINEAR(x)
+
+
+def half_the_time(x: Tensor) -> Tensor:
+    if torch.rand(()) < 0.5:
+        x = x * 2
+    return x
+
+
+def reads_variables(x: Tensor) -> Tensor:
+    if torch.rand(()) < 0.5:
+        scale = 2
+        x = x * scale
+    return x * len(locals())
+
+
+def captured(x: Tensor) -> Tensor:
+    def later() -> Tensor:
+        return x
+
+    if torch.rand(()) < 0.5:
+        x = x * 2
+    return later() * 2
+
+
+ONE_PROGRAM = (conditional, nested)
+SEVERAL = (
+    *(writes_to_the_result, asks_whether_both_are_one_tensor, appends, changes_the_shape, leaves_the_loop, returns),
+    *(catches, without_gradients, reads_variables, captured),
+)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("program", [*ONE_PROGRAM, *SEVERAL], ids=lambda program: program.__name__)
+def test_a_branch_on_a_random_number_matches_eager(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    for seed in range(6):
+        outcomes = []
+        for call in (program, compiled):
+            torch.manual_seed(seed)
+            x = torch.linspace(0, 1, 12).view(3, 4).requires_grad_()
+            LINEAR.zero_grad()
+            result = call(x * 1)
+            tensors = [leaf for leaf in result if isinstance(leaf, Tensor)] if isinstance(result, tuple) else [result]
+            sum(tensor.sum() for tensor in tensors if tensor.requires_grad).backward()  # type: ignore[union-attr]
+            outcomes.append((result, x.grad, LINEAR.weight.grad, torch.rand(1)))
+        torch.testing.assert_close(outcomes[1], outcomes[0])
+    assert (thunder.cache_misses(compiled) == 1) is (program in ONE_PROGRAM)
+
+
+def test_a_condition_on_an_input_is_still_read() -> None:
+    def program(x: Tensor) -> Tensor:
+        if x.sum() + torch.rand(()) > 0:
+            x = x * 2
+        return x
+
+    with pytest.raises(DataDependent, match="reads the value"):
+        thunder.jit(program, data_dependent="error")(torch.ones(3))

@@ -1,0 +1,185 @@
+"""The code of a branch: from the jump to the step where both of its arms meet, and the variables that they assign."""
+
+from __future__ import annotations
+
+import dis
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import CodeType
+from typing import Any
+
+from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.program import DecodedCode
+from thunder_core.frontend.interpreter.table import LEAVE
+
+ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+ALWAYS_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+NOT_IN_ARMS = (
+    *("STORE_GLOBAL", "STORE_DEREF", "STORE_NAME", "DELETE_GLOBAL", "DELETE_DEREF", "DELETE_NAME", "DELETE_FAST"),
+    *("YIELD_VALUE", "SEND", "LOAD_LOCALS", "LIST_APPEND", "SET_ADD", "MAP_ADD"),
+)
+LOOKS_AT_VARIABLES = {"locals", "vars", "eval", "exec", "dir", "_getframe"}
+JUMPS = {*dis.hasjrel, *dis.hasjabs}
+
+
+@dataclass(frozen=True)
+class ArmEnd:
+    """The variables and the stack of a frame at the end of an arm."""
+
+    fast: list[Any]
+    stack: list[Any]
+
+    def is_between_statements(self, frame: Frame) -> bool:
+        """Whether the arm has evaluated all its expressions, so that the stack is as before the arm."""
+        return list(map(id, self.stack)) == list(map(id, frame.stack))
+
+
+@dataclass(frozen=True, eq=False)
+class BranchRegion:
+    """The arms of a branch: they meet at the step `end`, where `program` leaves the frame.
+
+    The arms assign the slots `assigned`; the `live` slots may be read afterwards.
+    """
+
+    program: DecodedCode
+    end: int
+    assigned: tuple[int, ...]
+    live: tuple[int, ...]
+
+
+def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
+    """Return the regions of the branch at a frame's position, the shortest first.
+
+    There is none if the arms do not meet, or do more than assign variables.
+    """
+    memory, key = frame.program.memory, f"branch at {frame.pc}"
+    if key not in memory:
+        is_function = frame.names is None and not frame.program.resumable
+        memory[key] = tuple(_find(frame.code, frame.program, frame.pc)) if is_function else ()
+    regions: tuple[BranchRegion, ...] = memory[key]
+    return regions
+
+
+def run_arm(frame: Frame, region: BranchRegion, start: int, run: Any) -> ArmEnd:
+    """Run an arm of a branch from a step, on a copy of the frame's variables; raise `ValueError` if it does not end.
+
+    `run` is the function that runs a frame.
+    """
+    copy = Frame(
+        frame.machine, region.program, frame.code, frame.function, frame.globals, frame.builtins, [*frame.fast]
+    )
+    copy.stack = [*frame.stack]
+    copy.resume_at = start
+    end = run(copy)
+    if not isinstance(end, ArmEnd):
+        raise ValueError("an arm of the branch leaves the function")
+    return end
+
+
+def _leave(frame: Frame, _argument: Any) -> int:
+    """[...] -> [..., end of the arm]; leave the frame."""
+    frame.stack.append(ArmEnd([*frame.fast], [*frame.stack]))
+    return LEAVE
+
+
+def _find(code: CodeType, program: DecodedCode, start: int) -> Iterator[BranchRegion]:
+    """Yield regions up to the next iteration of a loop around the branch."""
+    if LOOKS_AT_VARIABLES & {*code.co_names}:
+        return
+    steps = Steps(code, program)
+    for end in steps.meeting_points(start):
+        inside = steps.reached(steps.followers[start], end)
+        if not all(map(partial(_may_be_inside, steps, inside), inside)):
+            return
+        assigned = sorted({slot for step in inside for slot in steps.stored(step)})
+        live = tuple(slot for slot in assigned if steps.may_be_read(slot, end))
+        stopping = [*program.steps]
+        stopping[end] = (_leave, None)
+        yield BranchRegion(replace(program, steps=stopping, cells=[]), end, tuple(assigned), live)
+
+
+def _may_be_inside(steps: Steps, inside: set[int], step: int) -> bool:
+    """Whether a step may be in an arm.
+
+    It is no effect on other variables, raises no error that the function may catch, and belongs to no loop around the
+    branch.
+    """
+    name = steps.names[step]
+    if steps.program.catches[step] is not None:
+        return False
+    if name == "FOR_ITER":
+        return step - 1 in inside and steps.names[step - 1] == "GET_ITER"
+    return name not in NOT_IN_ARMS and name not in ENDS
+
+
+class Steps:
+    """The control flow between the steps of a program, without exceptions."""
+
+    def __init__(self, code: CodeType, program: DecodedCode) -> None:
+        by_offset = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
+        self.program = program
+        self.instructions = [by_offset[offset] for offset in program.offsets]
+        self.names = [instruction.opname for instruction in self.instructions]
+        self.followers = [self._followers(step) for step in range(len(self.instructions))]
+
+    def _followers(self, step: int) -> list[int]:
+        instruction = self.instructions[step]
+        if instruction.opname in ENDS:
+            return []
+        if instruction.opcode not in JUMPS:
+            return [step + 1]
+        target = bisect_left(self.program.offsets, instruction.argval)
+        return [target] if instruction.opname in ALWAYS_JUMPS else [target, step + 1]
+
+    def reached(self, starts: Iterable[int], end: int | None = None) -> set[int]:
+        """Return the steps that may follow, without those from `end` on."""
+        seen, waiting = set[int](), [*starts]
+        while waiting:
+            step = waiting.pop()
+            if step != end and step not in seen:
+                seen.add(step)
+                waiting += self.followers[step]
+        return seen
+
+    def meeting_points(self, start: int) -> list[int]:
+        """Return the steps that follow whichever arm is taken, in order: the post-dominators."""
+        reached = sorted(self.reached([start]), reverse=True)
+        everything = sum(1 << step for step in reached)
+        after = {step: 1 << step if self.names[step].startswith("RETURN") else everything for step in reached}
+        changed = True
+        while changed:
+            changed = False
+            for step in reached:
+                common = everything
+                for follower in self.followers[step]:
+                    common &= after[follower]
+                found = after[step] if not self.followers[step] else common | 1 << step
+                changed |= found != after[step]
+                after[step] = found
+        strict = [step for step in reached if step != start and after[start] >> step & 1]
+        return sorted(strict, key=lambda step: -after[step].bit_count())
+
+    def stored(self, step: int) -> Sequence[int]:
+        """Return the slots of the variables that a step assigns."""
+        return self._slots(step) if "STORE_FAST" in self.names[step] else ()
+
+    def _slots(self, step: int) -> list[int]:
+        names = self.instructions[step].argval
+        return [self.program.names.index(name) for name in (names if isinstance(names, tuple) else (names,))]
+
+    def may_be_read(self, slot: int, start: int) -> bool:
+        """Whether a variable may be read from a step on before it is assigned; exception handlers may read any."""
+        handlers = {catch.target for catch in self.program.catches if catch is not None}
+        waiting, seen = [start, *handlers], set[int]()
+        while waiting:
+            step = waiting.pop()
+            if step in seen:
+                continue
+            seen.add(step)
+            if "LOAD_FAST" in self.names[step] and slot in self._slots(step):
+                return True
+            if slot not in self.stored(step):
+                waiting += self.followers[step]
+        return False

@@ -1,0 +1,175 @@
+"""Branches on random numbers of PyTorch, such as LayerDrop: both arms are recorded, and each call takes one of them.
+
+A program for each outcome would need as many programs as there are patterns of outcomes. The arms may only assign local
+variables, under the rules of `torch.cond`; otherwise, the program is traced again, and reads the value of the
+condition.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.lookasides.operators.branch_regions import (
+    ArmEnd,
+    BranchRegion,
+    branch_regions,
+    run_arm,
+)
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, are_followed
+from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
+from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.machine import run as run_frame
+from thunder_core.frontend.interpreter.native import UNBOUND
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.analysis.aliasing import alias_sets
+from thunder_core.tracing.capture.transform_levels import is_wrapped
+from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace
+from thunder_core.tracing.library.control_flow import take_arm
+
+CONSTANTS = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class RecordedArms:
+    """A branch at an offset of a code whose arms are recorded; in eager, some of the `tensors` may be the same."""
+
+    code: CodeType
+    offset: int
+    tensors: tuple[torch.Tensor, ...]
+
+
+def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:
+    """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
+
+    The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
+    """
+    place = frame.code, frame.program.offsets[frame.pc]
+    if not isinstance(condition, torch.Tensor) or place in run.read_conditions or is_wrapped(condition):
+        return NOT_TAKEN
+    if not is_random(run, condition) or not (regions := branch_regions(frame)):
+        return NOT_TAKEN
+    try:
+        for region in regions:
+            if record(run, frame, condition, region, {"true_arm": if_true, "false_arm": if_false}):
+                return region.end
+    except Exception as error:
+        raise run.retrace(ReadsCondition(*place)) from error
+    raise run.retrace(ReadsCondition(*place))
+
+
+def is_random(run: TracedRun, condition: torch.Tensor) -> bool:
+    """Whether a tensor is computed from random numbers of the program alone."""
+    makers = {output.name: bsym for bsym in run.recorder.bound_symbols for output in bsym.defines}
+    waiting, has_drawn = [run.recorder.proxy_of(condition).name], False
+    while waiting:
+        bsym = makers.get(waiting.pop())
+        if bsym is None or bsym.mutates:
+            return False
+        has_drawn |= bsym.ordered
+        waiting += [read.name for read in bsym.inputs]
+    return has_drawn
+
+
+def record(
+    run: TracedRun, frame: Frame, condition: torch.Tensor, region: BranchRegion, starts: Mapping[str, int]
+) -> bool:
+    """Record the arms of a branch, and assign their results to the frame's variables; return whether these are alike.
+
+    If the arms assign different Python values, a longer region, which includes what the values decide, may be recorded.
+    """
+    subtraces = Subtraces(run, "if")
+    held = functools.partial(len, *frame.fast, *frame.stack)
+    values: list[list[Any]] = []
+    ends: list[ArmEnd] = []
+    copied: list[torch.Tensor] = []
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or all(value is not known for known in frame.fast):
+            return value
+        if value.requires_grad and not torch.is_grad_enabled():
+            raise ValueError("autograd would lose a tensor that an arm leaves unchanged")
+        copied.append(value)
+        return run.machine.call(torch.Tensor.clone, value)
+
+    def results_of(start: int) -> Sequence[torch.Tensor]:
+        ends.append(run_arm(frame, region, start, run_frame))
+        values.append([own(ends[-1].fast[slot]) for slot in region.live])
+        return [value for value in values[-1] if isinstance(value, torch.Tensor)]
+
+    arms = {name: subtraces.record(held, functools.partial(results_of, start), ()) for name, start in starts.items()}
+    if not all(end.is_between_statements(frame) for end in ends) or not are_alike_values(*values):
+        return False
+    require_alike_tensors(subtraces, *values)
+    tensors = emit(subtraces, condition, arms)
+    assign(frame, region, values[0], tensors)
+    run.recorded_arms.append(RecordedArms(frame.code, frame.program.offsets[frame.pc], (*copied, *tensors)))
+    return True
+
+
+def assign(frame: Frame, region: BranchRegion, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
+    """Assign the values of an arm to the live variables of a frame, with the call's results in place of tensors."""
+    results = iter(tensors)
+    for slot in region.assigned:
+        frame.fast[slot] = UNBOUND
+    for slot, value in zip(region.live, values, strict=True):
+        frame.fast[slot] = next(results) if isinstance(value, torch.Tensor) else value
+
+
+def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether the arms assign tensors to the same variables, at least to one, and equal values to the others."""
+    if not any(isinstance(value, torch.Tensor) for value in left):
+        return False
+    for value, other in zip(left, right, strict=True):
+        both = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)
+        equal = value is other or (type(value) is type(other) and type(value) in CONSTANTS and value == other)
+        if not both and not equal:
+            return False
+    return True
+
+
+def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequence[Any]) -> None:
+    """Raise `ValueError` unless the arms assign tensors with the same metadata."""
+    pairs = [pair for pair in zip(left, right, strict=True) if isinstance(pair[0], torch.Tensor)]
+    if not are_alike(subtraces, [value for value, _ in pairs], [other for _, other in pairs]):
+        raise ValueError("the arms of the branch assign different tensors")
+
+
+def emit(
+    subtraces: Subtraces, condition: torch.Tensor, arms: Mapping[str, SubtraceRecording]
+) -> Sequence[torch.Tensor]:
+    """Emit a call that takes an arm, and return its tensors as the program sees them."""
+    read = subtraces.operands(arms.values(), ())
+    followed = are_followed(subtraces, read)
+    results = [subtraces.like(result, requires_grad=followed) for result in arms["true_arm"].results]
+    traces = [subtraces.trace(recording, name, (), read) for name, recording in arms.items()]
+    subtraces.emit(take_arm, (subtraces.recorder.proxy_of(condition), *traces, read), results)
+    return subtraces.to_program(results)
+
+
+def require_unwritten_results(run: TracedRun) -> None:
+    """Raise `Retrace` if the program writes to a tensor that an arm copied: in eager, both would have one memory."""
+    written = {name for bsym in run.recorder.bound_symbols for name in bsym.mutates}
+    if not run.recorded_arms or not written:
+        return
+    aliasing = alias_sets(run.recorder.bound_symbols)
+    representatives = {aliasing.representative(name) for name in written}
+    for arms in run.recorded_arms:
+        names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
+        if not representatives.isdisjoint(map(aliasing.representative, names)):
+            raise Retrace(ReadsCondition(arms.code, arms.offset))
+
+
+def require_known_identity(run: TracedRun, left: Any, right: Any) -> None:
+    """Raise `Retrace` if two tensors are compared with `is`, and the arm that is taken decides about that."""
+    if not (run.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
+        return
+    for arms in run.recorded_arms:
+        if any(tensor is left or tensor is right for tensor in arms.tensors):
+            raise run.retrace(ReadsCondition(arms.code, arms.offset))

@@ -1,0 +1,117 @@
+"""A second run of a program that writes to its inputs: on copies of the inputs, with their values before the writes.
+
+Autograd records the second run for derivatives that no compiled backward computes. Values are only copied before a
+program's own run if its results depend on them: a BatchNorm in training does not read its running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.autograd_signature import AutogradSignature
+from thunder_core.tracing.analysis.aliasing import alias_sets, names_written_to
+from thunder_core.tracing.capture.torch_facts.writes import updates_statistics, written_values
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import generic_hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.library.objects import EXPECTATIONS
+
+MAXIMUM_BYTES = 64 << 20  # of the values that each call copies for a derivative that may never be requested
+
+
+def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Return the indices of the inputs that a trace writes to, and of those whose values its results depend on.
+
+    The second is None if the trace cannot run on copies: written inputs overlap with other inputs, or the values
+    are too large to be copied in each call.
+    """
+    names = names_written_to(trace)
+    written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
+    if any(trace.inputs[index].name in group for index in written for group in trace.aliases):
+        return written, None
+    needed = _names_read(trace, results)
+    kept = tuple(index for index in written if trace.inputs[index].name in needed)
+    proxies = [trace.inputs[index] for index in kept]
+    is_small = sum(map(_bytes_of, proxies)) <= MAXIMUM_BYTES
+    return written, kept if is_small else None
+
+
+def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
+    """Return the inputs whose values before the first write decide some results, or values that the trace checks."""
+    aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+    sources: dict[str, frozenset[str]] = {}
+
+    def read(name: str) -> frozenset[str]:
+        return sources.get(aliasing.representative(name), frozenset())
+
+    for proxy in trace.inputs:
+        sources[aliasing.representative(proxy.name)] = read(proxy.name) | {proxy.name}
+    checked: frozenset[str] = frozenset()
+    for operation in trace.at_level("aten"):
+        written = _names_written(operation)
+        skipped = written if updates_statistics(operation.symbol.target) else ()  # a BatchNorm does not read these
+        values = frozenset[str]().union(*(read(proxy.name) for proxy in operation.inputs if proxy.name not in skipped))
+        if operation.symbol.name in EXPECTATIONS or not (operation.tensors or written):
+            checked |= values
+        for name in (*(proxy.name for proxy in operation.outputs), *written):
+            sources[aliasing.representative(name)] = read(name) | values
+    return checked.union(*(read(trace.output[index].name) for index in results))
+
+
+def _names_written(operation: BoundSymbol) -> tuple[str, ...]:
+    """Return the names that an operation writes to."""
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return operation.mutates
+    values = written_values(target, operation.args, operation.kwargs)
+    return tuple(leaf.name for leaf in leaves(list(values)) if isinstance(leaf, TensorProxy))
+
+
+def _bytes_of(proxy: Any) -> int:
+    if not isinstance(proxy, TensorProxy):
+        return 0
+    elements = 1
+    for size in proxy.shape:
+        elements *= generic_hint_of(size)
+    return elements * proxy.dtype.itemsize
+
+
+def former_values(signature: AutogradSignature, inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
+    """Return copies of the inputs whose values before the writes are needed, by index."""
+    return {index: inputs[index].detach().clone() for index in signature.kept or ()}
+
+
+def inputs_before_writes(
+    signature: AutogradSignature, inputs: Sequence[Any], former: dict[int, torch.Tensor]
+) -> list[Any] | None:
+    """Return the inputs for a second run, with copies of written inputs; None if the program cannot run again.
+
+    A parameter's copy passes its gradient on to the parameter.
+    """
+    copied = {index: inputs[index] for index in signature.copied}
+    if (signature.writes and not copied) or any(value.requires_grad and not value.is_leaf for value in copied.values()):
+        return None
+    values = list(inputs)
+    with torch.enable_grad():
+        for index, value in copied.items():
+            values[index] = WithValue.apply(value, former.get(index, value))  # type: ignore[no-untyped-call]
+    return values
+
+
+class WithValue(torch.autograd.Function):
+    """A tensor with the value of another tensor, in memory of its own."""
+
+    @staticmethod
+    def forward(_: Any, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        """Return a copy of the value."""
+        return value.detach().clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Return the gradient of the tensor."""
+        return gradient, None
