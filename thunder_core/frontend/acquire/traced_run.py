@@ -65,6 +65,7 @@ class TracedRun(Recording, Protocol):
     numbers: OutsideNumbers
     draws: ProgramDraws
     unrolled_loops: Mapping[tuple[CodeType, int], str]
+    may_read_values: bool
     read_conditions: frozenset[tuple[CodeType, int]]
     recorded_arms: list[Any]
     entered_codes: set[CodeType] | None

@@ -134,6 +134,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
         self.unrolled_loops = options.unrolled_loops
+        self.may_read_values = options.may_evaluate or options.evaluates
         self.read_conditions = options.read_conditions
         self.recorded_arms: list[Any] = []
         self.entered_codes: set[CodeType] | None = None

@@ -1,13 +1,15 @@
 """Branches on random numbers of PyTorch, such as LayerDrop: both arms are recorded, and each call takes one of them.
 
-A program for each outcome would need as many programs as there are patterns of outcomes. The arms may only assign local
-variables, under the rules of `torch.cond`; otherwise, the program is traced again, and reads the value of the
-condition.
+This is for programs that may not read values of tensors, which would be refused; other programs read the outcome, and
+have a program for each. The arms may only assign local variables, under the rules of `torch.cond`; otherwise, the
+program is traced again, reads the condition, and is refused.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -31,18 +33,26 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.capture.transform_levels import is_wrapped
 from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace
+from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.control_flow import take_arm
 
+INPUT = ""  # the name of all tensors that exist before the call
 CONSTANTS = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
 class RecordedArms:
-    """A branch at an offset of a code whose arms are recorded; in eager, some of the `tensors` may be the same."""
+    """A branch at an offset of a code whose arms are recorded; in eager, a result may be a tensor that is copied."""
 
     code: CodeType
     offset: int
-    tensors: tuple[torch.Tensor, ...]
+    copied: tuple[torch.Tensor, ...]
+    results: tuple[torch.Tensor, ...]
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The tensors of which some may be the same in eager."""
+        return (*self.copied, *self.results)
 
 
 def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:
@@ -51,7 +61,9 @@ def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_tru
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
     """
     place = frame.code, frame.program.offsets[frame.pc]
-    if not isinstance(condition, torch.Tensor) or place in run.read_conditions or is_wrapped(condition):
+    if run.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
+        return NOT_TAKEN
+    if place in run.read_conditions:
         return NOT_TAKEN
     if not is_random(run, condition) or not (regions := branch_regions(frame)):
         return NOT_TAKEN
@@ -109,7 +121,8 @@ def record(
     require_alike_tensors(subtraces, *values)
     tensors = emit(subtraces, condition, arms)
     assign(frame, region, values[0], tensors)
-    run.recorded_arms.append(RecordedArms(frame.code, frame.program.offsets[frame.pc], (*copied, *tensors)))
+    arms_of_branch = RecordedArms(frame.code, frame.program.offsets[frame.pc], tuple(copied), tuple(tensors))
+    run.recorded_arms.append(arms_of_branch)
     return True
 
 
@@ -163,6 +176,28 @@ def require_unwritten_results(run: TracedRun) -> None:
     for arms in run.recorded_arms:
         names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
         if not representatives.isdisjoint(map(aliasing.representative, names)):
+            raise Retrace(ReadsCondition(arms.code, arms.offset))
+
+
+def require_distinct_results(run: TracedRun, output: Any) -> None:
+    """Raise `Retrace` if two results of the program, or a result and an input, are the same after one arm only."""
+    if not run.recorded_arms:
+        return
+    same = alias_sets(run.recorder.bound_symbols)
+    made = {proxy.name for bsym in run.recorder.bound_symbols for proxy in bsym.defines}
+
+    def name_of(tensor: torch.Tensor) -> str:
+        name = run.recorder.proxy_of(tensor).name
+        return name if name in made else INPUT
+
+    for arms in run.recorded_arms:
+        for copied, result in itertools.product(arms.copied, arms.results):
+            same.unite(name_of(copied), name_of(result))
+    tensors = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}.values()
+    counts = Counter(same.representative(name_of(tensor)) for tensor in tensors)
+    counts[same.representative(INPUT)] += 1
+    for arms in run.recorded_arms:
+        if arms.copied and counts[same.representative(name_of(arms.results[0]))] > 1:
             raise Retrace(ReadsCondition(arms.code, arms.offset))
 
 
