@@ -1,16 +1,18 @@
-"""Run the tests that are marked `gpu`, and those of the Triton kernels on the GPU, and write a JUnit file.
+"""Run the tests marked `gpu` and the tests of the Triton kernels on a GPU, and write their results as a JUnit file.
 
 `python -m tests.gpu [FILE ...]`: each file has a separate process, and files run side by side. A warning, a file that
-cannot be collected, or a test that hangs or crashes its process does not stop the other tests. A trial runs first: if a
-small function cannot be compiled, all tests would fail, so none runs. The results are written to the folder `$OUT`, or
-to `build/gpu-report`.
+cannot be collected, or a test that hangs or crashes its process does not stop the other tests. Without FILE, a trial
+runs first: if a small module cannot be compiled, no test runs, and no JUnit file is written. With FILE, only its tests
+marked `gpu` run. The results are written to the folder `$OUT`, or to `build/gpu-report`.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.gpu.recorder import SHARD, VARIABLE
+from tests.gpu.recorder import FINISHED, SHARD, VARIABLE
 from tests.gpu.results import Result, count, is_finished, read_events, results_of, write_junit
 from tests.gpu.wheels import ROOT, SITE
 
@@ -36,7 +38,7 @@ NO_DEMANDS = ("-o", "addopts=", "-o", "filterwarnings=", "-o", "xfail_strict=fal
 NOTHING_RAN = 5  # pytest returns the same status
 SHARDS = {"tests/gpu/test_models_on_gpu.py": 6, "tests/gpu/test_commands_on_gpu.py": 5}  # processes for a long file
 ALONE = ("tests/benchmark/test_measurement.py", "tests/executors/triton/test_normalized_linear.py")  # they time kernels
-WITH_STAND_INS = ("test_cubin", "test_driver", "test_launch", "test_weights")  # for the driver or for a GPU
+WITH_STAND_INS = ("test_cubin", "test_driver", "test_launch", "test_weights")  # tests with a stand-in for it
 JOBS = max(1, min(8, (os.cpu_count() or 1) // 2))
 TRIAL_SECONDS = 120.0
 
@@ -77,8 +79,8 @@ def kernel_files(folder: Path) -> Iterator[Path]:
 def jobs_of(files: Iterable[Path]) -> Iterator[Job]:
     """The jobs of files with marked tests; a long file has several."""
     for file in files:
-        count = SHARDS.get(name_of(file), 1)
-        yield from (Job(file, shard=f"{number}/{count}") for number in range(count))
+        shards = SHARDS.get(name_of(file), 1)
+        yield from (Job(file, shard=f"{number}/{shards}") for number in range(shards))
 
 
 def run_jobs(jobs: Sequence[Job], limits: Limits, side_by_side: int = JOBS) -> Iterator[Result]:
@@ -102,7 +104,7 @@ def run_job(job: Job, limits: Limits, deadline: float) -> list[Result]:
     while True:
         with tempfile.TemporaryDirectory() as folder:
             record = Path(folder) / "events.jsonl"
-            end = run_pytest(job, limits, record, but=[result.test for result in results], deadline=deadline)
+            end = run_pytest(job, limits, record, finished=[result.test for result in results], deadline=deadline)
             events = read_events(record)
         found = results_of(events, end)
         results += found
@@ -112,21 +114,25 @@ def run_job(job: Job, limits: Limits, deadline: float) -> list[Result]:
             return [*results, Result(name_of(job.file), "error", 0.0, end)]
 
 
-def run_pytest(job: Job, limits: Limits, record: Path, *, but: Sequence[str], deadline: float) -> str:
-    """Run the tests of a job except the given ones, and return in words how the process ended."""
+def run_pytest(job: Job, limits: Limits, record: Path, *, finished: Sequence[str], deadline: float) -> str:
+    """Run the tests of a job except the finished ones, and return a sentence that says how the process ended."""
     seconds = max(1.0, min(limits.file, deadline - time.monotonic()))
-    left_out = [word for test in but for word in ("--deselect", test)]
-    options = [*job.options, *PYTEST, *NO_DEMANDS, *limiting(limits.test), *left_out]
+    options = [*job.options, *PYTEST, *NO_DEMANDS, *limiting(limits.test)]
     command = [sys.executable, "-m", "pytest", str(job.file), *options]
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**environment(), VARIABLE: str(record), SHARD: job.shard}, start_new_session=True
+        command,
+        cwd=ROOT,
+        env={**environment(), VARIABLE: str(record), SHARD: job.shard, FINISHED: json.dumps(finished)},
+        start_new_session=True,
     )
     try:
         status = process.wait(seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
         return f"it ran past {seconds:g} seconds, and its process was ended"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also processes that it has left
+        process.wait()
     return f"its process was ended by signal {-status}" if status < 0 else f"its process ended with status {status}"
 
 
@@ -144,13 +150,17 @@ def environment() -> dict[str, str]:
 
 
 def trial_fails() -> bool:
-    """Whether a small function cannot be compiled here; its output shows why."""
+    """Whether a small module cannot be compiled here; the trial prints why."""
     command = [sys.executable, "-m", "tests.gpu.trial"]
-    return subprocess.run(command, cwd=ROOT, env=environment(), timeout=TRIAL_SECONDS).returncode != 0
+    try:
+        return subprocess.run(command, cwd=ROOT, env=environment(), timeout=TRIAL_SECONDS).returncode != 0
+    except subprocess.TimeoutExpired:
+        print(f"the trial took more than {TRIAL_SECONDS:g} seconds")
+        return True
 
 
 def name_of(file: Path) -> str:
-    """The name of a file in the names of tests."""
+    """The path of a file in pytest's names of tests: relative to the repository."""
     return file.resolve().relative_to(ROOT).as_posix() if file.resolve().is_relative_to(ROOT) else str(file)
 
 
@@ -162,7 +172,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def status_of(results: Sequence[Result]) -> int:
-    """Return 0 if tests ran and all of them passed."""
+    """Return 1 if a test failed, 0 if tests passed and none failed, and 5 if no test passed."""
     if count(results, "failed") or count(results, "error"):
         return 1
     return 0 if count(results, "passed") else NOTHING_RAN

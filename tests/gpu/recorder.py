@@ -1,6 +1,6 @@
 """A pytest plug-in that writes each event at once, so that the record of a crashed process shows its progress.
 
-It also selects the shard of the tests that the process runs.
+It also selects the shard of the tests that the process runs, without those that an earlier process has finished.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 VARIABLE = "THUNDER_GPU_RECORD"  # the file of the events, with a line of JSON for each
 SHARD = "THUNDER_GPU_SHARD"  # `1/4` selects the second of every four tests
+FINISHED = "THUNDER_GPU_FINISHED"  # the names of finished tests, as JSON
 FINISH = "finish"  # the phase of the last event, which belongs to no test
 
 
@@ -24,7 +25,8 @@ def note(**event: Any) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     number, count = map(int, os.environ.get(SHARD, "0/1").split("/"))
-    items[:] = items[number::count]
+    finished = {*json.loads(os.environ.get(FINISHED, "[]"))}
+    items[:] = [item for item in items[number::count] if item.nodeid not in finished]
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

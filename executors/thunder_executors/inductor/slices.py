@@ -1,7 +1,8 @@
 """Slices whose start or end is an expression of sizes, in the lowerings of PyTorch 2.11.
 
-These ask whether an index is within its dimension, and if that is unknown, for a size that depends on values. Later
-versions clamp the index by a minimum or a maximum, as this module does.
+PyTorch 2.11 lowers such a slice only if it knows that the index is within its dimension. Otherwise, it needs a size
+that depends on values (an unbacked symbol). Later versions clamp the index by a minimum or a maximum, as this module
+does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLAMPS_BY_EXPRESSIONS = hasattr(lowering, "_register_unbacked_slice_size_binding
 lowered_slice: Any = lowering.slice_
 maximum: Any = functions.Max
 minimum: Any = functions.Min
-virtualized: Any = V  # has the graph that is lowered
+virtualized: Any = V  # `V.graph` is the graph being lowered
 
 
 @contextmanager
@@ -57,5 +58,5 @@ def position(index: Any, size: Any, default: Any) -> Any:
 
 
 def is_known(condition: Any) -> bool:
-    """Whether a condition holds for all sizes."""
+    """Whether a condition holds: a guard for the sizes at tracing, and False if they do not decide it."""
     return bool(virtualized.graph.sizevars.guard_or_false(condition))

@@ -90,7 +90,8 @@ def steps(x):
 
 
 def widths(x, table):
-    return x.unsqueeze(0) + table, (x > 0).float() * table.sum(0), torch.ones_like(x) + torch.full((16,), 2.0) * x
+    full = torch.full((16,), 2.0, device=x.device)
+    return x.unsqueeze(0) + table, (x > 0).float() * table.sum(0), torch.ones_like(x) + full * x
 
 
 def split(x):

@@ -71,14 +71,14 @@ def checks_value(bsym: BoundSymbol) -> bool:
 
 
 class Undo:
-    """A copy of the state that a computation may change before an error.
+    """A copy of the state that a computation may change before a check fails, or before an error that it catches.
 
     The state is the contents of the inputs at the indices `written` with their autograd histories, and the states of
     the random number generators.
     """
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
-        self._tensors = [Before(inputs[index]) for index in written if isinstance(inputs[index], torch.Tensor)]
+        self._tensors = [TensorBefore(inputs[index]) for index in written if isinstance(inputs[index], torch.Tensor)]
         self._random = RandomState.now(inputs)
 
     def put_back(self) -> None:
@@ -88,17 +88,18 @@ class Undo:
         self._random.put_back()
 
 
-class Before:
+class TensorBefore:
     """A tensor before a computation: an alias of its memory, in case its `.data` is replaced, and its contents.
 
-    The contents have the history of the tensor, so that a tensor whose history has changed gets it back by a copy of
-    them that autograd records.
+    The contents are a copy that autograd records. If the tensor's history has changed, the tensor is detached, and
+    autograd records that the contents are copied back.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.memory = tensor, tensor.detach()
         self.history = (tensor.requires_grad, tensor.grad_fn)
-        self.contents = without_repetition(tensor).clone()
+        with torch.enable_grad():  # the program may record a write although the call does not
+            self.contents = without_repetition(tensor).clone()
 
     def put_back(self) -> None:
         """Restore the memory, the contents, and the history if it has changed."""
@@ -116,8 +117,8 @@ class Before:
 
 
 def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same memory, shape and strides."""
-    facts = [(value.data_ptr(), value.shape, value.stride()) for value in (tensor, other)]
+    """Whether two tensors have the same memory, dtype, shape and strides."""
+    facts = [(value.data_ptr(), value.dtype, value.shape, value.stride()) for value in (tensor, other)]
     return facts[0] == facts[1]
 
 

@@ -1,7 +1,8 @@
 """A second run of a program that writes to its inputs: on copies of the inputs, with their values before the writes.
 
-Autograd records the second run for derivatives that no compiled backward computes. Values are only copied before a
-program's own run if its results depend on them: a BatchNorm in training does not read its running statistics.
+Autograd records the second run for derivatives without a compiled backward, such as derivatives of derivatives. Values
+are only copied before a program's own run if its results depend on them. The results of a BatchNorm in training, for
+example, do not depend on its running statistics.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.objects import EXPECTATIONS
 
-MAXIMUM_BYTES = 64 << 20  # of the values that each call copies for a derivative that may never be requested
+MAXIMUM_BYTES = 64 << 20  # limit for the copies that each call makes for a derivative that may never be requested
 
 
 def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -54,7 +55,7 @@ def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
     checked: frozenset[str] = frozenset()
     for operation in trace.at_level("aten"):
         written = _names_written(operation)
-        skipped = written if updates_statistics(operation.symbol.target) else ()  # a BatchNorm does not read these
+        skipped = written if updates_statistics(operation.symbol.target) else ()  # no result depends on these
         values = frozenset[str]().union(*(read(proxy.name) for proxy in operation.inputs if proxy.name not in skipped))
         if operation.symbol.name in EXPECTATIONS or not (operation.tensors or written):
             checked |= values

@@ -1,8 +1,8 @@
 """Branches on random numbers of PyTorch, such as LayerDrop: both arms are recorded, and each call takes one of them.
 
-This is for programs that may not read values of tensors, which would be refused; other programs read the outcome, and
-have a program for each. The arms may only assign local variables, under the rules of `torch.cond`; otherwise, the
-program is traced again, reads the condition, and is refused.
+Both arms are recorded only if the program may not read values of tensors. Otherwise, the program reads the condition,
+and each outcome has a specialization. The arms may only assign local variables, under the rules of `torch.cond`. A
+program with other arms is traced again, reads the condition, and is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.errors import Bug
 from thunder_core.frontend.acquire.lookasides.operators.branch_regions import (
     ArmEnd,
     BranchRegion,
@@ -42,7 +43,11 @@ CONSTANTS = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class RecordedArms:
-    """A branch at an offset of a code whose arms are recorded; in eager, a result may be a tensor that is copied."""
+    """A branch whose arms are recorded, at an offset of a code.
+
+    `copied` are tensors that an arm leaves unchanged, and that the program clones. In eager, a result may be one of
+    them.
+    """
 
     code: CodeType
     offset: int
@@ -71,6 +76,8 @@ def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_tru
         for region in regions:
             if record(run, frame, condition, region, {"true_arm": if_true, "false_arm": if_false}):
                 return region.end
+    except Bug:
+        raise
     except Exception as error:
         raise run.retrace(ReadsCondition(*place)) from error
     raise run.retrace(ReadsCondition(*place))
@@ -92,12 +99,13 @@ def is_random(run: TracedRun, condition: torch.Tensor) -> bool:
 def record(
     run: TracedRun, frame: Frame, condition: torch.Tensor, region: BranchRegion, starts: Mapping[str, int]
 ) -> bool:
-    """Record the arms of a branch, and assign their results to the frame's variables; return whether these are alike.
+    """Record the arms of a branch. If both assign alike values, assign the results to the frame's variables.
 
-    If the arms assign different Python values, a longer region, which includes what the values decide, may be recorded.
+    Return whether they do. If they assign different Python values, the caller tries a longer region, which includes the
+    code that the values decide about.
     """
     subtraces = Subtraces(run, "if")
-    held = functools.partial(len, *frame.fast, *frame.stack)
+    held = functools.partial(len, *frame.fast, *frame.stack)  # is not called: an arm may not change these objects
     values: list[list[Any]] = []
     ends: list[ArmEnd] = []
     copied: list[torch.Tensor] = []
@@ -167,7 +175,7 @@ def emit(
 
 
 def require_unwritten_results(run: TracedRun) -> None:
-    """Raise `Retrace` if the program writes to a tensor that an arm copied: in eager, both would have one memory."""
+    """Raise `Retrace` if the program writes to a tensor that an arm copied: in eager, they would share memory."""
     written = {name for bsym in run.recorder.bound_symbols for name in bsym.mutates}
     if not run.recorded_arms or not written:
         return
@@ -180,7 +188,10 @@ def require_unwritten_results(run: TracedRun) -> None:
 
 
 def require_distinct_results(run: TracedRun, output: Any) -> None:
-    """Raise `Retrace` if two results of the program, or a result and an input, are the same after one arm only."""
+    """Raise `Retrace` if two results of the program, or a result and an input, may be the same after one arm only.
+
+    All inputs count as one tensor.
+    """
     if not run.recorded_arms:
         return
     same = alias_sets(run.recorder.bound_symbols)
