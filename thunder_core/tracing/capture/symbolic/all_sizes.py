@@ -24,6 +24,7 @@ from torch._prims_common import (
 )
 from torch._subclasses.fake_impls import _compute_stride
 from torch.fx.experimental import _config
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
@@ -294,9 +295,16 @@ def attention_with_mask(environment: TraceShapeEnv, *args: Any, **kwargs: Any) -
 
 
 def attention_on_device(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return attention; for a GPU, PyTorch 2.11 multiplies by `matmul` in C++, which takes no symbolic sizes."""
-    device = next(leaf.device for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-    with nullcontext() if device.type == "cpu" else enable_python_dispatcher():
+    """Return attention; for a GPU, its metadata come from PyTorch's plain operations.
+
+    The metadata of the GPU's kernels decide sizes, as in PyTorch 2.11, whose `matmul` in C++ takes no symbolic sizes,
+    either. Each call still selects a kernel. With gradients, PyTorch selects the kernel, whose backward is recorded.
+    """
+    tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if tensors[0].device.type == "cpu":
+        return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
+    is_recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    with enable_python_dispatcher(), nullcontext() if is_recorded else sdpa_kernel(SDPBackend.MATH):
         return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 
