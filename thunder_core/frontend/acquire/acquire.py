@@ -19,10 +19,7 @@ from thunder_core.frontend.acquire.assembly import (
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
-from thunder_core.frontend.acquire.lookasides.operators.random_branches import (
-    require_distinct_results,
-    require_unwritten_results,
-)
+from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_distinct_tensors
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace
@@ -111,8 +108,7 @@ def require_complete(run: Run) -> None:
         raise Retrace(NeedsNumbers())
     if run.retrace_request is not None:
         raise run.retrace_request
-    require_unwritten_results(run)
-    require_distinct_results(run, run.output)
+    require_distinct_tensors(run, run.output)
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:

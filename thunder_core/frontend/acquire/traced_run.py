@@ -19,7 +19,7 @@ from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
+from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace, RetraceReason
 
 
 class Nested(Protocol):
@@ -66,7 +66,7 @@ class TracedRun(Recording, Protocol):
     draws: ProgramDraws
     unrolled_loops: Mapping[tuple[CodeType, int], str]
     may_read_values: bool
-    read_conditions: frozenset[tuple[CodeType, int]]
+    read_conditions: frozenset[ReadsCondition]
     recorded_arms: list[Any]
     entered_codes: set[CodeType] | None
     code_origins: LibraryCode

@@ -65,7 +65,7 @@ class RunOptions:
     draws_constants: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
     unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
-    read_conditions: frozenset[tuple[CodeType, int]] = frozenset()
+    read_conditions: frozenset[ReadsCondition] = frozenset()
 
     @property
     def watches(self) -> bool:
@@ -120,7 +120,5 @@ CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     UnrollsLoop: lambda options, reason: {
         "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}
     },
-    ReadsCondition: lambda options, reason: {
-        "read_conditions": options.read_conditions | {(reason.code, reason.offset)}
-    },
+    ReadsCondition: lambda options, reason: {"read_conditions": options.read_conditions | {reason}},
 }

@@ -66,7 +66,7 @@ def branch(
         return tree_unflatten(select_by_predicate(subtraces, predicate, leaves, other_leaves), structure)
     if not are_alike(subtraces, leaves, other_leaves):
         return call(true_branch if call(bool, predicate) else false_branch, *operands)
-    results = iter(emit_cond(subtraces, predicate, branches))
+    results = iter(emit_branches(subtraces, cond, predicate, branches))
     return tree_unflatten([next(results) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
 
 
@@ -79,15 +79,22 @@ def require_same_structure(structure: TreeSpec, other: TreeSpec) -> None:
         )
 
 
-def emit_cond(
-    subtraces: Subtraces, predicate: torch.Tensor, branches: Mapping[str, SubtraceRecording]
+def emit_branches(
+    subtraces: Subtraces,
+    operator: Callable[..., Any],
+    predicate: torch.Tensor,
+    branches: Mapping[str, SubtraceRecording],
 ) -> Sequence[torch.Tensor]:
-    """Emit a call that selects a branch by the predicate, and return its tensors as the program sees them."""
+    """Emit a call that selects a branch by the predicate, and return its tensors as the program sees them.
+
+    The branches have results with the same metadata, and are in the order of the operator's arguments.
+    """
     read = subtraces.operands(branches.values(), ())
     followed = are_followed(subtraces, read)
-    results = [subtraces.like(result, requires_grad=followed) for result in branches["true_branch"].results]
+    first = next(iter(branches.values()))
+    results = [subtraces.like(result, requires_grad=followed) for result in first.results]
     traces = [subtraces.trace(recording, name, (), read) for name, recording in branches.items()]
-    subtraces.emit(cond, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
+    subtraces.emit(operator, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
     return subtraces.to_program(results)
 
 

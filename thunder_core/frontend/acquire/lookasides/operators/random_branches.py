@@ -12,7 +12,6 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
 import torch
@@ -24,8 +23,8 @@ from thunder_core.frontend.acquire.lookasides.operators.branch_regions import (
     branch_regions,
     run_arm,
 )
-from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, are_followed
-from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, emit_branches
+from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.machine import run as run_frame
@@ -43,14 +42,13 @@ CONSTANTS = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class RecordedArms:
-    """A branch whose arms are recorded, at an offset of a code.
+    """A branch whose arms are recorded, with the request to read its condition instead.
 
     `copied` are tensors that an arm leaves unchanged, and that the program clones. In eager, a result may be one of
     them.
     """
 
-    code: CodeType
-    offset: int
+    request: ReadsCondition
     copied: tuple[torch.Tensor, ...]
     results: tuple[torch.Tensor, ...]
 
@@ -65,22 +63,24 @@ def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_tru
 
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
     """
-    place = frame.code, frame.program.offsets[frame.pc]
     if run.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
         return NOT_TAKEN
-    if place in run.read_conditions:
+    request = ReadsCondition(frame.code, frame.program.offsets[frame.pc])
+    if request in run.read_conditions:
         return NOT_TAKEN
     if not is_random(run, condition) or not (regions := branch_regions(frame)):
         return NOT_TAKEN
     try:
         for region in regions:
-            if record(run, frame, condition, region, {"true_arm": if_true, "false_arm": if_false}):
+            arms = record(run, frame, condition, region, {"true_arm": if_true, "false_arm": if_false})
+            if arms is not None:
+                run.recorded_arms.append(RecordedArms(request, *arms))
                 return region.end
     except Bug:
         raise
     except Exception as error:
-        raise run.retrace(ReadsCondition(*place)) from error
-    raise run.retrace(ReadsCondition(*place))
+        raise run.retrace(request) from error
+    raise run.retrace(request)
 
 
 def is_random(run: TracedRun, condition: torch.Tensor) -> bool:
@@ -98,11 +98,11 @@ def is_random(run: TracedRun, condition: torch.Tensor) -> bool:
 
 def record(
     run: TracedRun, frame: Frame, condition: torch.Tensor, region: BranchRegion, starts: Mapping[str, int]
-) -> bool:
+) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]] | None:
     """Record the arms of a branch. If both assign alike values, assign the results to the frame's variables.
 
-    Return whether they do. If they assign different Python values, the caller tries a longer region, which includes the
-    code that the values decide about.
+    Return the tensors that an arm copied, and the results; or None if the arms assign different Python values. The
+    caller then tries a longer region, which includes the code that the values decide about.
     """
     subtraces = Subtraces(run, "if")
     held = functools.partial(len, *frame.fast, *frame.stack)  # is not called: an arm may not change these objects
@@ -125,13 +125,11 @@ def record(
 
     arms = {name: subtraces.record(held, functools.partial(results_of, start), ()) for name, start in starts.items()}
     if not all(end.is_between_statements(frame) for end in ends) or not are_alike_values(*values):
-        return False
+        return None
     require_alike_tensors(subtraces, *values)
-    tensors = emit(subtraces, condition, arms)
+    tensors = emit_branches(subtraces, take_arm, condition, arms)
     assign(frame, region, values[0], tensors)
-    arms_of_branch = RecordedArms(frame.code, frame.program.offsets[frame.pc], tuple(copied), tuple(tensors))
-    run.recorded_arms.append(arms_of_branch)
-    return True
+    return tuple(copied), tuple(tensors)
 
 
 def assign(frame: Frame, region: BranchRegion, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
@@ -162,40 +160,18 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
         raise ValueError("the arms of the branch assign different tensors")
 
 
-def emit(
-    subtraces: Subtraces, condition: torch.Tensor, arms: Mapping[str, SubtraceRecording]
-) -> Sequence[torch.Tensor]:
-    """Emit a call that takes an arm, and return its tensors as the program sees them."""
-    read = subtraces.operands(arms.values(), ())
-    followed = are_followed(subtraces, read)
-    results = [subtraces.like(result, requires_grad=followed) for result in arms["true_arm"].results]
-    traces = [subtraces.trace(recording, name, (), read) for name, recording in arms.items()]
-    subtraces.emit(take_arm, (subtraces.recorder.proxy_of(condition), *traces, read), results)
-    return subtraces.to_program(results)
+def require_distinct_tensors(run: TracedRun, output: Any) -> None:
+    """Raise `Retrace` if the program could tell a tensor that an arm copied from the copy.
 
-
-def require_unwritten_results(run: TracedRun) -> None:
-    """Raise `Retrace` if the program writes to a tensor that an arm copied: in eager, they would share memory."""
-    written = {name for bsym in run.recorder.bound_symbols for name in bsym.mutates}
-    if not run.recorded_arms or not written:
-        return
-    aliasing = alias_sets(run.recorder.bound_symbols)
-    representatives = {aliasing.representative(name) for name in written}
-    for arms in run.recorded_arms:
-        names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
-        if not representatives.isdisjoint(map(aliasing.representative, names)):
-            raise Retrace(ReadsCondition(arms.code, arms.offset))
-
-
-def require_distinct_results(run: TracedRun, output: Any) -> None:
-    """Raise `Retrace` if two results of the program, or a result and an input, may be the same after one arm only.
-
-    All inputs count as one tensor.
+    It could if it writes to one of them, because they would share memory in eager. It also could if two results, or a
+    result and an input, may be the same after one arm only. All inputs count as one tensor.
     """
     if not run.recorded_arms:
         return
-    same = alias_sets(run.recorder.bound_symbols)
-    made = {proxy.name for bsym in run.recorder.bound_symbols for proxy in bsym.defines}
+    bsyms = run.recorder.bound_symbols
+    aliasing, same = alias_sets(bsyms), alias_sets(bsyms)
+    written = {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}
+    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
 
     def name_of(tensor: torch.Tensor) -> str:
         name = run.recorder.proxy_of(tensor).name
@@ -208,8 +184,10 @@ def require_distinct_results(run: TracedRun, output: Any) -> None:
     counts = Counter(same.representative(name_of(tensor)) for tensor in tensors)
     counts[same.representative(INPUT)] += 1
     for arms in run.recorded_arms:
-        if arms.copied and counts[same.representative(name_of(arms.results[0]))] > 1:
-            raise Retrace(ReadsCondition(arms.code, arms.offset))
+        names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
+        is_shared = arms.copied and counts[same.representative(name_of(arms.results[0]))] > 1
+        if is_shared or not written.isdisjoint(map(aliasing.representative, names)):
+            raise Retrace(arms.request)
 
 
 def require_known_identity(run: TracedRun, left: Any, right: Any) -> None:
@@ -218,4 +196,4 @@ def require_known_identity(run: TracedRun, left: Any, right: Any) -> None:
         return
     for arms in run.recorded_arms:
         if any(tensor is left or tensor is right for tensor in arms.tensors):
-            raise run.retrace(ReadsCondition(arms.code, arms.offset))
+            raise run.retrace(arms.request)
