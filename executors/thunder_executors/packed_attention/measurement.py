@@ -16,10 +16,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.cache import Key
-from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.time_format import format_time
-from thunder_core.tracing.extension.processor import processor_name
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.packed_attention.attention import Attention, scale_bits, with_batch
 from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY, EXECUTOR_NAME
@@ -58,18 +57,9 @@ def times_of(attention: Attention, budget: TuningBudget) -> Times | None:
 
 
 def key_of(attention: Attention) -> Key:
-    """Return the key of a measurement: the attention, the processor, the threads and the code on both sides."""
-    return Key(
-        f"{EXECUTOR_NAME} times",
-        {
-            "region": attention.title,
-            "strides": str([*map(hint_of, attention.strides)]),
-            "processor": processor_name(),
-            "threads": str(torch.get_num_threads()),
-            "torch": torch.__version__,
-            "source": ATTENTION_LIBRARY.digest,
-        },
-    )
+    """Return the key of a measurement of attention."""
+    strides = str([*map(hint_of, attention.strides)])
+    return key_on_processor(f"{EXECUTOR_NAME} times", attention.title, ATTENTION_LIBRARY.digest, strides=strides)
 
 
 def call_seconds(sizes: tuple[int, ...]) -> float:

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 
 from thunder_core.backend.cache import Key
-from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.foundation.time_format import format_time
-from thunder_core.tracing.extension.processor import processor_name
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, PREPACKED_NAME, library_of
 from thunder_executors.packed_linear.packed_weights import PackedWeights
 from thunder_executors.packed_linear.product import Product
@@ -68,17 +67,8 @@ def times_of(product: Product, budget: TuningBudget) -> Times | None:
 
 
 def key_of(product: Product) -> Key:
-    """Return the key of a measurement: the product, the processor, the threads and the code on both sides."""
-    return Key(
-        f"{EXECUTOR_NAME} times",
-        {
-            "region": product.title,
-            "processor": processor_name(),
-            "threads": str(torch.get_num_threads()),
-            "torch": torch.__version__,
-            "source": library_of(product.kind).digest,
-        },
-    )
+    """Return the key of a measurement of a product."""
+    return key_on_processor(f"{EXECUTOR_NAME} times", product.title, library_of(product.kind).digest)
 
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 
@@ -37,11 +36,10 @@ from thunder_executors.prepacked_convolution.measurement import times_of, title_
 from thunder_executors.prepacked_convolution.operator import ACTIVATIONS
 from thunder_executors.prepacked_convolution.pooling import Pool, pools_in
 from thunder_executors.prepacked_convolution.pooling_measurement import PoolTimes, pool_times, pool_title
-from thunder_executors.prepacked_convolution.region import ONEDNN, block_text, methods_for, pool_text, region_text
+from thunder_executors.prepacked_convolution.region import ONEDNN, Part, block_text, methods_for, pool_text, region_text
 
 BLOCK = "block"  # the method that computes several convolutions
 POOL_METHOD = "pool"  # the method that computes the mean over all pixels
-Part: TypeAlias = Chain | Block | Pool
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from thunder_core.backend.cache import Key
-from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.foundation.time_format import format_time
-from thunder_core.tracing.extension.processor import processor_name
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.kernel import (
@@ -29,9 +28,8 @@ from thunder_executors.prepacked_convolution.measurement import (
     by_kernel,
     by_onednn,
     by_pytorch,
-    is_close,
+    compared,
     seconds_for,
-    seconds_of,
     tensor_like,
     title_of,
     weight_like,
@@ -76,16 +74,10 @@ def block_title(block: Block) -> str:
 
 
 def key_of(block: Block, methods: Sequence[str]) -> Key:
-    """Return the key of a measurement: the convolutions, the processor, the threads and the code on both sides."""
-    facts = {
-        "region": "; ".join(map(title_of, block.chains)),
-        "processor": processor_name(),
-        "threads": str(torch.get_num_threads()),
-        "torch": torch.__version__,
-        "source": f"{SOURCE} {CONVOLUTIONS.digest}",
-        "methods": " ".join(name or "PyTorch" for name in methods),
-    }
-    return Key(f"{EXECUTOR_NAME} times of blocks", facts)
+    """Return the key of a measurement of a block, and of its convolutions by methods."""
+    region, source = "; ".join(map(title_of, block.chains)), f"{SOURCE} {CONVOLUTIONS.digest}"
+    words = " ".join(name or "PyTorch" for name in methods)
+    return key_on_processor(f"{EXECUTOR_NAME} times of blocks", region, source, methods=words)
 
 
 def measure(block: Block, methods: Sequence[str]) -> BlockTimes:
@@ -109,9 +101,7 @@ def measure(block: Block, methods: Sequence[str]) -> BlockTimes:
         return value
 
     calls: dict[str, Call] = {"together": partial(by_block, block, x, addend, weights, result, whole), "": separately}
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        agrees = is_close(calls["together"](), separately())
-        seconds = seconds_of(calls, x)
+    agrees, seconds = compared(calls, "together", x)
     return BlockTimes(seconds["together"], seconds[""], agrees, block_title(block))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-LINES = r"""
-constexpr int64_t FEW_CHANNELS = 4;
-
+FEW_CHANNELS = 4  # of images whose rows are copied to lines
+DECLARATION = f"\nconstexpr int64_t FEW_CHANNELS = {FEW_CHANNELS};\n"
+LINES = (
+    DECLARATION
+    + r"""
 // The part of an input that a row of the result reads, padded, as lines: the row of a channel with `is_planar`, or else
 // a row of all channels. The numbers are words.
 struct Lines {
@@ -42,37 +44,27 @@ struct Lines {
 
 template <int ROWS, int HALVES, bool IS_NARROW>
 inline void lines_tile(const Lines& l, const float* lines, int64_t x, int64_t pixel, int64_t channel) {
-    Sums<ROWS, HALVES, IS_NARROW> sums, parts;
+    Sums<ROWS, HALVES, IS_NARROW> sums, parts;  // of the last terms, and of those before them
     sums.clear();
-    int64_t terms = 0;
-    bool has_parts = false;
+    Terms terms;
     const float* panel = l.c.weight + channel * l.c.depth();
     const float* from = lines + x * l.step;
-    for (int64_t line = l.lines(); line > 0; line--, from += l.length, panel += l.count * PANEL, terms += l.count) {
-        if (terms >= MOST_TERMS) {
-            if (has_parts) sums.add_all(parts);
-            parts = sums;
-            sums.clear();
-            terms = 0, has_parts = true;
-        }
+    for (int64_t line = l.lines(); line > 0; line--, from += l.length, panel += l.count * PANEL) {
         const float* rows[ROWS];
         UNROLLED for (int r = 0; r < ROWS; r++) rows[r] = from + r * l.step;
+        terms.add(l.count, sums, parts);
         multiply(rows, l.count, panel, sums);
     }
-    if (has_parts) sums.add_all(parts);
+    if (terms.has_parts) sums.add_all(parts);
     store_sums(l.c, pixel, channel, sums);
 }
 
 // Computes all channels of ROWS adjacent pixels of a row of the result.
 template <int ROWS>
 void lines_pixels(const Lines& l, const float* lines, int64_t x, int64_t pixel) {
-    for (int64_t channel = 0; channel < l.c.out; channel += PANEL) {
-        const int64_t rest = l.c.out - channel;
-        if (rest <= WIDTH) lines_tile<ROWS, 1, false>(l, lines, x, pixel, channel);
-        else if (NARROW < WIDTH && rest <= WIDTH + NARROW)
-            lines_tile<ROWS, 1, (NARROW < WIDTH)>(l, lines, x, pixel, channel);
-        else lines_tile<ROWS, 2, false>(l, lines, x, pixel, channel);
-    }
+    for_panels(l.c, 0, l.c.out, [&](auto halves, auto is_narrow, int64_t channel) {
+        lines_tile<ROWS, decltype(halves)::value, decltype(is_narrow)::value>(l, lines, x, pixel, channel);
+    });
 }
 
 typedef void (*LinesPixels)(const Lines&, const float*, int64_t, int64_t);
@@ -105,3 +97,4 @@ void convolve_lines(const Depthwise& c, const Images& images, bool is_planar, in
     });
 }
 """
+)

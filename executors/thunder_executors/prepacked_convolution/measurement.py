@@ -16,10 +16,9 @@ import torch
 from torch.nn import functional
 
 from thunder_core.backend.cache import Key
-from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.time_format import format_time
-from thunder_core.tracing.extension.processor import processor_name
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.prepacked_convolution.chain import Chain
@@ -102,17 +101,10 @@ def has_channels_last(proxy: TensorProxy) -> bool:
 
 
 def key_of(chain: Chain, methods: Sequence[str]) -> Key:
-    """Return the key of a measurement: the convolution, the processor, the threads and the code on both sides."""
+    """Return the key of a measurement of a convolution by methods."""
     result = "" if has_channels_last(chain.x) == has_channels_last(chain.result) else ", in another memory format"
-    facts = {
-        "region": title_of(chain) + result,
-        "processor": processor_name(),
-        "threads": str(torch.get_num_threads()),
-        "torch": torch.__version__,
-        "source": f"{SOURCE} {CONVOLUTIONS.digest}",
-        "methods": " ".join(methods),
-    }
-    return Key(f"{EXECUTOR_NAME} times", facts)
+    source = f"{SOURCE} {CONVOLUTIONS.digest}"
+    return key_on_processor(f"{EXECUTOR_NAME} times", title_of(chain) + result, source, methods=" ".join(methods))
 
 
 def seconds_for(chain: Chain, methods: int) -> float:
@@ -159,6 +151,12 @@ def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
             call()
             seconds[name].append(read_clock() - start)
     return {name: min(values[1:]) for name, values in seconds.items()}
+
+
+def compared(calls: Mapping[str, Call], name: str, x: torch.Tensor) -> tuple[bool, dict[str, float]]:
+    """Return whether the call of a name gives the result of the call without one, and the times of all calls."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        return is_close(calls[name](), calls[""]()), seconds_of(calls, x)
 
 
 def by_pytorch(chain: Chain, x: torch.Tensor, addend: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:

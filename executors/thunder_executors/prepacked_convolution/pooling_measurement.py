@@ -11,19 +11,16 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from thunder_core.backend.cache import Key
-from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.foundation.time_format import format_time
-from thunder_core.tracing.extension.processor import processor_name
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.prepacked_convolution.kernel import CONVOLUTIONS, EXECUTOR_NAME, POOL
 from thunder_executors.prepacked_convolution.measurement import (
     OVERHEAD,
     PASSES,
     Call,
-    is_close,
-    seconds_of,
+    compared,
     tensor_like,
 )
 from thunder_executors.prepacked_convolution.pooling import POOLING, Pool
@@ -48,7 +45,7 @@ def pool_times(pool: Pool, budget: TuningBudget) -> PoolTimes | None:
     seconds = 2 * PASSES * (4 * numbers / BYTES_PER_SECOND + OVERHEAD)
     return cached_times(
         PoolTimes,
-        key_of(pool),
+        key_on_processor(f"{EXECUTOR_NAME} times of pooling", pool_title(pool), CONVOLUTIONS.digest),
         pool_title(pool),
         budget,
         seconds,
@@ -59,18 +56,6 @@ def pool_times(pool: Pool, budget: TuningBudget) -> PoolTimes | None:
 def pool_title(pool: Pool) -> str:
     """Return a pooling as text: `mean of 1 x 1280 x 7 x 7`."""
     return f"mean of {' x '.join(str(hint_of(size)) for size in pool.x.shape)}"
-
-
-def key_of(pool: Pool) -> Key:
-    """Return the key of a measurement: the pooling, the processor, the threads and the code on both sides."""
-    facts = {
-        "region": pool_title(pool),
-        "processor": processor_name(),
-        "threads": str(torch.get_num_threads()),
-        "torch": torch.__version__,
-        "source": CONVOLUTIONS.digest,
-    }
-    return Key(f"{EXECUTOR_NAME} times of pooling", facts)
 
 
 def measure(pool: Pool, kernel: Callable[..., Any]) -> PoolTimes:
@@ -86,7 +71,5 @@ def measure(pool: Pool, kernel: Callable[..., Any]) -> PoolTimes:
         return functional.adaptive_avg_pool2d(x, 1).flatten(1)
 
     calls: dict[str, Call] = {"kernel": by_kernel, "": by_pytorch}
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        agrees = is_close(calls["kernel"](), calls[""]())
-        seconds = seconds_of(calls, x)
+    agrees, seconds = compared(calls, "kernel", x)
     return PoolTimes(seconds["kernel"], seconds[""], agrees, pool_title(pool))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
@@ -12,55 +12,53 @@ from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.prepacked_convolution.block import Block
 from thunder_executors.prepacked_convolution.chain import Chain
 from thunder_executors.prepacked_convolution.kernel import CONVOLVE, CONVOLVE_BLOCK, POOL
+from thunder_executors.prepacked_convolution.lines_source import FEW_CHANNELS
 from thunder_executors.prepacked_convolution.padding_source import METHODS
 from thunder_executors.prepacked_convolution.pooling import Pool
 
+Part: TypeAlias = Chain | Block | Pool
 ONEDNN = "oneDNN"
-FEW_CHANNELS = 4  # of an input for the method `planes`
 NUMBERS = {"": 0, "relu": 1, "silu": 2, "gelu": 3, "relu6": 5, "hardswish": 6}  # of the activations in the kernel
-KERNEL_TEXT = """\
-\"\"\"{title}.\"\"\"
-
-import torch
-from thunder_executors.prepacked_convolution.weights import packed_weights
-
-empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-
+# The beginnings of the texts of modules: their imports, and a function with its arguments and memory for the result.
+TITLE = '"""{title}."""\n\n'
+TORCH = "import torch\n"
+WEIGHTS = "from thunder_executors.prepacked_convolution.weights import packed_weights\n"
+START = """
 
 def {entry}(args):
     {names}, = args
     args.clear()
-    result = empty_strided_cpu({shape}, {stride}, torch.float32)
+"""
+RESULT = f"""
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+{START}\
+    result = empty_strided_cpu({{shape}}, {{stride}}, torch.float32)
+"""
+KERNEL_TEXT = (
+    TITLE
+    + TORCH
+    + WEIGHTS
+    + RESULT
+    + """\
     packed = packed_weights({parameters}, {eps}, {method!r}, {panel})
     bias = {x} if packed.bias is None else packed.bias
     sizes = {sizes}
     {function}({x}, packed.weight, bias, {addend}, result, {number}, *sizes, packed.bias is not None, {has_addend})
     return result
 """
-LIBRARY_TEXT = """\
-\"\"\"{title}.\"\"\"
-
-from thunder_executors.prepacked_convolution.operator import convolution
-
-
-def {entry}(args):
-    {names}, = args
-    args.clear()
-    return convolution({x}, {parameters}, {addend}, {settings})
-"""
-BLOCK_TEXT = """\
-\"\"\"{title}.\"\"\"
-
-import torch
-from thunder_executors.prepacked_convolution.weights import packed_weights
-
-empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-
-
-def {entry}(args):
-    {names}, = args
-    args.clear()
-    result = empty_strided_cpu({shape}, {stride}, torch.float32)
+)
+LIBRARY_TEXT = (
+    TITLE
+    + "from thunder_executors.prepacked_convolution.operator import convolution\n"
+    + START
+    + "    return convolution({x}, {parameters}, {addend}, {settings})\n"
+)
+BLOCK_TEXT = (
+    TITLE
+    + TORCH
+    + WEIGHTS
+    + RESULT
+    + """\
     all_packed = [{packed}]
     weights = [{x} if packed is None else packed.weight for packed in all_packed]
     biases = [{x} if packed is None or packed.bias is None else packed.bias for packed in all_packed]
@@ -70,42 +68,28 @@ def {entry}(args):
     {function}({x}, *operands, {addend}, result, *sizes, *has_bias, {has_addend})
     return result
 """
-
-POOL_TEXT = """\
-\"\"\"{title}.\"\"\"
-
-import torch
-
-empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-
-
-def {entry}(args):
-    {names}, = args
-    args.clear()
-    result = empty_strided_cpu({shape}, {stride}, torch.float32)
+)
+POOL_TEXT = (
+    TITLE
+    + TORCH
+    + RESULT
+    + """\
     {function}({x}, result, *{sizes})
     return result
 """
+)
 
 
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
     """Return the text of a module that defines the region: it prepares the weight, and computes the result."""
     names = RegionNames.of(occurrence)
-    words: dict[str, Any] = {
-        "title": title,
-        "entry": ENTRY,
-        "names": names.arguments,
-        "x": names.tensor(chain.x),
-        "parameters": parameters_text(names, chain),
-    }
+    words = words_of(chain, names, title) | {"parameters": parameters_text(names, chain)}
     if method == ONEDNN:
         return LIBRARY_TEXT.format(**words, addend=names.tensor(chain.addend), settings=settings_text(chain))
     return KERNEL_TEXT.format(
         **words,
         addend=names.tensor(chain.addend or chain.x),
         function=CONVOLVE,
-        shape=names.sizes(chain.result.shape),
-        stride=names.sizes(chain.result.stride),
         eps=chain.eps,
         method=method,
         panel=panel,
@@ -113,6 +97,18 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
         sizes=names.sizes(sizes_of(chain, (*chain.x.shape, *chain.x.stride), chain.result.shape)),
         has_addend=int(chain.addend is not None),
     )
+
+
+def words_of(part: Part, names: RegionNames, title: str) -> dict[str, str]:
+    """Return the words of all texts: the title, and those of the function, the input, and the memory of the result."""
+    return {
+        "title": title,
+        "entry": ENTRY,
+        "names": names.arguments,
+        "x": names.tensor(part.x),
+        "shape": names.sizes(part.result.shape),
+        "stride": names.sizes(part.result.stride),
+    }
 
 
 def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: int) -> str:
@@ -125,14 +121,9 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
         for chain, method in block.stages
     )
     return BLOCK_TEXT.format(
-        title=title,
-        entry=ENTRY,
-        names=names.arguments,
-        x=names.tensor(block.x),
+        **words_of(block, names, title),
         addend=names.tensor(block.addend or block.x),
         function=CONVOLVE_BLOCK,
-        shape=names.sizes(block.result.shape),
-        stride=names.sizes(block.result.stride),
         packed=", ".join(packed),
         sizes=names.sizes(sizes_of_block(block, (*block.x.shape, *block.x.stride), block.result.shape)),
         has_addend=int(block.addend is not None),
@@ -142,16 +133,8 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
 def pool_text(pool: Pool, occurrence: RegionOccurrence, title: str) -> str:
     """Return the text of a module that defines the region of a pooling."""
     names = RegionNames.of(occurrence)
-    return POOL_TEXT.format(
-        title=title,
-        entry=ENTRY,
-        names=names.arguments,
-        x=names.tensor(pool.x),
-        function=POOL,
-        shape=names.sizes(pool.result.shape),
-        stride=names.sizes(pool.result.stride),
-        sizes=names.sizes((*pool.x.shape, *pool.x.stride)),
-    )
+    sizes = names.sizes((*pool.x.shape, *pool.x.stride))
+    return POOL_TEXT.format(**words_of(pool, names, title), function=POOL, sizes=sizes)
 
 
 def parameters_text(names: RegionNames, chain: Chain) -> str:

@@ -192,13 +192,43 @@ inline void store_sums(const Convolution& c, int64_t pixel, int64_t channel,
     if constexpr (IS_NARROW) store_narrow(c, pixel, channel + HALVES * WIDTH, sums.narrow);
 }
 
+// How many terms sums have, and whether there are sums of earlier terms.
+struct Terms {
+    int64_t count = 0;
+    bool has_parts = false;
+
+    // Adds `some` terms to the count; from MOST_TERMS terms on, the sums are added to those of earlier terms first.
+    template <typename Sums>
+    inline void add(int64_t some, Sums& sums, Sums& parts) {
+        if (count >= MOST_TERMS) {
+            if (has_parts) sums.add_all(parts);
+            parts = sums;
+            sums.clear();
+            count = 0, has_parts = true;
+        }
+        count += some;
+    }
+};
+
+// Calls a function for the panels of channels from `first` to `last`, with the number of vectors of channels, whether
+// eight more channels follow them, and the first channel.
+template <typename Compute>
+inline void for_panels(const Convolution& c, int64_t first, int64_t last, const Compute& compute) {
+    for (int64_t channel = first; channel < last; channel += PANEL) {
+        const int64_t rest = c.out - channel;
+        if (rest <= WIDTH) compute(std::integral_constant<int, 1>(), std::false_type(), channel);
+        else if (NARROW < WIDTH && rest <= WIDTH + NARROW)
+            compute(std::integral_constant<int, 1>(), std::bool_constant<(NARROW < WIDTH)>(), channel);
+        else compute(std::integral_constant<int, 2>(), std::false_type(), channel);
+    }
+}
+
 // Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
 template <bool IS_COLD, int ROWS, int HALVES, bool IS_NARROW>
 inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
-    Sums<ROWS, HALVES, IS_NARROW> sums, parts;
+    Sums<ROWS, HALVES, IS_NARROW> sums, parts;  // of the last terms, and of those before them
     sums.clear();
-    int64_t terms = 0;  // of the sums
-    bool has_parts = false;
+    Terms terms;
     const float* panel = c.weight + channel * c.depth();
     const bool is_dense = c.dilation_width == 1 && c.pixel == c.in;  // the columns of the kernel are adjacent
     const int64_t steps = is_dense ? 1 : c.kernel_width, count = is_dense ? c.kernel_width * c.in : c.in;
@@ -208,19 +238,14 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
             const float* from[ROWS];
             UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r] + offset;
             for (int64_t k = 0, some; k < count; k += some) {
-                if (terms >= MOST_TERMS) {
-                    if (has_parts) sums.add_all(parts);
-                    parts = sums;
-                    sums.clear();
-                    terms = 0, has_parts = true;
-                }
                 some = std::min(count - k, MOST_TERMS);
+                terms.add(some, sums, parts);
                 multiply<IS_COLD>(from, some, panel, sums);
                 UNROLLED for (int r = 0; r < ROWS; r++) from[r] += some;
-                panel += some * PANEL, terms += some;
+                panel += some * PANEL;
             }
         }
-    if (has_parts) sums.add_all(parts);
+    if (terms.has_parts) sums.add_all(parts);
     store_sums(c, pixel, channel, sums);
 }
 
@@ -236,13 +261,9 @@ void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t
             if (++y == c.out_height) y = 0, image++;
         }
     }
-    for (int64_t channel = first; channel < last; channel += PANEL) {
-        const int64_t rest = c.out - channel;
-        if (rest <= WIDTH) convolve_tile<IS_COLD, ROWS, 1, false>(c, rows, pixel, channel);
-        else if (NARROW < WIDTH && rest <= WIDTH + NARROW)
-            convolve_tile<IS_COLD, ROWS, 1, (NARROW < WIDTH)>(c, rows, pixel, channel);
-        else convolve_tile<IS_COLD, ROWS, 2, false>(c, rows, pixel, channel);
-    }
+    for_panels(c, first, last, [&](auto halves, auto is_narrow, int64_t channel) {
+        convolve_tile<IS_COLD, ROWS, decltype(halves)::value, decltype(is_narrow)::value>(c, rows, pixel, channel);
+    });
 }
 
 typedef void (*ConvolvePixels)(const Convolution&, int64_t, int64_t, int64_t);

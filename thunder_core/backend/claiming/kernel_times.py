@@ -9,10 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from thunder_core.backend.cache import Key, Store
+import torch
+
+from thunder_core.backend.cache import REGION, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.parallel.choices import shared_choice
 from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.tracing.extension.processor import processor_name
 
 FILE = "times.json"
 OF_MACHINE = ("processor", "threads")  # fields of keys that may differ between the ranks of a process group
@@ -40,6 +43,15 @@ class KernelTimes:
 
 
 T = TypeVar("T", bound=KernelTimes)
+
+
+def key_on_processor(name: str, region: str, source: str, **others: str) -> Key:
+    """Return the key of a measurement on the CPU: the operation, the processor, the threads and the code on both sides.
+
+    `source` is the digest of the kernel's code, and `others` are more fields of the key.
+    """
+    machine = {"processor": processor_name(), "threads": str(torch.get_num_threads()), "torch": torch.__version__}
+    return Key(name, {REGION: region, "source": source, **machine, **others})
 
 
 def cached_times(
