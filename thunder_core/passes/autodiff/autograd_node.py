@@ -176,9 +176,9 @@ class Compiled(torch.autograd.Function):
         """Run the backward for the gradients that are not None."""
         bridge: Bridge = ctx.bridge
         incoming = [gradients[index] for index in bridge.signature.results]
-        indices: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
+        input_gradients: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
         if all(gradient is None for gradient in incoming):
-            return tuple(indices)
+            return tuple(input_gradients)
         _require_seen(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
@@ -194,8 +194,8 @@ class Compiled(torch.autograd.Function):
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
         for index, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
-            indices[index + 1] = gradient
-        return tuple(indices)
+            input_gradients[index + 1] = gradient
+        return tuple(input_gradients)
 
 
 def split_call(reference: ref[Any] | None) -> Any:

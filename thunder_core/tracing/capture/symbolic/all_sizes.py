@@ -27,7 +27,7 @@ from torch.fx.experimental import _config
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, is_equality_with_one
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 from thunder_core.tracing.ir.sizes import comparison_keys, hint_of
 from thunder_core.tracing.ir.tree import leaves
@@ -288,9 +288,10 @@ def is_broadcast_by_value(mask: torch.Tensor) -> bool:
 def attention_with_mask(environment: TraceShapeEnv, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Return attention with a mask, each of whose batch sizes is one in all calls, or that of the queries.
 
-    PyTorch asks whether it is one, and whether it is that of the queries, in an order that depends on the version.
+    PyTorch asks whether it is one, and whether it is that of the queries, in an order that depends on the version. It
+    does the same in both cases.
     """
-    with environment.denying_ones():
+    with environment.answering_for_all_sizes(is_equality_with_one):
         return attention_on_device(*args, **kwargs)
 
 

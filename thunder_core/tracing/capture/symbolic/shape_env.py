@@ -41,6 +41,16 @@ class NamedSource(Source):
         return self.text
 
 
+def is_equality(expression: sympy.Basic) -> bool:
+    """Whether an expression tells whether two numbers are equal."""
+    return isinstance(expression, sympy.Eq | sympy.Ne)
+
+
+def is_equality_with_one(expression: sympy.Basic) -> bool:
+    """Whether an expression tells whether a number is one."""
+    return is_equality(expression) and sympy.Integer(1) in expression.args
+
+
 class ConstraintAfterPrologue(Bug):
     """A constraint on a size after the prologue was made, so that the prologue does not check it."""
 
@@ -82,8 +92,7 @@ class TraceShapeEnv(ShapeEnv):
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
         self.counts: set[sympy.Basic] = set()
         self._withholds_floats = False
-        self._answers_for_all_sizes = False
-        self._denies_ones = False
+        self._answers: Callable[[sympy.Basic], bool] | None = None
         super().__init__(
             specialize_zero_one=False,
             duck_shape=False,
@@ -167,30 +176,20 @@ class TraceShapeEnv(ShapeEnv):
             self._withholds_floats = before
 
     @contextmanager
-    def answering_for_all_sizes(self) -> Iterator[None]:
-        """Treat sizes as equal only if they are for all values, without a decision, during the block."""
-        before, self._answers_for_all_sizes = self._answers_for_all_sizes, True
-        try:
-            yield
-        finally:
-            self._answers_for_all_sizes = before
+    def answering_for_all_sizes(self, answers: Callable[[sympy.Basic], bool] = is_equality) -> Iterator[None]:
+        """Treat sizes as equal only if they are for all values, without a decision, during the block.
 
-    @contextmanager
-    def denying_ones(self) -> Iterator[None]:
-        """Treat sizes as one only if they are for all values, without a decision, during the block.
-
-        This is right for code that does the same in both cases, such as a comparison of sizes that are broadcast.
+        `answers` returns whether this holds for an expression; for others, a decision is made.
         """
-        before, self._denies_ones = self._denies_ones, True
+        before, self._answers = self._answers, answers
         try:
             yield
         finally:
-            self._denies_ones = before
+            self._answers = before
 
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the value of a symbolic number, and guard it."""
-        is_answered = self._answers_for_all_sizes or (self._denies_ones and sympy.Integer(1) in sym_node.expr.args)
-        if is_answered and isinstance(sym_node.expr, sympy.Eq | sympy.Ne):
+        if self._answers is not None and self._answers(sym_node.expr):
             known = self._maybe_evaluate_static(sym_node.expr)
             return isinstance(sym_node.expr, sympy.Ne) if known is None else bool(known)
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
