@@ -86,7 +86,15 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
 
 
 def refusal_reason(program: Program, error: Exception) -> str:
-    """Return the reason why a program refused a call: the path, the value while tracing, and the value now."""
+    """Return the reason why a program refused a call: the path, the value while tracing, and the value now.
+
+    Metadata of tensors is read without calls of their `__torch_function__`.
+    """
+    with torch._C.DisableTorchFunction():
+        return _refusal_reason(program, error)
+
+
+def _refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         where = "" if line is None else f" ({line})"

@@ -51,6 +51,7 @@ from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 
 
 class Run(ObservedCalls, RecordedProgram):
@@ -104,6 +105,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.own_interrupt: KeyboardInterrupt | None = None
+        self.replaced_entries = replaced_entries()
 
     def _observe(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads and log writes."""

@@ -170,5 +170,6 @@ def names_of_tensor(run: TracedRun, /, tensor: torch.Tensor) -> list[str] | NotT
     if isinstance(tensor, FakeTensor):
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             hidden = hidden | attributes_of_fakes()
+    run.native_reads.list_names(tensor)
     names = (*dir(kind), *run.machine.call(list, load(tensor, "__dict__")))
     return sorted(name for name in names if name not in hidden)
