@@ -197,6 +197,22 @@ def test_dir_lists_names_that_were_added(compiled: Callable[..., Any], monkeypat
     assert fast(x) == program(x)
 
 
+def test_tensor_stores_a_name_that_its_class_has(compiled: Callable[..., Any]) -> None:
+    class Scaled(Tensor):
+        factor = 2
+
+        def scaled(self) -> Tensor:
+            return self * self.factor
+
+    tensor = X.as_subclass(Scaled)
+    fast = compiled(lambda tensor: tensor.scaled())
+    for factor in (2, 5):
+        Scaled.factor = factor
+        assert fast(tensor).tolist() == (X * factor).tolist()
+    tensor.factor = 9
+    assert fast(tensor).tolist() == (X * 9).tolist()
+
+
 def logging_class(base: type, log: list[str]) -> Any:
     """Return a subclass of a tensor class whose instances log the functions that are called with them."""
 

@@ -59,7 +59,8 @@ def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | N
     if isinstance(owner, torch.Tensor):
         if name == "__dict__":
             return path.attribute(name, value)
-        guard_added_entry(outside, type(owner), name)
+        if (added := guard_added_entry(outside, type(owner), name)) is not MISSING:
+            _guard_unshadowed(outside, path, name, added)
         return None
     if isinstance(owner, type):
         return _of_type(outside, path, name, value)
@@ -109,11 +110,13 @@ def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> Non
     outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
 
 
-def guard_added_entry(outside: GuardedReads, kind: type, name: str) -> None:
-    """Guard the entry of a class of tensors under a name that is not PyTorch's own."""
+def guard_added_entry(outside: GuardedReads, kind: type, name: str) -> Any:
+    """Guard and return the entry of a class of tensors under a name that is not PyTorch's own; `MISSING` otherwise."""
     base = _base_with(kind, name)
-    if base is not None and not is_pytorchs(base, name):
-        _read_entry(outside, kind, base, name)
+    if base is None or is_pytorchs(base, name):
+        return MISSING
+    _read_entry(outside, kind, base, name)
+    return dict_of(base)[name]
 
 
 def is_hidden_by_metaclass(kind: type, name: str) -> bool:
