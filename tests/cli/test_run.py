@@ -190,7 +190,7 @@ def test_a_prompt_on_stdin_that_is_no_text_is_refused(thunder, made, monkeypatch
 
 
 def test_a_prompt_on_stdin_that_is_too_long_is_refused(thunder, made, monkeypatch):
-    monkeypatch.setattr("thunder_cli.commands.run.MOST_PROMPT", 9)
+    monkeypatch.setattr("thunder_cli.commands.run.MAX_PROMPT", 9)
     monkeypatch.setattr("sys.stdin", io.StringIO("w1 w2 w3 w4"))
     done = thunder("run", made / "artifact")
     assert (done.status, "more than 9 characters" in done.err) == (2, True)

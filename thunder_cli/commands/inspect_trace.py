@@ -27,7 +27,8 @@ TraceName = Annotated[
     typer.Option(
         "--trace",
         "-t",
-        help="Trace to show; `prologue` checks and unpacks the inputs, `tail` recomputes returned views.",
+        help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and unpacks the "
+        "inputs, and the tail recomputes returned views.",
     ),
 ]
 Stage = Annotated[

@@ -16,7 +16,7 @@ from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, RunRequest, check_run_request
 
-MOST_PROMPT = 1 << 24  # characters that are read from stdin
+MAX_PROMPT = 1 << 24  # characters that are read from stdin
 
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.generation.artifact_generation import Token, WeightReading
@@ -73,7 +73,7 @@ def run(
 def prompt_of_stdin() -> str:
     """Return the prompt that was piped into the command; raise `BadOption` if there is none, or if it is not UTF-8."""
     try:
-        prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(MOST_PROMPT + 1).rstrip("\n")
+        prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(MAX_PROMPT + 1).rstrip("\n")
         prompt.encode()  # some locales accept bytes that are not text
     except UnicodeError as error:
         raise BadOption(
@@ -81,8 +81,8 @@ def prompt_of_stdin() -> str:
         ) from error
     if not prompt.strip():
         raise BadOption("there is no prompt", fix=PROMPT_FIX)
-    if len(prompt) > MOST_PROMPT:
-        raise BadOption(f"the prompt on stdin has more than {MOST_PROMPT} characters", fix="pass a shorter prompt")
+    if len(prompt) > MAX_PROMPT:
+        raise BadOption(f"the prompt on stdin has more than {MAX_PROMPT} characters", fix="pass a shorter prompt")
     return prompt
 
 

@@ -37,7 +37,7 @@ from thunder_executors.triton.normalized_linear import (
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.tensors import takes
 
-MOST_ROWS = 4  # the weight is read once for each row, from the L2 cache for all rows but the first
+MAX_ROWS = 4  # the weight is read once for each row, from the L2 cache for all rows but the first
 GATE_AND_UP = 2
 MATRIX = 2  # dimensions
 
@@ -231,7 +231,7 @@ def fits(match: NormProducts) -> bool:
     x = match.inputs[0]
     sizes_are_constant = all(isinstance(size, int) for size in x.shape)
     are_floats = all(map(takes, match.proxies)) and len({proxy.dtype for proxy in match.proxies}) == 1
-    return are_floats and sizes_are_constant and 1 <= rows_in(x) <= MOST_ROWS
+    return are_floats and sizes_are_constant and 1 <= rows_in(x) <= MAX_ROWS
 
 
 def rows_in(proxy: TensorProxy) -> int:

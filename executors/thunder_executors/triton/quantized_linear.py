@@ -36,7 +36,7 @@ from thunder_executors.triton.rows import (
 FEW = 16  # rows of the smallest tile: the fewest that Tensor Cores multiply
 TILES = (FEW, 64)
 PROGRAMS = 264  # programs that keep a Hopper GPU busy: two on each of 132 multiprocessors
-LEAST_STEPS = 2  # minimum steps of a program, so that it reads the next codes while it multiplies
+MIN_STEPS = 2  # minimum steps of a program, so that it reads the next codes while it multiplies
 WARPS = 4
 SUM_BLOCK = 256  # numbers of a program that adds partial sums
 NARROWEST, WIDEST = 16, 128  # depths of a step
@@ -238,7 +238,7 @@ def _launch(kernel: Any, grid: tuple[int, int], steps: int, y: torch.Tensor, **a
 def steps_of_part(programs: int, steps: int) -> int:
     """Return the steps of each part of the depth, such that all parts together keep a GPU busy."""
     parts = max(1, PROGRAMS // max(programs, 1))
-    return max(LEAST_STEPS, parts_of(steps, parts))
+    return max(MIN_STEPS, parts_of(steps, parts))
 
 
 def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, fits: bool) -> None:
