@@ -75,8 +75,9 @@ def _starts_and_tracked_when_defined(trace: Trace) -> tuple[dict[str, int], set[
 
 
 def may_be_recorded(trace: Trace, tracked: frozenset[str]) -> list[bool]:
-    """Return for each bound symbol whether autograd may record it: autograd is on, and it reads or returns a tensor
-    of `tracked`.
+    """Return for each bound symbol whether autograd may record it.
+
+    It may if autograd is on, and the bound symbol reads or returns a tensor whose name is in `tracked`.
     """
     return [
         enabled and any(proxy.name in tracked for proxy in (*bsym.inputs, *bsym.outputs))

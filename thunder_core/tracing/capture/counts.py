@@ -84,7 +84,7 @@ class Counts:
         if not self.tensors.is_named(counted) or counted.is_inference():
             return None
         proxy = self.tensors.proxy(counted)
-        key = proxy.name, counted._version, quantity.text
+        key = proxy.name, counted._version, quantity.expression
         if key not in self.symbols:
             source, count = self._source_and_value(quantity, proxy, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
@@ -98,7 +98,7 @@ class Counts:
         if not self.allowed or not (is_item_call or module_of(maker.symbol.target) in NUMBER_MODULES):
             return None
         quantity, proxy = (VALUE, maker.args[0]) if is_item_call else (NUMBER, maker.output)
-        key = maker.output.name, 0, quantity.text
+        key = maker.output.name, 0, quantity.expression
         if key not in self.symbols:
             source, value = self._source_and_value(quantity, proxy, maker.output) or (None, 0)
             if source is None or self.sizes is None or value < LEAST_TRACED_VALUE:
@@ -144,7 +144,7 @@ class Counts:
             return None
         bsyms, value = computed
         with apart():
-            number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
+            number = int(quantity.compute(value) if isinstance(value, torch.Tensor) else value)
         makers = bsyms if target is proxy else [bsym for bsym in bsyms if target not in bsym.outputs]
         return self.source_of(quantity, makers, proxy, number), number
 
