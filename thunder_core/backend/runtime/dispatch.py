@@ -83,6 +83,12 @@ class Route:
         """Whether there is an untried program, because another thread has compiled it in the meantime."""
         return any(program not in self._tried for program in list(self._programs))
 
+    @property
+    def passes_arguments_differently(self) -> bool:
+        """Whether a program refused the call for the number or the names of its arguments."""
+        errors = ((program, error) for program, error in self.refusals if isinstance(error, GuardFailed))
+        return any(refusal_site(program, error) in ("args", "kwargs") for program, error in errors)
+
     def in_order(self) -> list[Refusal]:
         """Return the refusals in the order of the programs."""
         positions = {program: index for index, program in enumerate(list(self._programs))}
