@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
@@ -178,7 +178,7 @@ def norm_products_in(trace: Trace, executor: str) -> Iterator[NormProducts]:
     if not any(is_norm(bsym, executor) for bsym in bsyms):
         return
     readers, written = readers_of(trace), names_written_to(trace)
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     for bsym in bsyms:
         row = bsym.outputs[0].name if is_norm(bsym, executor) else ""
         indices = sorted(readers.get(row, ()))

@@ -90,7 +90,7 @@ class Counts:
         if not self.tensors.is_named(fake) or fake.is_inference():
             return None
         proxy = self.tensors.proxy(fake)
-        return self._symbol((proxy.name, fake._version, quantity.text), quantity, proxy, proxy, least=1)
+        return self._symbol((proxy.name, fake._version, quantity.expression), quantity, proxy, proxy, least=1)
 
     def symbol_of_result(self, maker: BoundSymbol) -> torch.SymInt | None:
         """Return the symbol of the integer that a bound symbol reads from a tensor or computes; None for a constant."""
@@ -98,7 +98,7 @@ class Counts:
         if not self.allowed or not (is_item_call or module_of(maker.symbol.target) in NUMBER_MODULES):
             return None
         quantity, proxy = (VALUE, maker.args[0]) if is_item_call else (NUMBER, maker.output)
-        return self._symbol((maker.output.name, 0, quantity.text), quantity, proxy, maker.output)
+        return self._symbol((maker.output.name, 0, quantity.expression), quantity, proxy, maker.output)
 
     def _symbol(
         self, key: tuple[str, int, str], quantity: Quantity, proxy: Proxy, target: Proxy, least: int | None = None
@@ -153,7 +153,7 @@ class Counts:
             return None
         bsyms, value = computed
         with outside_recording():
-            number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
+            number = int(quantity.compute(value) if isinstance(value, torch.Tensor) else value)
         makers = bsyms if target is proxy else [bsym for bsym in bsyms if target not in bsym.outputs]
         return self.source_of(quantity, makers, proxy, number), number
 

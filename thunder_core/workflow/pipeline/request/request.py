@@ -229,7 +229,7 @@ class Request:
         metavar="SECONDS",
         least=0,
         help="Time limit for validation in seconds. The report lists skipped inputs",
-        default_text="5 eager calls for each input, at least 30",
+        default_text="the time of 5 eager calls for each input, at least 30",
     )
     benchmark_budget: float = option(
         30.0,
