@@ -34,9 +34,12 @@ _checked: dict[int, Checked] = {}
 
 def defines(kind: type, names: str) -> bool:
     """Whether a class defines one of these names, separated by spaces, so that `__getattr__` is not called for it."""
-    checked = _checked.get(id(kind))
-    if checked is not None and checked.versions.value == checked.version and names in checked.defining:
-        return checked.defining[names]
+    try:
+        known = _checked[id(kind)]
+        if known.versions.value == known.version:
+            return known.defining[names]
+    except KeyError:  # not checked for this version
+        pass
     result = any(entry(kind, name) is not ABSENT for name in names.split())
     if (checked := current(kind)) is not None:
         checked.defining[names] = result
@@ -48,9 +51,12 @@ def overrides(kind: type, names: str) -> bool:
 
     Python then uses the descriptor and not what an instance stores.
     """
-    checked = _checked.get(id(kind))
-    if checked is not None and checked.versions.value == checked.version and names in checked.overriding:
-        return checked.overriding[names]
+    try:
+        known = _checked[id(kind)]
+        if known.versions.value == known.version:
+            return known.overriding[names]
+    except KeyError:  # not checked for this version
+        pass
     entries = [entry(kind, name) for name in names.split()]
     result = any(map(is_data_descriptor, entries))
     if not any(map(may_become_descriptor, entries)) and (checked := current(kind)) is not None:

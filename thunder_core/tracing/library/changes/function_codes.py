@@ -12,9 +12,9 @@ _first: dict[int, tuple[types.CodeType, Any]] = {}
 
 def has_first_code(function: types.FunctionType) -> bool:
     """Whether a function has the same code as at the first call of `has_first_code` for it."""
-    first = _first.get(id(function))
-    if first is None:
+    try:
+        return _first[id(function)][0] is function.__code__
+    except KeyError:
         key = id(function)
         reference = weakref.ref(function, lambda _: _first.pop(key, None))
-        first = _first.setdefault(key, (function.__code__, reference))
-    return first[0] is function.__code__
+        return _first.setdefault(key, (function.__code__, reference))[0] is function.__code__
