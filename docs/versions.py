@@ -48,8 +48,8 @@ these files. No failure in the rows below is a wrong result:
   of attention, and linear layers of a vector and of a transposed batch, are traced again for other sizes. Attention
   with a dimension of no elements divides by zero in eager PyTorch, which ends the process. In `tests/acquire`, tests
   expect what eager PyTorch does since a later release: its `scan` has wrong gradients for a captured tensor and ignores
-  `dim` for the outputs, `autograd.Function.apply` takes no keyword arguments, `wrap_triton` takes no kernels of Triton's
-  interpreter, and a `BlockMask` is not cropped.
+  `dim` for the outputs, `autograd.Function.apply` takes no keyword arguments, `wrap_triton` takes no kernels of the
+  interpreter of Triton, and a `BlockMask` is not cropped.
 - PyTorch 2.14: `tests/planted` did not finish within its 300 seconds on a busy machine, and has no row. In
   `tests/models`, two checkpoints need the package accelerate, and torchao prints a deprecation of PyTorch.
   In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
