@@ -34,7 +34,7 @@ First = Annotated[
     str | None,
     typer.Argument(
         metavar="[ARTIFACT|MODEL|RESULT]",
-        help="An artifact, a model folder or a Hub name; or, with a second result file, a result file that --out wrote."
+        help="An artifact, a model folder or a Hub name. To compare two result files of --out, pass both."
         " Default: the recipe's sample model.",
         show_default=False,
     ),
