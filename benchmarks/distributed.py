@@ -2,13 +2,15 @@
 
 All contenders of a run are built first. Then they take turns, round by round, in the same processes. The times are
 medians over the rounds, of the slowest rank. With `--memory`, each contender also runs in separate processes, and its
-memory is measured in three parts:
+memory is measured in four ways:
 
 - imports: the growth of a rank's resident memory by a small model of the contender. It contains the modules that the
   contender imports, and what the compiler starts once.
 - model: the growth of the peak resident memory after that, by the real model: its parameters, the optimizer's state,
   compilation, and the steps.
 - step: the peak of the bytes that PyTorch's CPU allocator allocates during one step, above those before the step.
+- allocated: the peak of the bytes that this allocator allocates for the model, the wrapper, the optimizer's state and
+  the steps together. It contains the buckets that DistributedDataParallel keeps between steps.
 Usage: python -m benchmarks.distributed [--ranks N] [--rounds N] [--layers N] [--width N] [--memory] [--only NAME ...]
 [--out FILE]
 """
@@ -138,6 +140,7 @@ class Memory(NamedTuple):
     imports: float
     model: float
     step: float
+    allocated: float
 
 
 def measure_times(names: list[str], arguments: argparse.Namespace) -> dict[str, float]:
@@ -161,7 +164,9 @@ def measure_memory(names: list[str], arguments: argparse.Namespace) -> Memory:
         seconds_of(step)
     peak = status_of("VmHWM")
     allocated = peak_allocated(step)
-    return Memory((imported - before) / MIB, (peak - imported) / MIB, allocated / MIB)
+    again: list[Callable[[], None]] = []
+    total = peak_allocated(lambda: again.append(step_of(name, arguments.layers, arguments.width, arguments.rows)))
+    return Memory((imported - before) / MIB, (peak - imported) / MIB, allocated / MIB, total / MIB)
 
 
 def serve(rank: int, store: str, measure: Callable[..., Any], names: list[str], arguments: Any, answer: Any) -> None:

@@ -37,7 +37,19 @@ def other_in_eager_collective(ahead: int) -> None:
 
 def other_in_eager_collective_of_the_same_kind(ahead: int) -> None:
     steps(ahead)
-    dist.all_reduce(torch.ones(5))  # eager
+    dist.all_reduce(torch.ones(500))  # eager
+
+
+def other_in_eager_collective_of_the_same_kind_with_details(ahead: int) -> None:
+    other_in_eager_collective_of_the_same_kind(ahead)
+
+
+def other_in_a_later_collective(ahead: int) -> None:
+    """Without an error, gloo lets a rank leave a collective of fewer elements, in which the other rank then waits."""
+    steps(ahead)
+    if dist.get_rank() != ahead:
+        dist.all_reduce(torch.ones(1))  # eager
+        dist.barrier()  # eager
 
 
 def other_in_another_group(ahead: int) -> None:
@@ -117,6 +129,8 @@ def main(case: str, ahead: int, rank: int, size: int, folder: str) -> None:
     os.dup2(errors.fileno(), 2)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if case.endswith("_with_details"):
+        dist.set_debug_level(dist.DebugLevel.DETAIL)  # as TORCH_DISTRIBUTED_DEBUG=DETAIL
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=300)
     )

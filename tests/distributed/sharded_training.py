@@ -72,6 +72,24 @@ def steps_of(
     return [*results, *map(whole, model.parameters())]
 
 
+def begins_on_the_meta_device(recipes: Any = "fsdp") -> None:
+    """Shards are allocated by `to_empty`, and loaded; no rank has the full model."""
+    compiled, twin = pair()
+    with torch.device("meta"):
+        model = Layers()
+    loaded = thunder.compile(model, recipes, without=EAGER)
+    with pytest.raises(WrongInputs, match="converted"):
+        loaded.double()
+    loaded.to_empty(device="cpu")
+    assert loaded.head.weight is loaded.table.weight
+    assert sum(one.to_local().numel() for one in loaded.parameters()) < sum(one.numel() for one in twin.parameters())
+    loaded.load_state_dict(compiled.state_dict())
+    with pytest.raises(WrongInputs, match="converted"):
+        loaded.to_empty(device="cpu")
+    loaded.frozen.requires_grad_(False)
+    assert_equal(steps_of(loaded, "adamw"), steps_of(twin, "adamw"))
+
+
 def equals_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) -> None:
     compiled, twin = pair(dtype=DTYPES[dtype], reshard_after_forward=reshard_after_forward)
     assert_equal(steps_of(compiled, optimizer), steps_of(twin, optimizer))
@@ -138,6 +156,7 @@ def gathers_again_only_if_resharded() -> None:
         assert [one.kind for one in forward] == ["all_gather_into_tensor_coalesced"] * 3
         names = {"all_gather_into_tensor_coalesced": "gather", "reduce_scatter_tensor": "scatter"}
         assert sorted(names[one.kind] for one in backward) == kinds
+        assert all(one.source and one.source.filename.endswith("models.py") for one in forward)  # the user's lines
         rows = {"table": 6 * 6, "frozen": 3 * 6 + 3, "layer": 2 * 3 + 4 * 6 + 4 + 3 * 7}
         assert sum(one.bytes for one in forward) == 8 * (rows["table"] + rows["frozen"] + 2 * rows["layer"])
 

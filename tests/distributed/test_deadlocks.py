@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from thunder_core.foundation.errors import CollectivesDiffer
 IN_BARRIER, IN_PROGRAM = "waits in `barrier` at", "waits in `all_reduce` at"
 CASES = {  # the rank that is ahead, and what its error says of the other rank
     "other_in_eager_collective": (0, IN_BARRIER),
+    "other_in_a_later_collective": (0, "has left this collective, and waits in a later `barrier` at"),
     "other_in_another_group": (1, IN_BARRIER),
     "other_in_a_program_of_another_group": (0, IN_PROGRAM),
     "other_in_another_known_program": (1, "calls `"),
@@ -52,6 +54,26 @@ def test_rank_that_is_ahead_ends_with_an_error(case: str, tmp_path: Path) -> Non
     if told != "has ended":
         assert "[TH0813]" in ends[1 - ahead][1]
         assert ends[1 - ahead][0] in (1, CollectivesDiffer.status)
+
+
+def test_collective_of_another_size_in_eager_pytorch_names_the_line_of_each_rank(tmp_path: Path) -> None:
+    """Gloo aborts a process that receives more bytes than its collective has."""
+    start = time.monotonic()
+    ends = run("other_in_eager_collective_of_the_same_kind", 0, tmp_path)
+    assert time.monotonic() - start < 20
+    assert sorted(status for status, _ in ends) == [-signal.SIGABRT, 1]
+    assert all("deadlocks.py" in text for _, text in ends)
+    assert "in steps" in ends[0][1]
+    assert "in other_in_eager_collective_of_the_same_kind" in ends[1][1]
+
+
+def test_details_of_pytorch_name_collectives_of_the_same_kind(tmp_path: Path) -> None:
+    """With TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch compares each collective, also those of programs."""
+    ends = run("other_in_eager_collective_of_the_same_kind_with_details", 0, tmp_path)
+    assert [status for status, _ in ends] == [1, 1]
+    assert all("Detected mismatch between collectives on ranks" in text for _, text in ends)
+    assert "in total" in ends[0][1]
+    assert "in other_in_eager_collective_of_the_same_kind" in ends[1][1]
 
 
 def test_late_rank_is_no_deadlock(tmp_path: Path) -> None:

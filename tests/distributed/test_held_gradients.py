@@ -18,7 +18,7 @@ from thunder_core.backend.parallel.held_gradients import (
 def held_gradient(reduce: Any) -> HeldGradient:
     """A held gradient of a parameter of two numbers, with a hook."""
     synchronization = Synchronization()
-    held = HeldGradient(unsharded_leaf(torch.zeros(2), True), reduce, None, synchronization)
+    held = HeldGradient(unsharded_leaf(torch.zeros(1), 2, True), reduce, None, synchronization)
     hold_gradient_of(held)
     synchronization.held["weight"] = held
     return held

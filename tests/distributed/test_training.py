@@ -36,6 +36,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp equals PyTorch with SGD in float64": (SHARDED, "equals_pytorch", "float64", "sgd", True),
     "fsdp equals PyTorch with AdamW in float64": (SHARDED, "equals_pytorch", "float64", "adamw", False),
     "fsdp equals PyTorch with AdamW in bfloat16": (SHARDED, "equals_pytorch", "bfloat16", "adamw", True),
+    "fsdp begins on the meta device": (SHARDED, "begins_on_the_meta_device"),
     "fsdp reduces in another dtype": (SHARDED, "reduces_in_another_dtype"),
     "fsdp clips and accumulates gradients": (SHARDED, "clips_and_accumulates"),
     "fsdp accumulates without communication in float64": (ACCUMULATED, "equals_pytorch", "float64", "sgd"),

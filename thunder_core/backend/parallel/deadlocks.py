@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -29,6 +29,7 @@ from thunder_core.tracing.analysis.collectives import first_difference
 PATIENCE = 10.0  # seconds without progress after which a rank asks the other ranks
 PROOF = 5.0  # seconds for which another rank must wait in the same collective
 QUESTION_PAUSE = 1.0  # seconds between two questions
+IDLE = 0.01  # the share of a processor that a process without progress may use; receiving data takes more
 GRACE = 2.0  # seconds in which the other ranks read an error, before the rank that found it ends
 RELEASE = 10.0  # seconds in which another rank may end by itself after that
 NOTHING = "no more collectives"
@@ -49,27 +50,42 @@ class Standstill:
         return now - self.since
 
 
+def processor_seconds() -> float:
+    """Return the processor time of this process, without the thread that calls this function."""
+    return time.process_time() - time.thread_time()
+
+
 @dataclass
 class Search:
-    """The search of this rank for deadlocks in one group: its own standstill, and those of the other ranks."""
+    """The search of this rank for deadlocks in one group: its own standstill, and those of the other ranks.
+
+    `stuck` are the collectives in which another rank has waited for `PROOF` seconds.
+    """
 
     own: Standstill = field(default_factory=Standstill)
     others: dict[int, Standstill] = field(default_factory=dict)
+    stuck: dict[int, list[Wait]] = field(default_factory=dict)
     answered: dict[int, str] = field(default_factory=dict)  # the last question that each rank has answered
     asked_at: float = 0.0
+    processor_before: float = 0.0
 
     def message(self, program: Running, now: float) -> str:
         """Return a sentence about a deadlock of a program that waits; empty if there is no proof of a deadlock."""
         ledger = program.ledger
-        if self.own.read((position_of(program.group), ledger.last), now) < PATIENCE or program.last_started is None:
+        seconds = self.own.read((position_of(program.group), ledger.last), now)
+        if seconds == 0:
+            self.processor_before = processor_seconds()
+        if seconds < PATIENCE or program.last_started is None:
             self.others.clear()
+            self.stuck.clear()
             return ""
         others = [rank for rank in range(ledger.size) if rank != ledger.rank]
         if now - self.asked_at > QUESTION_PAUSE:
             self.asked_at = now
             for rank in others:
                 ledger.ask(rank)
-        return next(filter(None, (self.of_rank(program, rank, now) for rank in others)), "")
+        found = next(filter(None, (self.of_rank(program, rank, now) for rank in others)), "")
+        return found or self.of_all_ranks(program, others, now)
 
     def of_rank(self, program: Running, rank: int, now: float) -> str:
         """Return a sentence about a deadlock with another rank; empty if the other rank may only be late."""
@@ -82,11 +98,26 @@ class Search:
         if self.answered.get(rank) == standing.question:
             return ""
         self.answered[rank] = standing.question
+        self.stuck.pop(rank, None)
         if self.others.setdefault(rank, Standstill()).read(standing[:2], now) < PROOF:
             return ""
-        waiting = (Wait(*values) for values in json.loads(standing.waits))
+        waiting = self.stuck[rank] = [Wait(*values) for values in json.loads(standing.waits)]
         blocking = next((wait for wait in waiting if is_deadlock(program, standing.position, wait)), None)
         return "" if blocking is None else f"{sentence} waits in `{blocking.kind}` at {blocking.line}"
+
+    def of_all_ranks(self, program: Running, ranks: Sequence[int], now: float) -> str:
+        """Return a sentence about a deadlock if all other ranks wait in later collectives of the group.
+
+        These ranks have left the collective in which this rank waits, so only data that is still on the way may end
+        the wait. A rank that receives data uses the processor.
+        """
+        waits_of_ranks = ([wait for wait in self.stuck.get(rank, ()) if is_later(program, wait)] for rank in ranks)
+        later = [waiting[0] for waiting in waits_of_ranks if waiting]
+        used = processor_seconds() - self.processor_before
+        if len(later) < len(ranks) or used > IDLE * (now - self.own.since):
+            return ""
+        sentence = sentence_about(program, ranks[0])
+        return f"{sentence} has left this collective, and waits in a later `{later[0].kind}` at {later[0].line}"
 
 
 def sentence_about(program: Running, rank: int) -> str:
@@ -134,6 +165,11 @@ def is_deadlock(program: Running, position: int, wait: Wait) -> bool:
     groups = list(dist.distributed_c10d._world.pg_map)
     shared = next((group for group in groups if text_of_group(group) == wait.group), None)
     return shared is not None and position_of(shared) < wait.position
+
+
+def is_later(program: Running, wait: Wait) -> bool:
+    """Whether another rank waits in a later collective of the group of a program than this rank."""
+    return wait.group == text_of_group(program.group) and wait.position > position_of(program.group)
 
 
 def print_error(message: str) -> None:

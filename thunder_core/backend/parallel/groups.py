@@ -67,8 +67,9 @@ def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh
     Raises `RecipeMismatch` if the groups are not the axes of a mesh.
     """
     groups = [group for _, group in axes]
+    kind = device_type_of(groups[-1]) if device.type == "meta" else device.type
     if len(groups) == 1:
-        return DeviceMesh.from_group(groups[0], device.type)
+        return DeviceMesh.from_group(groups[0], kind)
     ranks: Any = dist.get_process_group_ranks(groups[-1])
     for group in reversed(groups[:-1]):
         rows: list[Any] = [None] * group.size()
@@ -76,7 +77,14 @@ def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh
         ranks = rows
     require_axes(ranks, groups)
     names = tuple(axis_name(group, name) for name, group in axes)
-    return DeviceMesh.from_group(groups, device.type, mesh=torch.tensor(ranks), mesh_dim_names=names)
+    return DeviceMesh.from_group(groups, kind, mesh=torch.tensor(ranks), mesh_dim_names=names)
+
+
+def device_type_of(group: Any) -> str:
+    """Return the type of the accelerator, if this process has one and the group communicates its tensors; else cpu."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    types = {device.type for device in group._device_types}
+    return accelerator.type if accelerator is not None and accelerator.type in types else "cpu"
 
 
 def require_axes(ranks: Any, groups: Sequence[Any]) -> None:

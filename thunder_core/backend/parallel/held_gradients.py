@@ -122,9 +122,9 @@ def hold_gradient_of(held: HeldGradient) -> None:
     held.unsharded.requires_grad_(requires_grad)
 
 
-def unsharded_leaf(like: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+def unsharded_leaf(shard: torch.Tensor, rows: int, requires_grad: bool) -> torch.Tensor:
     """Return a tensor with the shape of a full parameter, all of whose elements share the memory of one element."""
-    return like.new_zeros(()).expand(like.shape).requires_grad_(requires_grad)
+    return shard.new_zeros(()).expand(rows, *shard.shape[1:]).requires_grad_(requires_grad)
 
 
 def set_requires_gradient_sync(self: Any, requires_gradient_sync: bool, *, recurse: bool = True) -> None:

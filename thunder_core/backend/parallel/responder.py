@@ -6,6 +6,8 @@ The main thread cannot answer while it waits in a collective for the rank that a
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.util import Finalize
@@ -27,6 +29,7 @@ class Responder:
     def start(self) -> None:
         """Start the thread, unless the thread runs in this process (a forked child has no threads)."""
         if self.thread is None or not self.thread.is_alive():
+            show_fatal_signals()
             self.ended = Event()
             self.thread = Thread(target=self._run, name="thunder collectives", daemon=True)
             self.thread.start()
@@ -43,3 +46,10 @@ class Responder:
         while not self.ended.wait(PAUSE):
             with suppress(RuntimeError):  # the store of a group has gone, or a group was created in the meantime
                 self.answer()
+
+
+def show_fatal_signals() -> None:
+    """Let this process print its stack if a fatal signal ends the process, as when gloo receives too many bytes."""
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        with suppress(OSError, ValueError):  # a stream without a file descriptor
+            faulthandler.enable(sys.__stderr__)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from thunder_core.backend.parallel.buckets import layer_of_path
@@ -36,6 +36,7 @@ from thunder_core.backend.parallel.local_parts import (
     distributor,
     own_parameters,
     placement_of_part,
+    refuse_conversion,
     subclass_like,
 )
 from thunder_core.backend.parallel.mesh_axes import program_name
@@ -52,6 +53,9 @@ from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.library.collectives import group_of
 
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
+UNDIVIDED = (
+    "pass the module without `fully_shard` or `parallelize_module`; the recipes `fsdp` and `tensor-parallel` divide it"
+)
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,14 @@ class Sharding:
         broadcast_values(list(model.buffers()), self.group)
         synchronization = Synchronization()
         shards: dict[int, ShardedParameter] = {}
+        materialize = Materialization(self, synchronization)
         for path, module in list(model.named_modules()):
             own = own_parameters(module)
             for name, parameter in own.items():
                 if id(parameter) not in shards:
                     shards[id(parameter)] = self._shard_of(module, name, f"{path}.{name}".lstrip("."), synchronization)
             if own:
-                self._gather_in(module, {name: shards[id(parameter)] for name, parameter in own.items()})
+                self._gather_in(module, {name: shards[id(parameter)] for name, parameter in own.items()}, materialize)
                 paths = {name: shards[id(parameter)].path for name, parameter in own.items()}
                 synchronization.holders.append((module, paths))
             if path == layer_of_path(path):
@@ -114,24 +119,36 @@ class Sharding:
         The tensor for programs has the same number of rows on each rank, padded with zeros, so that all ranks have the
         same program.
         """
-        parameter = own_parameters(module)[name]
-        whole = module.__dict__.get(LEAVES, {}).get(name, parameter).detach()
+        whole = module.__dict__.get(LEAVES, {}).get(name, own_parameters(module)[name]).detach()
         broadcast_values([whole], self.group)
         start, rows = rows_of_rank(whole.shape[0], self.group.rank(), self.group.size())
         leaf = whole.new_zeros((shard_rows(whole.shape[0], self.group.size()), *whole.shape[1:]))
-        local = leaf.narrow(0, 0, rows)
-        local.copy_(whole.narrow(0, start, rows))
+        leaf.narrow(0, 0, rows).copy_(whole.narrow(0, start, rows))
+        return self._shard_with(leaf, whole.shape[0], module, name, path, synchronization)
+
+    def _shard_with(
+        self,
+        leaf: torch.Tensor,
+        rows: int,
+        module: torch.nn.Module,
+        name: str,
+        path: str,
+        synchronization: Synchronization,
+    ) -> ShardedParameter:
+        """Return the shard of a module's parameter for the tensor that programs read, and the rows of all ranks."""
+        parameter = own_parameters(module)[name]
+        local = leaf.narrow(0, 0, rows_of_rank(rows, self.group.rank(), self.group.size())[1])
         mesh, placements = self._placement_of(module, name)
         shard = distributed_parameter(parameter, leaf, local, mesh, placements)
         unsharded = None
         if leaf.is_floating_point() or leaf.is_complex():
-            unsharded = unsharded_leaf(whole, parameter.requires_grad)
+            unsharded = unsharded_leaf(leaf, rows, parameter.requires_grad)
             reduce = self._reducing(weakref.ref(shard), distributor(mesh, placements))
             held = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
             hold_gradient_of(held)
             setattr(leaf, HELD, held)
             synchronization.held[path] = held
-        return ShardedParameter(shard, leaf, unsharded, whole.shape[0], path)
+        return ShardedParameter(shard, leaf, unsharded, rows, path)
 
     def _placement_of(self, module: torch.nn.Module, name: str) -> tuple[DeviceMesh, list[Placement]]:
         """Return the mesh and the placements of a module's parameter.
@@ -159,17 +176,14 @@ class Sharding:
 
         return reduce
 
-    def _gather_in(self, module: torch.nn.Module, shards: Mapping[str, ShardedParameter]) -> None:
+    def _gather_in(
+        self, module: torch.nn.Module, shards: Mapping[str, ShardedParameter], materialize: Materialization
+    ) -> None:
         """Let a module gather each of its parameters when a program reads it."""
-        module._parameters.update({name: shard.parameter for name, shard in shards.items()})
-        module.__dict__[LEAVES] = {name: shard.leaf for name, shard in shards.items()}
-        unsharded = {name: shard.unsharded for name, shard in shards.items() if shard.unsharded is not None}
-        module.__dict__[UNSHARDED] = unsharded
+        keep_shards(module, shards)
         copied_to = module.__dict__.get(COPIED_TO)
-        module.__class__ = subclass_like(
-            type(module),
-            {**REFUSALS, **{name: self._gathering_property(name, shards[name].rows, copied_to) for name in shards}},
-        )
+        gathers = {name: self._gathering_property(name, shards[name].rows, copied_to) for name in shards}
+        module.__class__ = subclass_like(type(module), {**REFUSALS, "_apply": materialize.method(shards), **gathers})
 
     def _gathering_property(self, name: str, rows: int, copied_to: str | None) -> property:
         """Return the property that gathers a parameter of a module; `copied_to` names the group of its readers."""
@@ -187,17 +201,61 @@ class Sharding:
         return property(gather)
 
 
+def keep_shards(module: torch.nn.Module, shards: Mapping[str, ShardedParameter]) -> None:
+    """Replace the parameters of a module, and the tensors that programs read, by shards."""
+    module._parameters.update({name: shard.parameter for name, shard in shards.items()})
+    module.__dict__[LEAVES] = {name: shard.leaf for name, shard in shards.items()}
+    unsharded = {name: shard.unsharded for name, shard in shards.items() if shard.unsharded is not None}
+    module.__dict__[UNSHARDED] = unsharded
+
+
+@dataclass(frozen=True, eq=False)
+class Materialization:
+    """The allocation of the shards of a model on the meta device, by `to_empty`.
+
+    `shards` maps the parameters on the meta device to their shards, because modules may share parameters.
+    """
+
+    sharding: Sharding
+    synchronization: Synchronization
+    shards: dict[torch.nn.Parameter, ShardedParameter] = field(default_factory=dict)
+
+    def method(self, shards: Mapping[str, ShardedParameter]) -> Callable[..., Any]:
+        """Return the method `_apply` of a module with shards; it refuses all conversions but that of `to_empty`."""
+
+        def apply(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+            leaves = module.__dict__[LEAVES]
+            empty = {name: fn(leaf.detach()) if leaf.is_meta else leaf for name, leaf in leaves.items()}
+            if any(leaf.is_meta or leaf is leaves[name] for name, leaf in empty.items()):
+                refuse_conversion(module)
+            parameters = own_parameters(module)
+            for name, parameter in parameters.items():
+                if parameter not in self.shards:
+                    leaf, (rows, path) = empty[name], (shards[name].rows, shards[name].path)
+                    args = module, name, path, self.synchronization
+                    self.shards[parameter] = self.sharding._shard_with(leaf, rows, *args)
+            registered = dict(module._parameters)
+            module._parameters.clear()  # the base class converts only the buffers and the inner modules
+            torch.nn.Module._apply(module, fn, recurse)  # type: ignore[no-untyped-call]
+            module._parameters.update(registered)
+            keep_shards(module, {name: self.shards[parameter] for name, parameter in parameters.items()})
+            return module
+
+        return apply
+
+
 def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
     """Return a function that copies the current `requires_grad` of each parameter to the tensor that programs read."""
     holders = [module for module in model.modules() if LEAVES in module.__dict__]
-    pairs = [(module._parameters[name], leaf) for module in holders for name, leaf in module.__dict__[LEAVES].items()]
 
     def follow() -> None:
-        for shard, leaf in pairs:
-            if shard is not None and leaf.requires_grad != shard.requires_grad:
-                leaf.requires_grad_(shard.requires_grad)
-                if (held := getattr(leaf, HELD, None)) is not None:
-                    held.unsharded.requires_grad_(shard.requires_grad)
+        for module in holders:
+            for name, leaf in module.__dict__[LEAVES].items():
+                shard = module._parameters[name]
+                if shard is not None and leaf.requires_grad != shard.requires_grad:
+                    leaf.requires_grad_(shard.requires_grad)
+                    if (held := getattr(leaf, HELD, None)) is not None:
+                        held.unsharded.requires_grad_(shard.requires_grad)
 
     return follow
 
@@ -226,6 +284,8 @@ def require_shardable(model: torch.nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
             raise RecipeMismatch(f"the parameter {name} has no rows to shard", fix=FIX)
+        if isinstance(parameter, DTensor) and name not in divided:
+            raise RecipeMismatch(f"the parameter {name} is a DTensor", fix=UNDIVIDED)
         if type(parameter) is not torch.nn.Parameter and name not in divided:
             raise RecipeMismatch(f"the parameter {name} is a {type(parameter).__name__}", fix=FIX)
         if not parameter.is_contiguous():

@@ -90,6 +90,8 @@ def eager_wait(innermost: FrameType) -> list[Wait]:
     if "group" not in innermost.f_locals:
         return []
     group = innermost.f_locals["group"] or dist.group.WORLD
+    if group is None:  # the thread creates or destroys the default group
+        return []
     outside = (frame for frame in frames_outwards(innermost) if not frame.f_code.co_filename.startswith(TORCH))
     caller = next(outside, innermost)
     line = f"{caller.f_code.co_filename}:{caller.f_lineno}"

@@ -153,12 +153,13 @@ def is_same(own: RunInGroup, rank: int) -> bool:
 
     Raises `CollectivesDiffer` if that rank runs different collectives, or if a rank has reported a difference.
     """
+    message = own.ledger.error_of(own.run.key)  # before the runs, which a rank publishes before an error
     with suppress(LookupError):
         lines = own.ledger.difference(rank, own.run)
         if lines is None:
             return True
         raise_difference(own, rank, lines)
-    if message := own.ledger.error_of(own.run.key):
+    if message:
         raise CollectivesDiffer(message, fix=FIX, where=own.collectives[0].source)
     return False
 

@@ -10,6 +10,7 @@ import warnings
 import torch
 import typing_extensions
 
+from thunder_core.foundation import package
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
@@ -18,6 +19,7 @@ from thunder_core.tracing.capture.place import Place, generated_place
 # Files of wrappers, such as deprecated functions, that only call the function that they wrap.
 WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
 TORCH_FOLDER = torch.__path__[0]
+PARALLEL_FOLDER = f"{package.FOLDER}/backend/parallel/"  # properties of modules that gather parameters
 CONTAINERS = torch.nn.modules.container.__file__  # containers of modules and parameters, whose items C code reads
 COLLECTIVES = f"{TORCH_FOLDER}/distributed/nn/functional.py"  # autograd functions that communicate
 INTERPRETED_FILES = frozenset({CONTAINERS, COLLECTIVES})
@@ -32,8 +34,8 @@ class CodeOrigins:
         self._interpreted: dict[types.CodeType, bool] = {}
 
     def users_line(self, frame: Frame | None) -> SourceLine | None:
-        """Return the innermost line, from a frame outward, that is neither in PyTorch nor in a context manager."""
-        while frame is not None and (self.is_library(frame.code) or frame.filename in WRAPPERS):
+        """Return the innermost line, from a frame outward, that is neither in PyTorch nor in code that wraps calls."""
+        while frame is not None and (self.is_library(frame.code) or is_wrapper(frame.filename)):
             frame = frame.back
         if frame is None:
             return None
@@ -64,6 +66,11 @@ class CodeOrigins:
         if is_library is None:
             is_library = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
         return is_library
+
+
+def is_wrapper(filename: str) -> bool:
+    """Whether the code of a file only wraps the program's: deprecated functions, or modules on several ranks."""
+    return filename in WRAPPERS or filename.startswith(PARALLEL_FOLDER)
 
 
 def has_line(code: types.CodeType, lines: frozenset[SourceLine]) -> bool:

@@ -38,8 +38,9 @@ def parts_of_wrapper(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 FIXES = {
-    "DTensor": "under fully_shard, compile the forward: `module.forward = thunder_core.jit(module.forward)`, before or "
-    "after fully_shard; else run this part under torch.no_grad(), or leave it uncompiled"
+    "DTensor": "to train, compile the module with the recipe fsdp instead of fully_shard, or tensor-parallel instead "
+    "of parallelize_module; or under fully_shard, compile the forward: `module.forward = "
+    "thunder_core.jit(module.forward)`, before or after fully_shard; or run this part under torch.no_grad()"
 }
 
 

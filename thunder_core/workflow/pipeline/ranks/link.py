@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.responder import show_fatal_signals
 from thunder_core.foundation.errors import RankFailed, ThunderError
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.pipeline.ranks.packing import pack, unpack
@@ -118,12 +117,6 @@ def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> Ba
     if link.launch.follows and isinstance(error, ThunderError):
         error.what = f"rank {link.launch.rank}: {error.what}"
     return error
-
-
-def show_fatal_signals() -> None:
-    """Let a rank that a fatal signal ends, such as a segmentation fault, print its stack."""
-    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
-        faulthandler.enable(sys.__stderr__)
 
 
 def tell(store: Any, error: BaseException, link: Link) -> None:

@@ -9,8 +9,14 @@ from typing import Any, NoReturn
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-DDP = "compile the module and wrap it: `DistributedDataParallel(thunder_core.jit(module))`"
-FSDP = "compile the `forward` of each module inside: `module.forward = thunder_core.jit(module.forward)`"
+DDP = (
+    'compile the module inside with the recipe ddp: `thunder_core.compile(module, "ddp")`; or compile it and wrap it: '
+    "`DistributedDataParallel(thunder_core.jit(module))`"
+)
+FSDP = (
+    'compile the module inside with the recipe fsdp: `thunder_core.compile(module, "fsdp")`; or compile the `forward` '
+    "of each module inside: `module.forward = thunder_core.jit(module.forward)`"
+)
 FIXES = {  # by the modules and names of their methods
     ("torch.nn.parallel.distributed", "DistributedDataParallel.forward"): DDP,
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel.forward"): FSDP,
