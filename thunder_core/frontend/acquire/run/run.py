@@ -107,7 +107,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _observe(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads and log writes."""
-        self.outside = WholeReads(symbolic, self._symbol_at, self._draw_looked_into)
+        self.outside = WholeReads(symbolic, self._symbol_at, self._note_read_of_draw)
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.note_edge)
         self.classes = Classes(self.outside)
@@ -233,9 +233,9 @@ class Run(ObservedCalls, RecordedProgram):
         """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
         return self.inputs.symbol_at(path, self.numbers)
 
-    def _draw_looked_into(self, path: Path) -> None:
+    def _note_read_of_draw(self, path: Path) -> None:
         """Note that C code reads the state of a random value."""
-        self.draws.looked_into(path)
+        self.draws.note_read_of_values(path)
 
     # ---- the program's position ----
 

@@ -37,7 +37,7 @@ def make_subclass(
 
 @lookaside(AS_SUBCLASS)
 def as_subclass(run: TracedRun, /, tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    """Return an alias of a tensor, which autograd follows, as an instance of another class."""
+    """Return an alias of a tensor, which autograd tracks, as an instance of another class."""
     return cast(run, record(run, ALIAS, tensor), cls)
 
 
