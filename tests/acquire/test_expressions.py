@@ -231,6 +231,23 @@ def test_message_of_warning_once_is_logged_once_by_all_programs(caplog: pytest.L
     assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
 
 
+@pytest.mark.usefixtures("warns_once")
+def test_a_size_in_a_message_of_warning_once_is_that_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    def pads(x: Tensor) -> Tensor:
+        LOGGER.warning_once(f"padded from {x.shape[0]} to {x.shape[0] + 2}")  # type: ignore[attr-defined]
+        return torch.nn.functional.pad(x, (0, 2))
+
+    compiled, found = thunder.jit(pads, cache="symbolic values"), []
+    for run in (pads, compiled):
+        caplog.clear()
+        logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+        for size in (3, 4, 3, 5):
+            assert run(torch.ones(size)).tolist() == [1.0] * size + [0.0, 0.0]
+        found.append([record.getMessage() for record in caplog.records])
+    assert found[0] == found[1] == [f"padded from {size} to {size + 2}" for size in (3, 4, 5)]
+    assert thunder.cache_misses(compiled) == 1
+
+
 def to_a_file_from_outside(file: Any, x: Tensor) -> Tensor:
     print("into it", file=file)
     return x

@@ -17,6 +17,7 @@ from tests.mutation.programs import Make, leaf, numbers, one
 from tests.mutation.test_mutation import EXECUTORS
 from thunder_core.foundation.errors import DataDependent
 
+Program = Callable[[Tensor], Any]
 GENERATOR = torch.Generator()
 
 
@@ -239,6 +240,55 @@ def test_initial_seed_is_not_baked() -> None:
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
         assert torch.equal(compiled(numbers(2)), program(numbers(2)))
+
+
+def seeded(x: Tensor) -> Any:
+    torch.manual_seed(5)
+    return x + torch.initial_seed() % 7
+
+
+def seeded_below_zero(x: Tensor) -> Any:
+    torch.manual_seed(-1)
+    generator = torch.Generator().manual_seed(-3)
+    return x + torch.initial_seed() % 7 + generator.initial_seed() % 5
+
+
+def seeded_by_a_size(x: Tensor) -> Any:
+    torch.manual_seed(x.shape[0])
+    return x + torch.initial_seed() % 7
+
+
+def seeded_within_a_fork(x: Tensor) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        y = x + torch.initial_seed() % 7
+    return y * 2 + torch.initial_seed() % 7
+
+
+def seeded_by_a_state(x: Tensor) -> Any:
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
+    return x + generator.initial_seed() % 7
+
+
+def seeded_anew(x: Tensor) -> Any:
+    seed = torch.seed()
+    return x + (torch.initial_seed() - seed)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [seeded, seeded_below_zero, seeded_by_a_size, seeded_within_a_fork, seeded_by_a_state, seeded_anew],
+)
+@pytest.mark.parametrize("data_dependent", ["guard", "error"])
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_the_initial_seed_is_that_of_the_last_seeding(program: Program, data_dependent: Any, cache: Any) -> None:
+    compiled = thunder.jit(program, data_dependent=data_dependent, cache=cache)
+    for seed, size in ((1, 2), (2, 3), (12, 4)):
+        torch.manual_seed(seed)
+        expected = program(numbers(size))
+        torch.manual_seed(seed)
+        assert torch.equal(compiled(numbers(size)), expected)
 
 
 @pytest.mark.parametrize("number", [lambda g: g.clone_state()])

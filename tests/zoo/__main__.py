@@ -4,7 +4,7 @@ Results are kept in a file of lines, so that an interrupted run goes on where it
 types of transformers, and models of other libraries, such as `timm:resnet10t`. A shelf whose package is missing is
 skipped.
 
-Usage: python -m tests.zoo [TYPE ...] [--shelf timm ...] [--jobs 2] [--seconds 120] [--memory 6] [--again|--failed]
+Usage: python -m tests.zoo [TYPE ...] [--shelf timm ...] [--jobs 2] [--seconds 240] [--memory 6] [--again|--failed]
        [--page docs/models.md]
 """
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("types", nargs="*")
     parser.add_argument("--shelf", action="append", choices=list(SUBJECTS), help="default: transformers")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--seconds", type=int, default=240)
     parser.add_argument("--memory", type=float, default=8)
     parser.add_argument("--again", action="store_true", help="forget all results")
     parser.add_argument("--failed", action="store_true", help="examine again what is not right")

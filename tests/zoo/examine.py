@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
+import re
 import resource
 import tempfile
 import time
@@ -271,7 +272,15 @@ def compare_sizes(model: torch.nn.Module, calls: Iterable[dict[str, Any]]) -> Ro
             seed_all()
             require_same(compiled(**inputs), expected)
     programs = thunder.cache_misses(compiled)
-    return {"symbolic": "right" if programs == 1 else f"right, {programs} programs"}
+    if programs == 1:
+        return {"symbolic": "right"}
+    reason = thunder.recompile_reasons(compiled)[0]
+    return {"symbolic": f"right, {programs} programs", "symbolic reason": without_folders(reason)}
+
+
+def without_folders(text: str) -> str:
+    """A text whose paths begin with the name of a package."""
+    return re.sub(r"[^\s:(]*site-packages/", "", text)
 
 
 def compare_generate(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:

@@ -100,6 +100,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         seconds = sum(row.get(f"{column} seconds", 0) for column in COLUMNS)
         yield f"| {row['type']} | {row.get('class', '')} | {results} | {seconds:.1f} | {row.get('operations') or ''} |"
     yield ""
+    reasons = [row for row in filter(is_run, rows) if "symbolic reason" in row]
+    if reasons:
+        yield "Why one program does not serve the three sizes, by the first size that it does not serve:\n"
+        yield from (f"- {row['type']}: {escaped(row['symbolic reason'])}" for row in reasons)
+        yield ""
     not_run = [row for row in rows if not is_run(row)]
     if not_run:
         yield "Eager PyTorch does not run these:\n"
@@ -109,5 +114,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def in_short(words: str) -> str:
     """Words as the cell of a table has them."""
-    cell = words.replace("|", "/").replace("<", "(").replace(">", ")")
+    cell = escaped(words)
     return cell if len(cell) <= MOST_WORDS else f"{cell[: MOST_WORDS - 3]}..."
+
+
+def escaped(words: str) -> str:
+    """Words without the characters that Markdown reads."""
+    return words.replace("|", "/").replace("<", "(").replace(">", ")")

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.zoo import __main__ as zoo
 from tests.zoo.configs import SMALL, architectures_of, parts_of, shrunk, small_config
+from tests.zoo.examine import compare_sizes, without_folders
 from tests.zoo.page import page
 from tests.zoo.shelves import PACKAGES, shelf_of
 
@@ -17,7 +19,14 @@ ROWS: list[dict[str, Any]] = [
     {"type": "one", "class": "One", "inference": "right", "training": "right, recorded: a | b", "operations": 7},
     {"type": "three", "class": "Three", "inference": "AssertionError: .logits differs from eager's"},
     {"type": "two", "eager": "ValueError: no sizes"},
-    {"shelf": "gnn", "type": "gnn:GCN", "class": "GCN", "inference": "right", "symbolic": "right, 2 programs"},
+    {
+        "shelf": "gnn",
+        "type": "gnn:GCN",
+        "class": "GCN",
+        "inference": "right",
+        "symbolic": "right, 2 programs",
+        "symbolic reason": "args[0].size(0): had s0 < 3 | needed",
+    },
 ]
 VERSIONS = {"transformers": "5.0", "gnn": "2.8"}
 
@@ -64,6 +73,7 @@ def test_the_page_counts_and_gives_reasons() -> None:
     assert "3 types were not examined yet" in page(ROWS, {}, 60, 8, {"transformers": 3})
     assert text.index("## Graph layers of torch_geometric 2.8") > text.index("- two")
     assert "| gnn:GCN | GCN | right |  | right, 2 programs |" in text
+    assert "- gnn:GCN: args[0].size(0): had s0 ( 3 / needed" in text
     assert "## Architectures of timm" not in text
 
 
@@ -84,6 +94,16 @@ def test_a_type_of_each_shelf_is_compared(name: str) -> None:
     assert (row["type"], row["shelf"], row.get("eager")) == (name, shelf, None)
     assert row["inference"].startswith("right"), row
     assert row["training"].startswith("right"), row
+
+
+def test_several_programs_have_a_reason_without_folders() -> None:
+    model = torch.nn.Module()
+    model.forward = lambda x: x * 2 if x.shape[0] == 3 else x  # type: ignore[assignment]
+    found = compare_sizes(model, ({"x": torch.ones(size)} for size in (3, 4)))
+    assert found["symbolic"] == "right, 2 programs"
+    assert "args[0].size(0)" in found["symbolic reason"].replace("kwargs['x']", "args[0]")
+    text = "needed at /home/me/lib/site-packages/transformers/models/led.py:3, in f, is 4"
+    assert without_folders(text) == "needed at transformers/models/led.py:3, in f, is 4"
 
 
 def test_the_page_compares_the_first_calls_with_dynamo() -> None:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from thunder_core.foundation.errors import DataDependent, OperationFailed, SourceLine, ThunderError
+from thunder_core.tracing.capture.fakes.quantized import is_about_quantized
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.values import Unknowable
 
@@ -32,7 +33,8 @@ def needs_value(error: Exception) -> bool:
 
 def needs_data(error: Exception) -> bool:
     """Whether an operation failed because it does not support fakes."""
-    return isinstance(error, NEEDS_DATA) or any(text in str(error) for text in (*HIDING, NO_FAKE))
+    is_known = any(text in str(error) for text in (*HIDING, NO_FAKE))
+    return is_known or isinstance(error, NEEDS_DATA) or is_about_quantized(error)
 
 
 def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: Exception | None = None) -> ThunderError:
@@ -52,6 +54,12 @@ def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: E
         return OperationFailed(
             f"`{name}` has no fake implementation, so its results on tensors without data are not known",
             fix="register one: torch.library.register_fake, or `register_fake` of the operator",
+            where=source,
+        )
+    if is_about_quantized(error):
+        return OperationFailed(
+            f"`{name}` computes a tensor with a quantized dtype (`torch.qint8` and similar), which cannot be traced",
+            fix="keep the quantized part out of the compiled program, or quantize by a recipe of Thunder or by torchao",
             where=source,
         )
     return OperationFailed(

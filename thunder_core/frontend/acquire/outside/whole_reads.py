@@ -73,6 +73,8 @@ class WholeReads(FunctionReads):
         """Return the function that guards and returns the contents of a class's instances; None if there are none."""
         if issubclass(kind, NESTING) or kind is types.MappingProxyType or kind in VIEWS:
             return self._items
+        if kind is slice:
+            return parts_of_slice
         return self.attributes if answer_of(kind) is NativeAnswer.ATTRIBUTES else None
 
     def _items(self, container: Any) -> Iterable[Any]:
@@ -166,3 +168,8 @@ def members_of(kind: type) -> Iterator[str]:
         for name, unbound in dict_of(base).items():
             if isinstance(unbound, member_types) and name not in LEFT_OUT:
                 yield name
+
+
+def parts_of_slice(value: slice) -> tuple[Any, Any, Any]:
+    """Return what C code reads of a slice."""
+    return value.start, value.stop, value.step

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.tracing.capture.fakes import quantized
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
 from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.torch_facts.casts import require_castable
@@ -379,6 +380,7 @@ POWERS: Mapping[object, Any] = {  # replacements with the metadata of the kernel
     aten.pow_.Scalar: aten.logical_not_.default,
 }
 METADATA: dict[object, Callable[..., Any]] = {
+    **dict.fromkeys(quantized.QUANTIZING, quantized.refuse),
     aten._assert_tensor_metadata.default: assert_metadata,
     aten._grouped_mm.default: grouped_mm,
     aten.block_diag.default: block_diag,

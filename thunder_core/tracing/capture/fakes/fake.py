@@ -90,6 +90,16 @@ OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
         "call the transform inside the compiled program, or keep the function that it calls uncompiled",
     ),
     (
+        lambda tensor: tensor.is_nested,
+        "a nested tensor ({layout}) cannot be traced",
+        "pass `values()` and `offsets()`, or `to_padded_tensor(0.0)`, or keep the part that uses it uncompiled",
+    ),
+    (
+        lambda tensor: tensor.is_quantized,
+        "a tensor with a quantized dtype (`torch.qint8` and similar) cannot be traced",
+        "pass `x.dequantize()`, or quantize the model by a recipe of Thunder or by torchao",
+    ),
+    (
         dispatches,
         "a {kind} cannot be traced: the `__torch_dispatch__` of this subclass of torch.Tensor defines its operations",
         "leave the part that uses it uncompiled, or pass the inner tensor (dequantized, or to_local())",

@@ -14,11 +14,12 @@ from thunder_core.foundation.errors import DataDependent
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
-from thunder_core.tracing.capture.symbolic.numbers import concrete
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 # Methods whose results are not known while tracing.
+SEEDS = 2**64  # generators keep seeds as unsigned numbers of 64 bits
 REFUSED = ("clone_state", "graphsafe_get_state", "graphsafe_set_state", "set_offset", "get_offset")
 
 
@@ -55,8 +56,13 @@ def _emit(run: TracedRun, name: str, generator: torch.Generator, *args: Any, out
 
 def _manual_seed(run: TracedRun, generator: torch.Generator, /, seed: int) -> torch.Generator:
     _emit(run, "manual_seed", generator, seed)
-    run.seeds[id(generator)] = seed
+    run.seeds[id(generator)] = unsigned(seed)
     return generator
+
+
+def unsigned(seed: Any) -> int | None:
+    """Return the seed that a generator has after `manual_seed(seed)`; None for a number that varies between calls."""
+    return None if isinstance(seed, SymbolicNumber) else int(seed) % SEEDS
 
 
 def _set_state(run: TracedRun, generator: torch.Generator, /, state: torch.Tensor) -> torch.Generator:
@@ -75,18 +81,23 @@ def _get_state(run: TracedRun, generator: torch.Generator, /) -> torch.Tensor:
     return state
 
 
-def _initial_seed(run: TracedRun, generator: torch.Generator, /) -> int:
+def _initial_seed(run: TracedRun, generator: torch.Generator, /) -> Any:
     if id(generator) not in run.seeds:
         run.outside.guard_fact(generator, "initial_seed()", generator.initial_seed())
         return generator.initial_seed()
     seed = run.seeds[id(generator)]
-    return _refuse("initial_seed", run) if seed is None else int(seed)
+    return _unknown_number("initial_seed", run, generator) if seed is None else seed
 
 
 def _seed(run: TracedRun, generator: torch.Generator, /) -> Any:
-    number = run.recorder.numbers.new(int)
-    _emit(run, "seed", generator, output=number.proxy)
     run.seeds[id(generator)] = None
+    return _unknown_number("seed", run, generator)
+
+
+def _unknown_number(name: str, run: TracedRun, generator: torch.Generator) -> Any:
+    """Record a method that returns a number that each call computes."""
+    number = run.recorder.numbers.new(int)
+    _emit(run, name, generator, output=number.proxy)
     return number
 
 

@@ -1,4 +1,4 @@
-"""NumPy's functions and operators on random arrays: the prologue computes them at each call.
+"""NumPy's functions and operators on random arrays and on sizes: the prologue computes them at each call.
 
 Functions outside of these tables read an array natively, and the array's values are guarded.
 """
@@ -14,11 +14,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
+from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 # NumPy functions that only read values and write to nothing.
 FUNCTIONS = frozenset(
@@ -31,6 +32,7 @@ FUNCTIONS = frozenset(
     take_along_axis tile transpose tril triu unique var vstack where zeros_like
     """.split()  # noqa: SIM905
 )
+CREATING = frozenset({"zeros", "ones", "full", "eye", "arange", "linspace"})
 METHODS = frozenset(
     """
     all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten item max mean min
@@ -60,6 +62,8 @@ TENSORS = (torch.Tensor, FakeTensor)
 
 def computed_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a call on random arrays or NumPy scalars. It is not taken if C code reads them, or none exist."""
+    if creates_for_sizes(function, args, kwargs):
+        return apply(run, function, tuple(map(plain_shape, args)), kwargs)
     if not run.draws.arrays:
         return NOT_TAKEN
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
@@ -84,9 +88,27 @@ def computed_operation(run: TracedRun, function: Any, operands: tuple[Any, ...])
     if function not in OPERATORS or not any(is_drawn(run, leaf) for leaf in leaves(operands)):
         return NOT_TAKEN
     if any(isinstance(operand, TENSORS) for operand in operands):
-        has_scalars = any(is_scalar(run, operand) for operand in operands)
+        has_scalars = any(is_scalar(run, leaf) for leaf in leaves(operands))
         return with_numbers(run, function, operands, {}) if has_scalars else NOT_TAKEN
     return apply(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
+
+
+def creates_for_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a NumPy function creates an array for sizes or numbers that vary between calls."""
+    name = getattr(function, "__name__", "")
+    if name not in CREATING or getattr(sys.modules.get("numpy"), name, None) is not function:
+        return False
+    return any(is_replayed_number(leaf) for leaf in leaves((args, kwargs)))
+
+
+def plain_shape(value: Any) -> Any:
+    """Return a shape as a tuple, so that the prologue can compute its sizes; other values as they are."""
+    return tuple(value) if type(value) is torch.Size else value
+
+
+def is_replayed_number(value: Any) -> bool:
+    """Whether a value is a symbolic number that the prologue reads or computes."""
+    return isinstance(value, SymbolicNumber) and isinstance(value.source, Path)
 
 
 def method(run: TracedRun, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -131,8 +153,8 @@ def with_numbers(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
     def number(leaf: Any) -> Any:
         return run.draws.method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
 
-    numbers = {key: number(value) for key, value in kwargs.items()}
-    return run.machine.call(function, *map(number, args), **numbers)
+    args, kwargs = replace_leaves((args, kwargs), number)
+    return run.machine.call(function, *args, **kwargs)
 
 
 def is_drawn(run: TracedRun, value: Any) -> bool:

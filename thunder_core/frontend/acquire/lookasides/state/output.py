@@ -135,7 +135,7 @@ def method_that_logs_once(run: TracedRun, method: Any, args: tuple[Any, ...], kw
     function: Any = getattr(method, "__func__", None)
     if type(logger) is not logging.Logger or not logs_once(function) or logging.getLogger(logger.name) is not logger:
         return NOT_TAKEN
-    if kwargs or not all(map(is_constant, args)):
+    if kwargs or not all(is_constant(arg) or type(arg) is SymbolicText for arg in args):
         return run.machine.call_cached(function, (logger, *args), kwargs)
     run.outside.effects.calls(log_once, (logger.name, function.__name__, args))
     return None
