@@ -12,8 +12,6 @@ Usage: python -m benchmarks.cpu_peers [--models llama-1x128 decode-1x1 ...] [--t
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import io
 import itertools
 import json
 import statistics
@@ -28,51 +26,12 @@ import torch
 
 import thunder_core
 from benchmarks.cpu_models import MODELS
+from benchmarks.engines import Call, export, installed_engines
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.workflow.benchmark import processor_name
 
 WARM_UP = 5
 TUNING = 10.0  # seconds for measurements of kernels in each program
-Call = Callable[[], Any]
-
-
-def export(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
-    """Return the model as ONNX."""
-    program = torch.onnx.export(model, inputs, dynamo=True, verbose=False)
-    assert program is not None
-    buffer = io.BytesIO()
-    program.save(buffer)
-    return buffer.getvalue()
-
-
-def onnx_runtime(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
-    """Return the call of ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    inputs_by_name = {
-        argument.name: value.numpy() for argument, value in zip(session.get_inputs(), inputs, strict=True)
-    }
-    return lambda: session.run(None, inputs_by_name)
-
-
-def openvino(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
-    """Return the call of OpenVINO, in float32 like the others."""
-    import openvino as ov
-
-    core = ov.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
-    request = core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings).create_infer_request()
-    arrays = [value.numpy() for value in inputs]
-    return lambda: request.infer(arrays)
-
-
-PEERS: dict[str, tuple[str, Callable[..., Call]]] = {
-    "ONNX Runtime": ("onnxruntime", onnx_runtime),
-    "OpenVINO": ("openvino", openvino),
-}
 
 
 COMPILED: dict[str, dict[str, Any]] = {
@@ -92,9 +51,9 @@ def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads
         **{name: torch.compile(model, **settings) for name, settings in COMPILED.items()},
     }
     calls: dict[str, Call] = {name: partial(module, *inputs) for name, module in modules.items()}
-    there = {name: make for name, (package, make) in PEERS.items() if importlib.util.find_spec(package)}
-    content = export(model, inputs) if there else b""
-    return calls | {name: make(content, inputs, threads) for name, make in there.items()}
+    engines = installed_engines()
+    content = export(model, inputs) if engines else b""
+    return calls | {name: make(content, inputs, threads) for name, make in engines.items()}
 
 
 def in_turn(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:

@@ -166,7 +166,7 @@ class TrustOptions:
         metavar="NAME",
         panel=TRUST,
         repeats=True,
-        help="Python module that may be imported for an artifact, with its submodules. May be repeated.",
+        help="Python module that an artifact may import, with its submodules. May be repeated.",
     )
     key: tuple[Path, ...] | None = option(
         None,

@@ -21,9 +21,9 @@ from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 Value = str | bool | int | float
 NEEDS_ONE = {"recipe"}  # settings for which an empty list has no meaning
-MOST_LETTERS = 1 << 20
-MOST_BYTES = 4 * MOST_LETTERS  # a character has up to four bytes
-MOST_DOTS = 200  # the limit of a line: each part of a dotted key costs as much as all previous parts
+MAX_LETTERS = 1 << 20
+MAX_BYTES = 4 * MAX_LETTERS  # a character has up to four bytes
+MAX_DOTS = 200  # the limit of a line: each part of a dotted key costs as much as all previous parts
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]
 def read_settings(path: Path) -> Settings:
     """Read the settings in a TOML file; raise `BadConfigFile`."""
     try:
-        content = tomllib.loads(bounded_text(read_plain(path, MOST_BYTES).decode("utf-8-sig")))
+        content = tomllib.loads(bounded_text(read_plain(path, MAX_BYTES).decode("utf-8-sig")))
     except OSError as error:
         raise BadConfigFile(f"{path} {reason_of(error)}", fix="name a TOML file that can be read") from error
     except (ValueError, RecursionError) as error:
@@ -129,10 +129,10 @@ def bounded_text(text: str) -> str:
 
     Long dotted keys would use all memory.
     """
-    if len(text) > MOST_LETTERS:
+    if len(text) > MAX_LETTERS:
         raise ValueError(f"the file has {len(text)} characters, which is too many for a configuration")
     for number, line in enumerate(text.splitlines(), 1):
-        if line.count(".") > MOST_DOTS:
+        if line.count(".") > MAX_DOTS:
             raise ValueError(f"line {number} has {line.count('.')} dots, which is too many for a key")
     return text
 

@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -177,7 +177,7 @@ def by_groups(trace: Trace, executor: str) -> Trace:
     """
     if not any(bsym.symbol.name == ATTENTION for bsym in trace.bound_symbols):
         return trace
-    recorded = followed_by_autograd(trace)
+    recorded = tracked_by_autograd(trace)
     makers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
     grouped: dict[int, BoundSymbol] = {}
     repeating = set[int]()

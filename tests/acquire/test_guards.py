@@ -21,11 +21,14 @@ import thunder_core as thunder
 from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard, SameAs, Truth, Values
 from thunder_core.frontend.acquire.outside.object_guards import (
     CanDelete,
+    DefinesNone,
+    HasCode,
     HasFact,
     Misses,
     NoHooks,
     NoOtherHooks,
     NotStored,
+    OverridesNone,
 )
 from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
@@ -527,7 +530,9 @@ def test_imports_inside_functions_are_replayed(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(compiled(X), X * 2.0)
 
 
-@pytest.mark.parametrize("kind", [SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored])
+@pytest.mark.parametrize(
+    "kind", [SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored, DefinesNone, OverridesNone, HasCode]
+)
 def test_kind_of_guard_with_its_own_scene_is_needed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard the change is noticed; without the guard it is not."""
     for broken in (False, True):
@@ -615,6 +620,44 @@ def default_changed() -> bool:
     return torch.equal(compiled(X), X * 3)
 
 
+def parameter_hidden() -> bool:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.scale
+
+    net = Scaled()
+    compiled = thunder.jit(net)
+    compiled(X)
+    Scaled.scale = 3  # type: ignore[assignment]
+    return torch.equal(compiled(X), X * 3)
+
+
+def attribute_overridden() -> bool:
+    class Owner:
+        def __init__(self) -> None:
+            self.size = 2
+
+    owner = Owner()
+    compiled = thunder.jit(lambda x: x * owner.size)
+    compiled(X)
+    Owner.size = property(lambda self: 3)  # type: ignore[assignment]
+    return torch.equal(compiled(X), X * 3)
+
+
+def code_exchanged() -> bool:
+    def scaled(x: Tensor) -> Tensor:
+        return x * 2
+
+    compiled = thunder.jit(lambda x: scaled(x))
+    compiled(X)
+    scaled.__code__ = (lambda x: x * 3).__code__
+    return torch.equal(compiled(X), X * 3)
+
+
 def cache_cleared() -> bool:
     factor = 2
 
@@ -690,6 +733,9 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
     NoOtherHooks: hook_added_to_the_librarys,
     Truth: global_hook_added,
     Values: default_changed,
+    DefinesNone: parameter_hidden,
+    OverridesNone: attribute_overridden,
+    HasCode: code_exchanged,
 }
 
 

@@ -18,6 +18,8 @@ from thunder_core.tracing.library import tensor_guards
 
 LINEAR = """\
 # prologue: trace
+from thunder_core.tracing.library.changes.class_names import defines
+from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 from thunder_core.tracing.library.objects import refuse
 from thunder_core.tracing.library.tensor_guards import remember
 from thunder_core.tracing.library.tensor_guards import tensors_match
@@ -43,6 +45,7 @@ or state['_forward_pre_hooks'])): refuse(n, module)
     F = linear_globals['F']
     if not (F is torch_nn_functional): refuse(n, F)
     if not (F.__dict__['linear'] is linear): refuse(n, F.__dict__['linear'])
+    if not (not defines(Linear, 'bias weight')): refuse(n, Linear)
     parameters = state['_parameters']
     if not (parameters['bias'] is None): refuse(n, parameters['bias'])
     input_2 = args[0]
@@ -50,6 +53,7 @@ or state['_forward_pre_hooks'])): refuse(n, module)
     tensors = (input_2, weight)
     passed = tensors_match(prologue, tensors)
     if not (passed or tracer_at_work() is None): refuse(n, tracer_at_work())
+    if not (passed or replaced_entries() == ()): refuse(n, replaced_entries())
     if not (passed or type(input_2) is Tensor and input_2.dtype is torch.float32 and input_2.shape == (2, 3) \
 and input_2.stride() == (3, 1) and input_2.device == device and input_2.requires_grad is False \
 and input_2.is_neg() is False): refuse(n, input_2)

@@ -106,7 +106,7 @@ def test_large_weight_is_converted_in_parts(read, monkeypatch):
 
 
 def test_only_the_smallest_tensors_are_copied_at_once(monkeypatch):
-    monkeypatch.setattr(deferred_tensor, "LEAST", 100)
+    monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 100)
     monkeypatch.setattr(deferred_tensor, "SMALL", 150)
     assert small_tensors({"a": 60, "b": 100, "c": 10, "d": 90}) == {"a", "c"}
     assert small_tensors({"b": 100}) == small_tensors({}) == frozenset()

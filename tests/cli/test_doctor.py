@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from thunder_cli import executor_trial, health
-from thunder_cli.health import Check
+from thunder_cli import doctor_checks, executor_trial
+from thunder_cli.doctor_checks import CheckResult
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -37,16 +37,16 @@ def small_trials(monkeypatch):
 @pytest.mark.parametrize("inner", ["", "hub", "a/b/hub"])
 def test_a_hub_cache_in_a_file_is_not_usable(monkeypatch, tmp_path, inner):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(health.constants, "HF_HUB_CACHE", str(tmp_path / "file" / inner))
-    (check,) = health.hub()
+    monkeypatch.setattr(doctor_checks.constants, "HF_HUB_CACHE", str(tmp_path / "file" / inner))
+    (check,) = doctor_checks.hub()
     assert (check.state, check.fix) == ("degraded", "set HF_HOME to a folder")
     assert f"{tmp_path / 'file'} is not a folder" in check.found
 
 
 @pytest.mark.parametrize("inner", ["", "hub", "a/b/hub"])
 def test_a_hub_cache_that_does_not_exist_yet_is_usable(monkeypatch, tmp_path, inner):
-    monkeypatch.setattr(health.constants, "HF_HUB_CACHE", str(tmp_path / inner))
-    (check,) = health.hub()
+    monkeypatch.setattr(doctor_checks.constants, "HF_HUB_CACHE", str(tmp_path / inner))
+    (check,) = doctor_checks.hub()
     assert check.state == "ok"
 
 
@@ -75,7 +75,8 @@ def test_doctor_prints_a_line_for_each_check(thunder):
 
 
 def test_missing_dependency_is_an_error_only_when_strict(thunder, monkeypatch):
-    monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("scipy", "missing", "no", "pip install scipy")])])
+    missing = CheckResult("scipy", "missing", "no", "pip install scipy")
+    monkeypatch.setattr(doctor_checks, "CHECKS", [lambda: iter([missing])])
     assert thunder("doctor").status == 0
     done = thunder("doctor", "--strict")
     assert done.status == 3
@@ -84,7 +85,7 @@ def test_missing_dependency_is_an_error_only_when_strict(thunder, monkeypatch):
 
 
 def test_missing_optional_dependency_is_no_error(thunder, monkeypatch):
-    monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("gpu", "optional", "none", "buy one")])])
+    monkeypatch.setattr(doctor_checks, "CHECKS", [lambda: iter([CheckResult("gpu", "optional", "none", "buy one")])])
     done = thunder("doctor", "--strict")
     assert done.status == 0
     assert "All checks passed" in done.out
@@ -95,7 +96,7 @@ def test_missing_optional_dependency_is_no_error(thunder, monkeypatch):
 def test_doctor_names_an_untested_release_of_pytorch(allowed, state, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.16.0")
     monkeypatch.setenv("THUNDER_ALLOW_UNTESTED_TORCH", allowed)
-    (check,) = health.pytorch()
+    (check,) = doctor_checks.pytorch()
     assert check.state == state
     assert check.found == "2.16.0, which was never tested; the tests were run on 2.11 to 2.15"
     assert "--allow-untested-torch" in check.fix
@@ -103,8 +104,8 @@ def test_doctor_names_an_untested_release_of_pytorch(allowed, state, monkeypatch
 
 def test_doctor_names_an_untested_release_of_transformers(monkeypatch):
     versions = {"transformers": "6.0.1"}
-    monkeypatch.setattr(health, "installed_version", lambda name: versions.get(name, "1.0"))
-    checks = {check.name: check for check in health.packages()}
+    monkeypatch.setattr(doctor_checks, "installed_version", lambda name: versions.get(name, "1.0"))
+    checks = {check.name: check for check in doctor_checks.packages()}
     assert checks["transformers"].found.startswith("6.0.1, which was never tested; the tests were run on 5.17 to ")
     assert checks["typer"].found == "1.0"
     assert checks["transformers"].state == "ok"
@@ -182,7 +183,7 @@ def raises(x, **_):
 def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, message):
     executor = SimpleNamespace(EXECUTOR=promising(claim))
     monkeypatch.setattr(plugins, "load", lambda group, name: executor)
-    check = health.executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
+    check = doctor_checks.try_executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
     assert check.state == "degraded"
     assert message in check.found
 
@@ -190,13 +191,13 @@ def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, mess
 @pytest.mark.parametrize("name", plugins.names("executors"))
 def test_an_executor_that_can_be_had_is_tried(name):
     (listed,) = [executor for executor in plugins.listing("executors") if executor.name == name]
-    check = health.executor(listed)
+    check = doctor_checks.try_executor(listed)
     assert check.state == "optional" or check.found.startswith("tried on")
 
 
 def test_other_distributions_of_our_names_are_noticed(monkeypatch):
-    monkeypatch.setattr(health, "installed_version", lambda name: "0.2.6" if name == "lightning-thunder" else None)
-    (check,) = health.names()
+    monkeypatch.setattr(doctor_checks, "installed_version", {"lightning-thunder": "0.2.6"}.get)
+    (check,) = doctor_checks.name_clash()
     assert check.state == "optional"
     assert "lightning-thunder 0.2.6" in check.found
     assert "python -m thunder_cli.main" in check.fix

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from thunder_cli import health, process_group_trial
+from thunder_cli import doctor_checks, process_group_trial
 from thunder_cli.process_group_trial import problem_of_group
 
 
@@ -16,7 +16,7 @@ def test_group_of_two_processes_works() -> None:
 
 
 def test_doctor_reports_a_group_of_two() -> None:
-    checks = list(health.process_groups())
+    checks = list(doctor_checks.process_groups())
     assert [(check.name, check.state) for check in checks if check.name == "gloo"] == [("gloo", "ok")]
     assert "2 processes" in checks[0].found
     assert ("nccl" in [check.name for check in checks]) == torch.cuda.is_available()
@@ -24,7 +24,7 @@ def test_doctor_reports_a_group_of_two() -> None:
 
 def test_network_interface_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "none0")
-    (check, *_) = health.process_groups()
+    (check, *_) = doctor_checks.process_groups()
     assert check.state == "degraded"
     assert "none0" in check.found
     assert "GLOO_SOCKET_IFNAME" in check.fix

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from tests.cli.small import saved
-from thunder_cli.commands.run import in_words
+from thunder_cli.commands.run import summary
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import optimize
@@ -22,7 +22,7 @@ from thunder_core.workflow.pipeline.generation.artifact_generation import (
     ServedLengths,
     Token,
     TokenListener,
-    WeightReading,
+    WeightTraffic,
 )
 from thunder_core.workflow.pipeline.request.request import Request
 
@@ -96,19 +96,19 @@ def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, ma
 
 
 @pytest.mark.parametrize(
-    ("seconds", "reading", "words"),
+    ("seconds", "traffic", "words"),
     [
-        ([0.5], WeightReading(2**30, 2**34), "1 token: first after 0.50 s"),
+        ([0.5], WeightTraffic(2**30, 2**34), "1 token: first after 0.50 s"),
         ([0.5, 0.25, 0.25], None, "3 tokens: first after 0.50 s, then 4.0 tokens/s"),
         (
             [1.0, 0.5, 0.5],
-            WeightReading(3 * 2**30, 12.5 * 2**30),
+            WeightTraffic(3 * 2**30, 12.5 * 2**30),
             "3 tokens: first after 1.00 s, then 2.0 tokens/s (6.0 GiB/s of weights; memory bandwidth 12.5 GiB/s)",
         ),
     ],
 )
-def test_rate_in_words(seconds, reading, words):
-    assert in_words([Token(1, duration, False) for duration in seconds], reading) == words
+def test_rate_in_words(seconds, traffic, words):
+    assert summary([Token(1, duration, False) for duration in seconds], traffic) == words
 
 
 def test_sampled_tokens_are_those_of_eager_generate(thunder, made):
@@ -190,7 +190,7 @@ def test_a_prompt_on_stdin_that_is_no_text_is_refused(thunder, made, monkeypatch
 
 
 def test_a_prompt_on_stdin_that_is_too_long_is_refused(thunder, made, monkeypatch):
-    monkeypatch.setattr("thunder_cli.commands.run.MOST_PROMPT", 9)
+    monkeypatch.setattr("thunder_cli.commands.run.MAX_CHARACTERS", 9)
     monkeypatch.setattr("sys.stdin", io.StringIO("w1 w2 w3 w4"))
     done = thunder("run", made / "artifact")
     assert (done.status, "more than 9 characters" in done.err) == (2, True)

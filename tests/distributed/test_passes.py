@@ -202,5 +202,5 @@ def test_artifact_communicates(tmp_path: Path) -> None:
 
 def test_property_of_a_class_is_found_by_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process with many objects, the search from the model is given up before it is reached."""
-    monkeypatch.setattr(object_paths, "MOST", 10)
+    monkeypatch.setattr(object_paths, "MAX_OBJECTS", 10)
     test_artifact_communicates(tmp_path)

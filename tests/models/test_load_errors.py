@@ -21,6 +21,7 @@ from thunder_core.foundation.errors import (
     UnknownArchitecture,
     UnknownName,
 )
+from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
 from thunder_core.workflow.models.loading import load
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.loading.load_errors import loading_errors
@@ -347,6 +348,14 @@ def test_a_truncated_shard_is_named(sharded):
     shard = max(sharded.glob("*.safetensors"))
     truncate(shard, shard.stat().st_size - 1)
     assert f"{shard} is truncated" in refusal(sharded, BadModelFolder).what
+
+
+def test_a_missing_shard_of_a_diffusion_model_is_named_with_its_own_index(sharded):
+    (sharded / INDEX).rename(sharded / f"diffusion_pytorch_{INDEX}")
+    shard = min(sharded.glob("*.safetensors"))
+    shard.unlink()
+    with pytest.raises(BadModelFolder, match=f"shards in diffusion_pytorch_{INDEX}: {shard.name}"):
+        checkpoint_files(sharded)
 
 
 def test_a_missing_shard_is_named(sharded):

@@ -16,7 +16,7 @@ from thunder_core.workflow.report import (
     render_search,
     render_search_markdown,
 )
-from thunder_core.workflow.report.search_plot import BOTTOM, MOST, NEAR, STEP, pareto_plot
+from thunder_core.workflow.report.search_plot import BOTTOM, MAX_RADIUS, NEAR, STEP, pareto_plot
 
 
 def candidate(number: int, name: str, speed: float, kl: float | None, memory: int, **others: object) -> SearchCandidate:
@@ -58,7 +58,7 @@ def test_marks_lie_where_speed_loss_and_memory_say(search):
     eager, default, int8, int4 = plot.marks
     assert eager.x == plot.even < default.x < int8.x < int4.x
     assert eager.y == default.y == BOTTOM > int8.y > plot.bound > int4.y
-    assert (eager.radius, int8.radius) == (MOST, MOST / 2)
+    assert (eager.radius, int8.radius) == (MAX_RADIUS, MAX_RADIUS / 2)
     assert [mark.kind for mark in plot.marks] == ["eager", "other", "winner", "outside"]
     assert all(mark.low < mark.x < mark.high for mark in plot.marks)
     assert plot.front == f"{default.x},{default.y} L{int8.x},{int8.y}"

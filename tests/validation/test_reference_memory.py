@@ -113,7 +113,7 @@ def test_reference_that_writes_to_a_deferred_buffer_runs_with_a_copy(monkeypatch
     before = model.table.clone()
     deferred = validate(model, model, inputs, Tolerance(), language_model=False)
     assert torch.equal(model.table, before)
-    monkeypatch.setattr(deferred_tensor, "LEAST", 1 << 40)
+    monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 1 << 40)
     monkeypatch.setattr(deferred_tensor, "SMALL", 1 << 40)
     assert validate(model, model, inputs, Tolerance(), language_model=False) == deferred
     assert (deferred.reference_dtype, deferred.notes) == ("float64", ())

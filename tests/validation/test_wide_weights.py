@@ -47,7 +47,7 @@ def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPa
 
     whole = validated()
     monkeypatch.setattr(wide_weights, "WHOLE", 0)
-    monkeypatch.setattr(deferred_tensor, "LEAST", 0)
+    monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 0)
     return [whole, validated()]
 
 

@@ -14,7 +14,11 @@ class CiOptions:
     """The options of every command that serves as a check in continuous integration."""
 
     junit: Path | None = option(
-        None, Path, metavar="FILE", panel=OUTPUT, help="File to write the checks to, in JUnit's XML format."
+        None,
+        Path,
+        metavar="FILE",
+        panel=OUTPUT,
+        help="File to write the results of all checks to, as JUnit XML.",
     )
     github: bool = option(
         False, bool, panel=OUTPUT, help="Print annotations for GitHub Actions, and write the step's summary."

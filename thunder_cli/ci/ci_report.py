@@ -15,7 +15,7 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import stderr
 from thunder_cli.failure import known_error
-from thunder_cli.results.bench_output import require_file
+from thunder_cli.results.bench_output import require_writable
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
 from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.plain_file import reason_of
@@ -121,7 +121,7 @@ def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
     Raises `OutputNotWritable` at once for a file that cannot be created, and `BadOption` for `--github` outside of a
     step of GitHub Actions.
     """
-    require_file(options.junit, None)
+    require_writable(options.junit, None)
     if options.github and not os.environ.get(SUMMARY):
         raise BadOption(
             f"--github was given, and {SUMMARY} is not set", fix="use --github in a step of GitHub Actions only"

@@ -34,8 +34,8 @@ First = Annotated[
     str | None,
     typer.Argument(
         metavar="[ARTIFACT|MODEL|RESULT]",
-        help="An artifact, a model folder or a Hub name; or a result file of --out, if a second one"
-        " follows. Default: the recipe's sample model.",
+        help="An artifact, a model folder or a Hub name. To compare two result files of --out, pass both."
+        " Default: the recipe's sample model.",
         show_default=False,
     ),
 ]

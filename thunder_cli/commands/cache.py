@@ -58,7 +58,7 @@ def list_entries(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the entries with their sizes and ages, most recently used first."""
+    """List the entries of the cache with their sizes and ages, most recently used first."""
     from thunder_cli.views.cache import models_view, records_view
     from thunder_core.backend.cache import Store, by_models
 

@@ -35,12 +35,12 @@ def debug(
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
-    """Find the first wrong line, and the transform, executor, derivative or guard that causes it.
+    """Find the first wrong line of the traces, and the transform, executor, derivative or guard that causes it.
 
-    On one input, each line that an executor runs is compared with eager PyTorch and with float64. Each transform is
-    compared with the trace before it, and the backward with autograd. An artifact's programs are compared with newly
-    compiled ones.
-    With --dynamic, the program that serves the range is examined, and with --task generate each program of `generate`.
+    A line is an operation or a fused region. On one input, each line that an executor runs is compared with eager
+    PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. The
+    programs of an artifact are compared with newly compiled programs. With --dynamic, the command checks the program
+    that serves the range, and with --task generate each program of `generate`.
     The exit status is 1 if an error was found and 0 otherwise.
     """
     from thunder_cli.ci.ci_report import reporting

@@ -17,7 +17,7 @@ from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.foundation.errors import EnvironmentLacks
 
 if TYPE_CHECKING:
-    from thunder_cli.health import Check
+    from thunder_cli.doctor_checks import CheckResult
 
 MARKS = {"ok": ("ok", "green"), "optional": ("--", "dim"), "degraded": ("!!", "yellow"), "missing": ("no", "bold red")}
 NAME = 20  # columns for the name of a check
@@ -43,48 +43,48 @@ def doctor(
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):
-            from thunder_cli.health import examine
-        checks = list(examine()) if json else print_as_completed(examine(), stdout())
-    failing = [check for check in checks if check.state in ("degraded", "missing")]
+            from thunder_cli.doctor_checks import run_checks
+        results = list(run_checks()) if json else print_as_completed(run_checks(), stdout())
+    failing = [result for result in results if result.state in ("degraded", "missing")]
     if json:
-        print_checks(checks, healthy=not failing)
+        print_results(results, healthy=not failing)
     else:
-        stdout().print(verdict(checks))
+        stdout().print(verdict(results))
     if strict and failing:
         raise EnvironmentLacks(
-            f"missing or not working: {', '.join(check.name for check in failing)}",
-            fix="; ".join(dict.fromkeys(check.fix for check in failing)),
+            f"missing or not working: {', '.join(result.name for result in failing)}",
+            fix="; ".join(dict.fromkeys(result.fix for result in failing)),
         )
 
 
-def print_as_completed(checks: Iterable[Check], console: Console) -> list[Check]:
-    """Print each check as soon as it is complete, and return all; on a terminal, show a spinner while checks run."""
-    completed: list[Check] = []
-    coming = iter(checks)
+def print_as_completed(results: Iterable[CheckResult], console: Console) -> list[CheckResult]:
+    """Print and return the results, each as soon as its check is complete; a terminal shows a spinner meanwhile."""
+    completed: list[CheckResult] = []
+    remaining = iter(results)
     while True:
         with stderr().status("checking"):
-            check = next(coming, None)
-        if check is None:
+            result = next(remaining, None)
+        if result is None:
             console.print()
             return completed
-        completed.append(check)
-        console.print(row(check))
+        completed.append(result)
+        console.print(row(result))
 
 
-def row(check: Check) -> Table:
-    """Return a check as a row: its mark, its name, the result and the fix."""
+def row(result: CheckResult) -> Table:
+    """Return a result as a row: the mark of its state, its name, the finding and the fix."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=2)
     table.add_column(width=NAME)
     table.add_column(overflow="fold")
-    fix = Text(f"\n{check.fix}", "dim") if check.fix else Text()
-    table.add_row(Text(*MARKS[check.state]), Text(check.name, "bold"), Text.assemble(check.found, fix))
+    fix = Text(f"\n{result.fix}", "dim") if result.fix else Text()
+    table.add_row(Text(*MARKS[result.state]), Text(result.name, "bold"), Text.assemble(result.found, fix))
     return table
 
 
-def verdict(checks: Sequence[Check]) -> Text:
-    """Return the verdict on all checks, in a sentence."""
-    named = {state: [check.name for check in checks if check.state == state] for state in MARKS}
+def verdict(results: Sequence[CheckResult]) -> Text:
+    """Return the overall result of all checks, as a sentence."""
+    named = {state: [result.name for result in results if result.state == state] for state in MARKS}
     if named["missing"]:
         return Text(f"Missing requirements: {', '.join(named['missing'])}.", "bold red")
     if named["degraded"]:
@@ -92,12 +92,12 @@ def verdict(checks: Sequence[Check]) -> Text:
     return Text("All checks passed.", "green")
 
 
-def print_checks(checks: Sequence[Check], *, healthy: bool) -> None:
-    """Print the checks and the environment as JSON."""
+def print_results(results: Sequence[CheckResult], *, healthy: bool) -> None:
+    """Print the results and the environment as JSON."""
     from thunder_core.workflow.report import describe_environment
 
     environment = plain(describe_environment())
     print_json(
         "doctor/1",
-        {"healthy": healthy, "checks": [check.as_data() for check in checks], "environment": environment},
+        {"healthy": healthy, "checks": [result.as_data() for result in results], "environment": environment},
     )

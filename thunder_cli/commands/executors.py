@@ -32,13 +32,13 @@ def executors(
             "--of",
             metavar="ARTIFACT",
             help="Artifact folder. Show the operations that each executor runs, their share of the time if measured, "
-            "and the refused operations.",
+            "and the operations that it refuses.",
         ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the executors: the operations that each can run, or why it is unavailable.
+    """List the executors, each with the operations that it can run, or with the reason why it is unavailable.
 
     With --of, show the executors of ARTIFACT instead.
     """

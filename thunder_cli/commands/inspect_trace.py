@@ -12,7 +12,7 @@ from thunder_cli import options
 from thunder_cli.console import print_json, stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
-from thunder_cli.results.bench_output import require_file
+from thunder_cli.results.bench_output import require_writable
 from thunder_cli.settings import Settings
 from thunder_core.foundation.printable import printable
 
@@ -27,7 +27,8 @@ TraceName = Annotated[
     typer.Option(
         "--trace",
         "-t",
-        help="Trace to show; `prologue` checks and unpacks the inputs, `tail` recomputes returned views.",
+        help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and unpacks the "
+        "inputs, and the tail recomputes returned views.",
     ),
 ]
 Stage = Annotated[
@@ -93,7 +94,7 @@ def inspect_trace(
     from thunder_cli.views.trace import Look, View
 
     refuse_unused(listing=list_, output=output, json=json, others={"diff": diff, "grep": grep, "module": module})
-    require_file(output, None)
+    require_writable(output, None)
     with quiet_libraries(debug=debug):
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
         shown = open_subject(settings.naming(subject), program)

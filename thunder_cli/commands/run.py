@@ -16,10 +16,10 @@ from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, RunRequest, check_run_request
 
-MOST_PROMPT = 1 << 24  # characters that are read from stdin
+MAX_CHARACTERS = 1 << 24  # of a prompt on stdin
 
 if TYPE_CHECKING:
-    from thunder_core.workflow.pipeline.generation.artifact_generation import Token, WeightReading
+    from thunder_core.workflow.pipeline.generation.artifact_generation import Token, WeightTraffic
 
 
 @expand_options
@@ -37,8 +37,8 @@ def run(
     """Generate text from a prompt with ARTIFACT, streaming the output.
 
     Decoding is greedy by default; any sampling option turns on sampling. The tokenizer and its chat template come
-    from the model's folder. Nothing is traced or compiled. Make ARTIFACT with `thunder optimize --task generate`, or
-    with `--dynamic cache=0:N`.
+    from the folder of the model that ARTIFACT was made from. Nothing is traced or compiled. Make ARTIFACT with
+    `thunder optimize --task generate`, or with `--dynamic cache=0:N`.
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing_tested
@@ -46,34 +46,35 @@ def run(
 
         check_run_request(request)
         read_manifest(artifact.expanduser())
-        given = request.prompt_ids or request.prompt or prompt_of_stdin()
+        given_prompt = request.prompt_ids or request.prompt or prompt_of_stdin()
         console = stderr(quiet=quiet)
         with importing_tested(console):
             from thunder_core.workflow.models.inputs.tokens import prompt_tokens
             from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
         generator = open_generator(artifact.expanduser(), consent)
-        tokenizer = generator.tokenizer() if isinstance(given, str) else None
-        prompt = prompt_tokens(tokenizer, given) if isinstance(given, str) else list(given)
+        tokenizer = generator.tokenizer() if isinstance(given_prompt, str) else None
+        prompt = prompt_tokens(tokenizer, given_prompt) if isinstance(given_prompt, str) else list(given_prompt)
         count = generator.new_tokens(prompt, request.new_tokens)
         sampling = request.sampling
-        told_tokens = ToldTokens(tokenizer, shown=not json)
-        with told_tokens.line():
-            generator.generate(prompt, count, sampling, told_tokens.hear)
-        tokens = told_tokens.tokens
-        reading = generator.reading()
+        output = GeneratedOutput(tokenizer, is_printed=not json)
+        with output.printed_line():
+            generator.generate(prompt, count, sampling, output.add)
+        tokens = output.tokens
+        traffic = generator.weight_traffic()
         if json:
-            data = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
-            data["memory"] = None if reading is None else reading._asdict()
-            print_json("run/1", {**data, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
+            data: dict[str, object] = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": output.text}
+            data["memory"] = None if traffic is None else traffic._asdict()
+            data["sampling"] = asdict(sampling) if sampling.draws else None
+            print_json("run/1", {**data, **token_data(tokens)})
         else:
-            console.print(in_words(tokens, reading), style="dim", soft_wrap=True)
+            console.print(summary(tokens, traffic), style="dim", soft_wrap=True)
 
 
 def prompt_of_stdin() -> str:
     """Return the prompt that was piped into the command; raise `BadOption` if there is none, or if it is not UTF-8."""
     try:
-        prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(MOST_PROMPT + 1).rstrip("\n")
+        prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(MAX_CHARACTERS + 1).rstrip("\n")
         prompt.encode()  # some locales accept bytes that are not text
     except UnicodeError as error:
         raise BadOption(
@@ -81,20 +82,22 @@ def prompt_of_stdin() -> str:
         ) from error
     if not prompt.strip():
         raise BadOption("there is no prompt", fix=PROMPT_FIX)
-    if len(prompt) > MOST_PROMPT:
-        raise BadOption(f"the prompt on stdin has more than {MOST_PROMPT} characters", fix="pass a shorter prompt")
+    if len(prompt) > MAX_CHARACTERS:
+        raise BadOption(f"the prompt on stdin has more than {MAX_CHARACTERS} characters", fix="pass a shorter prompt")
     return prompt
 
 
-class ToldTokens:
-    """The generated tokens and their text, or their numbers without a tokenizer; printed if `shown` is set."""
+class GeneratedOutput:
+    """The generated tokens and their text. If `is_printed` is set, each piece of the text is printed when it is added.
 
-    def __init__(self, tokenizer: Any, *, shown: bool) -> None:
-        """Collect the tokens; without a tokenizer, `text` is None."""
+    Without a tokenizer, `text` is None, and the ids of the tokens are printed.
+    """
+
+    def __init__(self, tokenizer: Any, *, is_printed: bool) -> None:
         from thunder_core.workflow.pipeline.generation.artifact_generation import TextPieces
 
         self.tokens: list[Token] = []
-        self.shown = shown
+        self.is_printed = is_printed
         self._pieces = TextPieces(tokenizer) if tokenizer else None
         self._text: list[str] = []
 
@@ -103,34 +106,34 @@ class ToldTokens:
         """The complete text; None without a tokenizer."""
         return "".join(self._text) if self._pieces else None
 
-    def hear(self, token: Token) -> None:
-        """Add a token, and print the text that it adds."""
+    def add(self, token: Token) -> None:
+        """Add a token, and print the text that is complete with it."""
         self.tokens.append(token)
-        number = f"{',' if len(self.tokens) > 1 else ''}{token.id}"
-        self._tell(self._pieces.after(token) if self._pieces else number)
+        separated_id = f"{',' if len(self.tokens) > 1 else ''}{token.id}"
+        self._print(self._pieces.after(token) if self._pieces else separated_id)
 
     @contextmanager
-    def line(self) -> Iterator[None]:
-        """Print tokens while the block runs, then end the line, also after Ctrl-C."""
+    def printed_line(self) -> Iterator[None]:
+        """Print the rest of the text after the block, then end the line, also if Ctrl-C ends the block."""
         try:
             yield
             if self._pieces:
-                self._tell(self._pieces.rest())
+                self._print(self._pieces.rest())
         finally:
-            if self.shown and self._text:
+            if self.is_printed and self._text:
                 say("")
 
-    def _tell(self, piece: str) -> None:
+    def _print(self, piece: str) -> None:
         if not piece:
             return
         self._text.append(piece)
-        if self.shown:
+        if self.is_printed:
             say(piece, end="")
             results().flush()
 
 
-def timings(tokens: Sequence[Token]) -> dict[str, object]:
-    """Return the tokens and their times as plain data."""
+def token_data(tokens: Sequence[Token]) -> dict[str, object]:
+    """Return the ids of the tokens and their times, for the JSON document."""
     return {
         "tokens": [token.id for token in tokens],
         "ended": tokens[-1].ends,
@@ -146,15 +149,16 @@ def rate(tokens: Sequence[Token]) -> float | None:
     return len(rest) / sum(rest) if rest else None
 
 
-def in_words(tokens: Sequence[Token], reading: WeightReading | None = None) -> str:
-    """Return the summary after the text: the number of tokens, their rate, and the memory bandwidth that they used.
+def summary(tokens: Sequence[Token], traffic: WeightTraffic | None = None) -> str:
+    """Return the line after the text: the number of tokens, the time of the first token, and the rate of the others.
 
-    Each token reads all weights once, so memory bandwidth limits the rate.
+    With `traffic`, the bytes of weights read per second are compared with the memory bandwidth. Each token reads all
+    weights once, so memory bandwidth limits the rate.
     """
     counted = "1 token" if len(tokens) == 1 else f"{len(tokens)} tokens"
-    each = rate(tokens)
-    then = "" if each is None else f", then {each:,.1f} tokens/s"
-    if each is not None and reading is not None:
-        read, most = each * reading.weights / 2**30, reading.bandwidth / 2**30
-        then += f" ({read:.1f} GiB/s of weights; memory bandwidth {most:.1f} GiB/s)"
-    return f"{counted}: first after {tokens[0].seconds:.2f} s{then}"
+    per_second = rate(tokens)
+    rest = "" if per_second is None else f", then {per_second:,.1f} tokens/s"
+    if per_second is not None and traffic is not None:
+        read, bandwidth = per_second * traffic.weights / 2**30, traffic.bandwidth / 2**30
+        rest += f" ({read:.1f} GiB/s of weights; memory bandwidth {bandwidth:.1f} GiB/s)"
+    return f"{counted}: first after {tokens[0].seconds:.2f} s{rest}"

@@ -31,9 +31,9 @@ def validate(
 ) -> None:
     """Validate ARTIFACT against eager PyTorch on new inputs.
 
-    The programs of the artifact are compared, without tracing. If all outputs are within tolerance, an artifact whose
-    validation is pending is marked as validated. No other artifact is changed. The exit status is 4 if an output is
-    out of tolerance or not finite.
+    The stored programs of the artifact run; nothing is traced. If all outputs are within tolerance and the artifact's
+    validation is pending, the artifact is marked as validated. Otherwise the artifact is not changed. The exit status
+    is 4 if an output is out of tolerance or not finite.
     """
     from thunder_cli.ci.ci_report import reporting
 

@@ -45,8 +45,9 @@ def verify(
 ) -> None:
     """Check the digest of every file in ARTIFACT, and its signatures against the trusted keys.
 
-    The exit status is 6 for an invalid or unlisted file and for an invalid signature. A missing signature by a given
-    --key has the same exit status. An artifact without a signature passes, unless --require-signature is given.
+    The exit status is 6 for an invalid or unlisted file and for an invalid signature. With --key, the exit status is
+    also 6 if none of the given keys has signed the artifact. An artifact without a signature passes, unless --key or
+    --require-signature is given.
     """
     from thunder_cli.ci.ci_report import reporting
     from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else

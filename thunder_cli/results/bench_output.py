@@ -13,7 +13,7 @@ from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.workflow.pipeline.request.request import Request
 
-PLOTS = (".svg", ".png", ".pdf", ".html")
+PLOT_SUFFIXES = (".svg", ".png", ".pdf", ".html")
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class BenchOutput:
         if self.style not in (*STYLES, "json"):
             raise unknown_name("format", self.style, STYLES)
         for file in (self.out, self.plot):
-            require_file(file, PLOTS if file is self.plot else None)
+            require_writable(file, PLOT_SUFFIXES if file is self.plot else None)
         if self.fail_above is not None and self.baseline is None:
             raise BadOption("--fail-above was given without --baseline", fix="pass the earlier result with --baseline")
 
 
-def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
-    """Raise `BadOption` for an unknown suffix of a plot, and `OutputNotWritable` if the file cannot be created.
+def require_writable(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
+    """Raise `BadOption` for a suffix not among `suffixes`, and `OutputNotWritable` for a file that cannot be written.
 
-    A file in an artifact is refused, too.
+    `suffixes` are those of `--plot`; None allows all. A file inside an artifact is refused.
     """
     if file is None:
         return

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-MOST_POSITIONS = 256
+MAX_POSITIONS = 256
 LOW = (torch.bfloat16, torch.float16)
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
@@ -34,7 +34,7 @@ def attention_backward(
 
     The products that are rounded to 16 bits are those whose results the kernel rounds too.
     """
-    if query.dtype not in LOW or dropout_p or max(query.shape[-2], key.shape[-2]) > MOST_POSITIONS:
+    if query.dtype not in LOW or dropout_p or max(query.shape[-2], key.shape[-2]) > MAX_POSITIONS:
         gradients: Sequence[Tensor] = KERNEL(
             grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )

@@ -26,7 +26,7 @@ DTYPES = {
     torch.bool: "Bool",
 }
 SHORT = frozenset({torch.bfloat16, torch.float16})  # nvFuser computes with them in float32, and does not convert back
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 HEAD = "from thunder_executors.nvfuser.library import DataType, FusionDefinition, laid_out"
 
 Rule: TypeAlias = Callable[["Definition", BoundSymbol], "str | tuple[str, ...]"]
@@ -97,7 +97,7 @@ def unusual(proxies: Iterable[Proxy]) -> str | None:
             return f"a tensor is on {proxy.device}"
         if proxy.dtype not in DTYPES:
             return f"a tensor is of {proxy.dtype}"
-        if len(proxy.shape) > MOST_DIMENSIONS:
+        if len(proxy.shape) > MAX_DIMENSIONS:
             return f"a tensor has {len(proxy.shape)} dimensions"
         if 0 in proxy.shape:
             return "a tensor is empty"

@@ -29,10 +29,10 @@ from thunder_executors.sdpa import ATTENTION, GROUPS
 PASSES = 5  # the first is not timed
 PASS_SECONDS = 5e-3
 CALL_SECONDS = 0.02  # for a longer call, fewer heads and rows are measured
-MOST_CALLS = 200  # in a pass
+MAX_CALLS = 200  # in a pass
 RATE, OVERHEAD = 1e10, 1e-5  # multiplications each second by a slow core, for the estimate of a measurement's time
 TOLERANCE = 1e-4
-LEAST_ROWS = 256
+MIN_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def measured_sizes(attention: Attention) -> tuple[int, ...]:
         batch -= max(1, batch // 8)
     while call_seconds(sizes()) > CALL_SECONDS and groups > 1 and groups % 2 == 0 and heads // 2 >= least:
         heads, groups = heads // 2, groups // 2
-    while call_seconds(sizes()) > CALL_SECONDS and rows > LEAST_ROWS and not attention.is_causal:
-        rows = max(LEAST_ROWS, rows // 2)
+    while call_seconds(sizes()) > CALL_SECONDS and rows > MIN_ROWS and not attention.is_causal:
+        rows = max(MIN_ROWS, rows // 2)
     return sizes()
 
 
 def calls_in_pass(attention: Attention) -> int:
     """Return the number of calls in a pass, which is long enough for the clock."""
-    return min(MOST_CALLS, 1 + int(PASS_SECONDS / call_seconds(measured_sizes(attention))))
+    return min(MAX_CALLS, 1 + int(PASS_SECONDS / call_seconds(measured_sizes(attention))))
 
 
 def measuring_seconds(attention: Attention) -> float:

@@ -17,7 +17,7 @@ from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
@@ -89,7 +89,7 @@ class KernelExecutor(CpuExecutor, Generic[T]):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernel in place of each operation for which it is faster."""
-        recorded = may_be_recorded(trace, followed_by_autograd(trace))
+        recorded = may_be_recorded(trace, tracked_by_autograd(trace))
         candidates = self.candidates_in(trace, recorded)
         budget = TuningBudget()
         if not candidates or (self.measures and budget.is_off) or self.missing():

@@ -31,7 +31,7 @@ POOL = 1 << 26  # bytes of weights, more than the cache of most processors
 PASSES = 3
 PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
-MOST_CALLS = 200  # in a pass
+MAX_CALLS = 200  # in a pass
 FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate of a measurement's time
 SLACK = 32  # rows behind a weight that may be read: a packed weight has a multiple of as many columns
 PERIOD = 65_537
@@ -85,7 +85,7 @@ def measured_columns(product: Product) -> int:
 def products_in_pass(product: Product) -> int:
     """Return the number of products in a pass, which is long enough for the clock."""
     seconds = call_seconds(product.rows, product.depth, measured_columns(product))
-    return min(MOST_CALLS, 1 + int(PASS_SECONDS / seconds))
+    return min(MAX_CALLS, 1 + int(PASS_SECONDS / seconds))
 
 
 def measuring_seconds(product: Product) -> float:

@@ -21,7 +21,7 @@ from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.prepared_weights import names_to_prepare
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
@@ -90,7 +90,7 @@ class PrepackedConvolution(CpuExecutor):
     def pools(self, trace: Trace) -> Iterator[Pool]:
         """Yield the poolings of whole images that the kernel computes."""
         if POOL_METHOD in self.methods and self.runs(POOL_METHOD):
-            recorded = may_be_recorded(trace, followed_by_autograd(trace))
+            recorded = may_be_recorded(trace, tracked_by_autograd(trace))
             yield from (pool for pool in pools_in(trace) if not any(recorded[index] for index in pool.indices))
 
     def add_pool(self, claims: Claims, pool: Pool, budget: TuningBudget) -> None:
@@ -113,7 +113,7 @@ class PrepackedConvolution(CpuExecutor):
         A module must hold the parameters, which the trace does not write to. If no method supports a convolution with
         what precedes it, the convolution is yielded without that.
         """
-        recorded = may_be_recorded(trace, followed_by_autograd(trace))
+        recorded = may_be_recorded(trace, tracked_by_autograd(trace))
         held = names_to_prepare(trace)
         for chain in chains_in(trace):
             is_recorded = any(recorded[index] for index in chain.indices)

@@ -1,10 +1,10 @@
-"""Inverted residual blocks in a trace: a pointwise, a depthwise and a pointwise convolution after each other."""
+"""Find inverted residual blocks in a trace: a pointwise, a depthwise and a second pointwise convolution."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain as chained
+from itertools import chain as concatenated
 
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
@@ -13,7 +13,11 @@ from thunder_executors.prepacked_convolution.chain import Chain, readers_in
 
 @dataclass(frozen=True)
 class Block:
-    """A depthwise convolution, after a pointwise convolution that expands and before another that projects channels."""
+    """The convolutions of an inverted residual block, each with its normalization, addition and activation.
+
+    `expand` raises the number of channels, `depthwise` filters each channel, and `project` lowers the number of
+    channels. `expand` or `project` may be missing, but not both.
+    """
 
     expand: Chain | None
     depthwise: Chain
@@ -21,7 +25,7 @@ class Block:
 
     @property
     def stages(self) -> tuple[tuple[Chain | None, str], ...]:
-        """The three convolutions in order, None for a missing one, each with its method in the kernel."""
+        """The convolutions in order, None if missing, each with the method that the kernel computes it by."""
         return (self.expand, "direct"), (self.depthwise, "depthwise"), (self.project, "direct")
 
     @property
@@ -31,8 +35,8 @@ class Block:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The indices of all operations among the bound symbols."""
-        return tuple(sorted(chained.from_iterable(chain.indices for chain in self.chains)))
+        """The indices of all operations of the block in `Trace.bound_symbols`, in ascending order."""
+        return tuple(sorted(concatenated.from_iterable(chain.indices for chain in self.chains)))
 
     @property
     def x(self) -> TensorProxy:
@@ -46,39 +50,39 @@ class Block:
 
     @property
     def addend(self) -> TensorProxy | None:
-        """The tensor that is added to the result of the last convolution."""
+        """The tensor that is added to the result of the last convolution, or None."""
         return self.chains[-1].addend
 
 
 def blocks_in(trace: Trace, chains: Sequence[Chain]) -> Iterator[Block]:
-    """Yield the blocks among chains whose intermediate results nothing else reads."""
+    """Yield the blocks that the chains form, except blocks whose intermediate results other operations read."""
     readers = readers_in(trace)
     by_result = {chain.result.name: chain for chain in chains if chain.is_pointwise}
     by_input = {chain.x.name: chain for chain in chains if chain.is_pointwise}
     taken: set[str] = set()  # the results of convolutions that belong to a block
-    for middle in chains:
-        if not middle.is_depthwise:
+    for depthwise in chains:
+        if not depthwise.is_depthwise:
             continue
-        expand, project = by_result.get(middle.x.name), by_input.get(middle.result.name)
+        expand, project = by_result.get(depthwise.x.name), by_input.get(depthwise.result.name)
         if expand is not None and expand.result.name in taken:
             expand = None
-        if expand is not None and (expand.addend is not None or not is_read_only_by(middle, expand, readers)):
+        if expand is not None and (expand.addend is not None or not is_only_reader(depthwise, expand, readers)):
             expand = None
-        if project is not None and (middle.addend is not None or not is_read_only_by(project, middle, readers)):
+        if project is not None and (depthwise.addend is not None or not is_only_reader(project, depthwise, readers)):
             project = None
-        block = Block(expand, middle, project)
-        if len(block.chains) > 1 and can_run_at_end(trace, block):
+        block = Block(expand, depthwise, project)
+        if len(block.chains) > 1 and can_run_at_last_index(trace, block):
             taken.update(chain.result.name for chain in block.chains)
             yield block
 
 
-def is_read_only_by(chain: Chain, before: Chain, readers: Mapping[str, Sequence[int]]) -> bool:
-    """Whether only a chain reads the result of the chain before it."""
-    outside = [index for index in readers[before.result.name] if index not in before.indices]
+def is_only_reader(chain: Chain, producer: Chain, readers: Mapping[str, Sequence[int]]) -> bool:
+    """Whether one operation outside the producer reads the producer's result, and this operation is in the chain."""
+    outside = [index for index in readers[producer.result.name] if index not in producer.indices]
     return len(outside) == 1 and outside[0] in chain.indices
 
 
-def can_run_at_end(trace: Trace, block: Block) -> bool:
-    """Whether all convolutions of a block may be computed at the index of the last operation."""
+def can_run_at_last_index(trace: Trace, block: Block) -> bool:
+    """Whether the whole block may be computed in place of its last operation, after the operations in between."""
     between = set(range(block.indices[0], block.indices[-1])).difference(block.indices)
     return not any(trace.bound_symbols[index].mutates or trace.bound_symbols[index].keeps_place for index in between)

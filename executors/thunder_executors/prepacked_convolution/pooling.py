@@ -1,4 +1,4 @@
-"""Pooling of whole images in a trace: the mean over all pixels, with the operation that removes their dimensions."""
+"""Global average pooling in a trace, and the flattening of its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ FLATTENING = ("torch.flatten", "torch.Tensor.flatten")
 
 @dataclass(frozen=True)
 class Pool:
-    """The mean over all pixels of images in channels-last format, whose result is [batch, channels] in memory."""
+    """A global average pooling of images in channels-last format, with the flattening of its result if there is one.
+
+    `indices` are the positions of these bound symbols in the trace.
+    """
 
     indices: tuple[int, ...]
     x: TensorProxy
@@ -24,20 +27,20 @@ class Pool:
 
 
 def pools_in(trace: Trace) -> Iterator[Pool]:
-    """Yield the poolings of a trace that the kernel computes."""
+    """Yield the poolings of a trace that this executor can compute."""
     readers = readers_in(trace)
     for index, bsym in enumerate(trace.bound_symbols):
         pool = pool_at(bsym, index)
         if pool is None:
             continue
-        reading = readers.get(pool.result.name, [])
-        if len(reading) == 1 and reading[0] < len(trace.bound_symbols):
-            pool = with_flattening(trace, pool, reading[0])
+        positions = readers.get(pool.result.name, [])
+        if len(positions) == 1 and positions[0] < len(trace.bound_symbols):
+            pool = with_flattening(trace, pool, positions[0])
         yield pool
 
 
 def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
-    """Return the pooling that a bound symbol computes; None if it computes none, or in another layout."""
+    """Return the pooling that a bound symbol computes; None if it computes none that this executor supports."""
     if bsym.executor or bsym.symbol.name != POOLING or bsym.mutates or not bsym.is_resolved:
         return None
     given = {**dict(zip(("input", "output_size"), bsym.args, strict=False)), **bsym.kwargs}
@@ -51,12 +54,12 @@ def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
 
 
 def is_dense(result: TensorProxy) -> bool:
-    """Whether the channels of a result [batch, channels, ...] are adjacent, and its images too."""
+    """Whether a result [batch, channels, ...] is contiguous in memory as [batch, channels]."""
     return bool(result.stride[1] == 1 and result.stride[0] == result.shape[1])
 
 
 def with_flattening(trace: Trace, pool: Pool, index: int) -> Pool:
-    """Return a pooling with the operation that removes the dimensions of size 1; the pooling if it is another one."""
+    """Return a pooling with the flattening at an index; the unchanged pooling if no flattening is there."""
     bsym = trace.bound_symbols[index]
     between = trace.bound_symbols[pool.indices[0] + 1 : index]
     if bsym.executor or bsym.symbol.name not in FLATTENING or any(step.mutates or step.keeps_place for step in between):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
@@ -51,7 +51,7 @@ def join_cache_writes(trace: Trace, executor: str) -> Trace:
         return trace
     readers = readers_of(trace)
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
-    recorded = followed_by_autograd(trace)
+    recorded = tracked_by_autograd(trace)
     replaced: dict[int, list[BoundSymbol]] = {}
     for update in updates_in(trace.bound_symbols, readers):
         bsym = joined_call(trace.bound_symbols, update, executor)

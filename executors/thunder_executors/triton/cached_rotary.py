@@ -17,7 +17,7 @@ import triton.language as tl
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rotary import MOST_HEADS, block_of_heads, output_like, rotate_heads
+from thunder_executors.triton.rotary import MAX_HEADS, block_of_heads, output_like, rotate_heads
 from thunder_executors.triton.rotary import reference as rotated
 from thunder_executors.triton.rows import check_floats, describe, is_certain, launch, parts_of, power_of_two, warps_of
 
@@ -170,7 +170,7 @@ def rotary_into_cache(
     tensors = {"q": q, "k": k, "v": v, "keys": keys, "values": values, "q_out": q_out}
     tables = {"cos": cos, "sin": sin}
     width = q.shape[3]
-    most = min(MOST_HEADS, power_of_two(max(q.shape[AT_HEADS], k.shape[AT_HEADS], 1)))
+    most = min(MAX_HEADS, power_of_two(max(q.shape[AT_HEADS], k.shape[AT_HEADS], 1)))
     half = power_of_two(max(width // 2, 1))
     launch(
         rotary_into_cache_kernel,

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
@@ -37,7 +37,7 @@ from thunder_executors.triton.normalized_linear import (
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.tensors import takes
 
-MOST_ROWS = 4  # the weight is read once for each row, from the L2 cache for all rows but the first
+MAX_ROWS = 4  # the weight is read once for each row, from the L2 cache for all rows but the first
 GATE_AND_UP = 2
 MATRIX = 2  # dimensions
 
@@ -178,7 +178,7 @@ def norm_products_in(trace: Trace, executor: str) -> Iterator[NormProducts]:
     if not any(is_norm(bsym, executor) for bsym in bsyms):
         return
     readers, written = readers_of(trace), names_written_to(trace)
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     for bsym in bsyms:
         row = bsym.outputs[0].name if is_norm(bsym, executor) else ""
         indices = sorted(readers.get(row, ()))
@@ -231,7 +231,7 @@ def fits(match: NormProducts) -> bool:
     x = match.inputs[0]
     sizes_are_constant = all(isinstance(size, int) for size in x.shape)
     are_floats = all(map(takes, match.proxies)) and len({proxy.dtype for proxy in match.proxies}) == 1
-    return are_floats and sizes_are_constant and 1 <= rows_in(x) <= MOST_ROWS
+    return are_floats and sizes_are_constant and 1 <= rows_in(x) <= MAX_ROWS
 
 
 def rows_in(proxy: TensorProxy) -> int:

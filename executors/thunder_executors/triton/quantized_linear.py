@@ -1,12 +1,12 @@
-"""Linear layers with weights of 8 and 4 bits: a kernel reads the codes and widens them in registers.
+"""Linear layers with quantized weights of 8 and 4 bits: the kernels dequantize the weights in registers.
 
-The codes and scales are those of `thunder_core.backend.quantization.integers`. Codes are exact in every floating-point
-dtype, and sums are float32. A scale multiplies the sum of its products: `y = scale * sum(x * code)` for 8 bits, and for
-4 bits `y = sum over groups of scale * sum(x * (code - 8)) + zero * sum(x)`.
+The codes (quantized weights) and scales are those of `thunder_core.backend.quantization.integers`. Codes are exact in
+every floating-point dtype, and sums are float32. A scale multiplies a sum of products: with 8 bits,
+`y = scale * sum(x * code)`, and with 4 bits, `y = sum over groups of scale * sum(x * (code - 8)) + zero * sum(x)`.
 
-A program computes a tile of `tile` rows. For few rows, the time is that of reading the codes, and a weight has too few
-columns of tiles to keep a GPU busy: the depth is then divided among several programs, and a second kernel adds their
-partial sums in a fixed order.
+Each Triton program computes a tile of `tile` rows of the result. The depth is the length of the sums: the number of
+columns of x. With few rows, reading the codes limits the speed, and the result has too few tiles to keep a GPU busy.
+The depth is then split among several programs (split-K), and a second kernel adds their partial sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from thunder_executors.triton.rows import (
     power_of_two,
 )
 
-FEW = 16  # rows of the smallest tile: the fewest that Tensor Cores multiply
+FEW = 16  # rows of the smallest tile, which Tensor Cores require; up to this number, the depth is split
 TILES = (FEW, 64)
 PROGRAMS = 264  # programs that keep a Hopper GPU busy: two on each of 132 multiprocessors
-LEAST_STEPS = 2  # minimum steps of a program, so that it reads the next codes while it multiplies
+MIN_STEPS = 2  # minimum steps of a program: it loads the codes of the next step while it multiplies
 WARPS = 4
-SUM_BLOCK = 256  # numbers of a program that adds partial sums
-NARROWEST, WIDEST = 16, 128  # depths of a step
-INTERPRETS = tl.constexpr(INTERPRETED)  # the interpreter multiplies bfloat16 by its bits
+SUM_BLOCK = 256  # elements of y for each program of the kernel that adds partial sums
+MIN_DEPTH, MAX_DEPTH = 16, 128  # how much of the depth a program processes in a step
+# Triton's interpreter stores bfloat16 numbers as 16-bit integers, and would multiply these.
+INTERPRETS = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
 def multiply(values: tl.tensor, codes: tl.tensor) -> tl.tensor:
-    """Return rows times codes in float32; the codes are widened to the dtype of the rows."""
+    """Return the matrix product of rows and codes in float32; the codes are converted to the dtype of the rows."""
     if INTERPRETS:
         products = tl.dot(values.to(tl.float32), codes.to(tl.float32), input_precision="ieee")
     else:
@@ -70,7 +71,7 @@ def int8_linear_kernel(
     WIDTH: tl.constexpr,
     STEP: tl.constexpr,
 ) -> None:
-    """Process a tile of the result over a part of the depth; y has a matrix for each part."""
+    """Compute a tile of the partial sums over one part of the depth; y is (parts, rows, columns)."""
     part = tl.program_id(2)
     row = tl.program_id(1) * TILE + tl.arange(0, TILE)
     column = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
@@ -106,7 +107,11 @@ def int4_linear_kernel(
     TILE: tl.constexpr,
     STEP: tl.constexpr,
 ) -> None:
-    """Process a tile of 64 columns over a part of the depth; a byte has the codes of a column and of the 32nd next."""
+    """Compute a tile of the partial sums of 64 columns over one part of the depth; y is (parts, rows, columns).
+
+    The lower half of a byte is the code of column i, and the upper half is the code of column i + 32. `group` is the
+    number of columns of x in a group, which is processed in `group_steps` steps.
+    """
     block = tl.program_id(0)
     part = tl.program_id(2)
     row = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -118,19 +123,19 @@ def int4_linear_kernel(
     low_total = tl.zeros([TILE, 32], tl.float32)
     high_total = tl.zeros([TILE, 32], tl.float32)
     for step in range(part * steps, tl.minimum((part + 1) * steps, depth // group * group_steps)):
-        number = step // group_steps
+        group_index = step // group_steps
         within = step % group_steps * STEP + tl.arange(0, STEP)
         inside = within < group
-        at = number * group + within
+        at = group_index * group + within
         values = tl.load(values_at + at[None, :], (row < rows)[:, None] & inside[None, :], 0.0)
         pairs = tl.load(codes_at + at.to(tl.int64)[:, None] * 32, inside[:, None], 0)
         sums = tl.sum(values.to(tl.float32), 1)[:, None]
-        facts = scales + number.to(tl.int64) * columns * 2
-        scale = tl.load(facts + low * 2, low < columns, 0.0).to(tl.float32)[None, :]
-        zero = tl.load(facts + low * 2 + 1, low < columns, 0.0).to(tl.float32)[None, :]
+        group_scales = scales + group_index.to(tl.int64) * columns * 2
+        scale = tl.load(group_scales + low * 2, low < columns, 0.0).to(tl.float32)[None, :]
+        zero = tl.load(group_scales + low * 2 + 1, low < columns, 0.0).to(tl.float32)[None, :]
         low_total += multiply(values, (pairs & 15).to(tl.int8) - 8) * scale + sums * zero
-        scale = tl.load(facts + high * 2, high < columns, 0.0).to(tl.float32)[None, :]
-        zero = tl.load(facts + high * 2 + 1, high < columns, 0.0).to(tl.float32)[None, :]
+        scale = tl.load(group_scales + high * 2, high < columns, 0.0).to(tl.float32)[None, :]
+        zero = tl.load(group_scales + high * 2 + 1, high < columns, 0.0).to(tl.float32)[None, :]
         high_total += multiply(values, (pairs >> 4).to(tl.int8) - 8) * scale + sums * zero
     write = y + (part.to(tl.int64) * rows + row)[:, None] * columns
     inside_rows = (row < rows)[:, None]
@@ -142,7 +147,7 @@ def int4_linear_kernel(
 def sum_of_parts_kernel(
     partial: tl.tensor, y: tl.tensor, parts: tl.int32, numbers: tl.int32, BLOCK: tl.constexpr
 ) -> None:
-    """Process a block of the result: the sum of its parts in their order."""
+    """Compute a block of the result: the sum of the partial sums of all parts, in their order."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for part in range(parts):
@@ -157,13 +162,13 @@ def int8_reference(
     factors: torch.Tensor | None = None,
     tile: int = FEW,
 ) -> torch.Tensor:
-    """Return rows times the factors of their columns, times the codes, each column of the result scaled."""
+    """Return `(x * factors) @ codes.T * scales`; see `int8_linear`. `tile` has no effect on the result."""
     rows = x if factors is None else x * factors.to(x.dtype)
     return linear(rows, codes.to(x.dtype)) * scales.to(x.dtype)
 
 
 def int4_reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
-    """Return rows times the weight that the codes, scales and zeros represent."""
+    """Return `x @ weight.T` for the dequantized weight; see `int4_linear`. `tile` has no effect on the result."""
     return linear(x, weight_of_groups(unpack(codes)[: scales.shape[1]], scales, x.dtype))
 
 
@@ -175,9 +180,9 @@ def int8_linear(
     factors: torch.Tensor | None = None,
     tile: int = FEW,
 ) -> torch.Tensor:
-    """Return rows (n, depth) times a weight in 8 bits: codes (columns, depth) and scales (columns,).
+    """Return the product of x (n, depth) and a weight in 8 bits: codes (columns, depth) and scales (columns,).
 
-    The columns of x are multiplied by factors (depth,) first, if there are any.
+    If `factors` (depth,) are given, the columns of x are multiplied by them first. A program computes `tile` rows.
     """
     check_floats(x=x, scales=scales, factors=factors)
     _check(x, codes, scales, tile, factors is None or factors.shape == codes.shape[1:])
@@ -187,7 +192,7 @@ def int8_linear(
     y = torch.empty((x.shape[0], columns), dtype=x.dtype, device=x.device)
     if is_dropping():
         return y
-    width, step = (64, WIDEST) if tile == FEW else (WIDEST, 64)
+    width, step = (64, 128) if tile == FEW else (128, 64)
     grid = (parts_of(columns, width), parts_of(x.shape[0], tile))
     tensors = {"x": as_rows(x), "codes": as_rows(codes), "scales": scales.contiguous()}
     sizes = {"rows": x.shape[0], "columns": columns, "depth": depth}
@@ -199,9 +204,10 @@ def int8_linear(
 
 @operator(int4_reference)
 def int4_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
-    """Return rows (n, depth) times a weight in 4 bits: packed codes (blocks, depth, 32), and scales and zeros.
+    """Return the product of x (n, depth) and a weight in 4 bits: packed codes (blocks, depth, 32), scales and zeros.
 
-    Scales and zeros are (groups, columns, 2); each group has the same number of columns of x.
+    `scales` (groups, columns, 2) holds pairs of a scale and a zero; each group has the same number of columns of x. A
+    program computes `tile` rows.
     """
     check_floats(x=x, scales=scales)
     _check(x, codes, scales, tile, codes.dtype == torch.uint8 and codes.ndim == scales.ndim == MATRIX + 1)
@@ -213,7 +219,7 @@ def int4_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile
     if is_dropping():
         return y
     group = depth // groups if groups else 1
-    step = min(WIDEST, max(NARROWEST, power_of_two(group)))
+    step = min(MAX_DEPTH, max(MIN_DEPTH, power_of_two(group)))
     group_steps = parts_of(group, step)
     grid = (codes.shape[0], parts_of(x.shape[0], tile))
     tensors = {"x": as_rows(x), "codes": codes.contiguous(), "scales": scales.contiguous()}
@@ -223,26 +229,30 @@ def int4_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile
 
 
 def _launch(kernel: Any, grid: tuple[int, int], steps: int, y: torch.Tensor, **arguments: Any) -> None:
-    """Launch a product over `steps` of the depth; for few rows in parts, which a second kernel adds."""
-    each = steps_of_part(grid[0] * grid[1], steps) if arguments["TILE"] == FEW else max(steps, 1)
-    parts = max(1, parts_of(steps, each))
+    """Launch a kernel that writes the product to y in `steps` steps over the depth; split the depth for few rows."""
+    part_steps = steps_of_part(grid[0] * grid[1], steps) if arguments["TILE"] == FEW else max(steps, 1)
+    parts = max(1, parts_of(steps, part_steps))
     if parts == 1:
-        launch(kernel, (*grid, 1), WARPS, y=y, steps=each, **arguments)
+        launch(kernel, (*grid, 1), WARPS, y=y, steps=part_steps, **arguments)
         return
     partial = torch.empty((parts, *y.shape), dtype=torch.float32, device=y.device)
-    launch(kernel, (*grid, parts), WARPS, y=partial, steps=each, **arguments)
+    launch(kernel, (*grid, parts), WARPS, y=partial, steps=part_steps, **arguments)
     blocks = parts_of(y.numel(), SUM_BLOCK)
     launch(sum_of_parts_kernel, (blocks,), 1, partial=partial, y=y, parts=parts, numbers=y.numel(), BLOCK=SUM_BLOCK)
 
 
 def steps_of_part(programs: int, steps: int) -> int:
-    """Return the steps of each part of the depth, such that all parts together keep a GPU busy."""
+    """Return the number of steps of each part of the depth, so that the programs of all parts keep a GPU busy.
+
+    `programs` is the number of tiles of the result, and `steps` the number of steps of the whole depth.
+    """
     parts = max(1, PROGRAMS // max(programs, 1))
-    return max(LEAST_STEPS, parts_of(steps, parts))
+    return max(MIN_STEPS, parts_of(steps, parts))
 
 
-def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, fits: bool) -> None:
-    if not fits or x.ndim != MATRIX or tile not in TILES:
+def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, is_valid: bool) -> None:
+    """Raise KernelRefuses if a condition on the arguments does not hold, or for a wrong rank of x or a wrong tile."""
+    if not is_valid or x.ndim != MATRIX or tile not in TILES:
         raise KernelRefuses(
             f"a product with quantized weights got x, codes and scales of {describe(x, codes, scales)}, tile={tile}",
             fix=f"pass x: (n, depth), codes and scales as the quantized layers store them, and a tile of {TILES}",

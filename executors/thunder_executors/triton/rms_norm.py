@@ -28,7 +28,7 @@ from thunder_executors.triton.rows import (
     warps_of,
 )
 
-TILE_ROWS, TILE_COLUMNS, MOST_GROUPS, GROUP_ROWS = 16, 128, 64, 128
+TILE_ROWS, TILE_COLUMNS, MAX_GROUPS, GROUP_ROWS = 16, 128, 64, 128
 
 
 @triton.jit
@@ -274,7 +274,7 @@ def rms_norm_weight_gradient(
         return torch.empty(x.shape[-1:], dtype=dtype, device=x.device)
     values = as_rows(x)
     rows, columns = values.shape
-    groups = max(1, min(MOST_GROUPS, parts_of(rows, GROUP_ROWS)))
+    groups = max(1, min(MAX_GROUPS, parts_of(rows, GROUP_ROWS)))
     partial = torch.zeros((groups, columns), dtype=torch.float32, device=x.device)
     launch(
         rms_norm_weight_gradient_kernel,

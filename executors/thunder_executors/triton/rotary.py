@@ -28,7 +28,7 @@ from thunder_executors.triton.rows import (
     warps_of,
 )
 
-MOST_HEADS = 8  # maximum heads in one program, which reads cos and sin once
+MAX_HEADS = 8  # maximum heads in one program, which reads cos and sin once
 
 
 @triton.jit
@@ -173,7 +173,7 @@ def _turn(
     tensors = {"q": q, "k": k, "q_out": outputs[0], "k_out": outputs[1]}
     tables = {"cos": cos, "sin": sin}
     heads, places = _dimensions(unsqueeze_dim)
-    most = min(MOST_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
+    most = min(MAX_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
     width = q.shape[3]
     half = power_of_two(max(width // 2, 1))
     launch(

@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -146,7 +146,7 @@ def claim_products(trace: Trace, executor: str) -> Trace:
 
 def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict[BoundSymbol, list[BoundSymbol]]]]:
     """Yield the products that the kernels support, each with what replaces its bound symbols."""
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     multiplications = multiplications_in(trace)
     for bsym, is_recorded in zip(trace.bound_symbols, recorded, strict=True):
         product = None if is_recorded else product_of(bsym, multiplications)

@@ -11,11 +11,12 @@ from torch import Tensor
 from torch._higher_order_ops import InvokeQuant, invoke_quant_packed
 from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.out_dtype import out_dtype
-from torch._higher_order_ops.register_hook import register_hook_op
 from torch._higher_order_ops.strict_mode import strict_mode_op
 from torch._ops import _higher_order_ops as operators
 
 import thunder_core as thunder
+
+register_hook_op = pytest.importorskip("torch._higher_order_ops.register_hook").register_hook_op  # since PyTorch 2.12
 
 X = torch.linspace(-1.0, 1.0, 8).view(2, 4)
 SCALE = {"by": 2.0}

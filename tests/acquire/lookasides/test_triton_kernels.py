@@ -11,7 +11,7 @@ from torch.library import triton_op, wrap_triton
 
 import thunder_core as thunder
 from thunder_core.tracing.capture.torch_facts.triton_writes import only_read
-from thunder_core.tracing.library.triton_kernels import chosen, grids_of
+from thunder_core.tracing.library.triton_kernels import grid_for, grids_of
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -130,7 +130,7 @@ def test_grid_is_computed_for_the_configuration_that_an_autotuner_chooses() -> N
     kernel = triton.autotune(configurations, key=["size"])(add_kernel)
     grids = grids_of(kernel, lambda meta: (triton.cdiv(meta["size"], meta["BLOCK"]),), (X, X, X, 1, 10), {}, called)
     assert grids == [({"BLOCK": 4}, (3,)), ({"BLOCK": 16}, (1,))]
-    assert chosen(grids, {"BLOCK": 16, "size": 10}) == (1,)
+    assert grid_for(grids, {"BLOCK": 16, "size": 10}) == (1,)
 
 
 def called(function: Callable[..., Any], meta: dict[str, Any]) -> Any:

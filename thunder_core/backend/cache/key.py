@@ -10,7 +10,7 @@ from functools import cached_property
 from blake3 import blake3
 
 SCHEMA_VERSION = 2  # the version of the key's canonical form and of the manifest
-MOST = 1 << 20  # bytes of a key; every listing of the entries reads all keys
+MAX_BYTES = 1 << 20  # bytes of a key; every listing of the entries reads all keys
 REGION = "region"  # the field by which `why` finds the entries of the same piece of program
 
 
@@ -28,8 +28,8 @@ class Key:
         if not all(isinstance(text, str) for text in (self.executor, *self.fields, *self.fields.values())):
             raise TypeError(f"the parts of a key must be strings: {self.executor!r} {self.fields}")
         object.__setattr__(self, "fields", dict(sorted(self.fields.items())))
-        if len(self.canonical().encode()) > MOST:  # this also refuses strings that cannot be encoded
-            raise ValueError(f"the key of {self.executor} has more than {MOST} bytes: use digests of long strings")
+        if len(self.canonical().encode()) > MAX_BYTES:  # this also refuses strings that cannot be encoded
+            raise ValueError(f"the key of {self.executor} has more than {MAX_BYTES} bytes: use digests of long strings")
 
     def __hash__(self) -> int:
         return hash(self.digest)

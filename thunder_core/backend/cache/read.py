@@ -14,7 +14,7 @@ from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts
 from thunder_core.foundation.storage.ownership import fault_of
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
-MOST_MANIFEST = 4 << 20  # bytes
+MAX_MANIFEST = 4 << 20  # bytes
 PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block
 
 
@@ -59,7 +59,7 @@ def require_in_place(entries: int, digest: str, folder: int) -> None:
 
 def _manifest(folder: int, digest: str) -> EntryManifest:
     status = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
-    if status.st_size > MOST_MANIFEST:
+    if status.st_size > MAX_MANIFEST:
         raise Damage(f"{MANIFEST} has {status.st_size} bytes, which is too large for a manifest")
     return manifest_of(_read(folder, MANIFEST, status.st_size), digest)
 

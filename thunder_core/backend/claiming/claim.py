@@ -14,7 +14,7 @@ from dataclasses import replace
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.patterns.match import apply_patterns
 from thunder_core.foundation.progress_marks import mark_progress
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.capture.torch_facts.settings import is_decisive
 from thunder_core.tracing.ir.proxy import environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -67,7 +67,7 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
         return trace
     single = [executor for executor in executors if not executor.fuses_regions]
 
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
 
     def with_claimed_functions(bsym: BoundSymbol, is_recorded: bool) -> BoundSymbol:
         taking = single if is_recorded else executors

@@ -14,7 +14,7 @@ from torch.utils import _pytree
 
 from thunder_core.tracing.capture.torch_facts.writes import written_values
 
-LEAST = 1 << 20  # bytes; a smaller tensor is converted at once, if all of them have at most `SMALL` bytes together
+MIN_DEFERRED = 1 << 20  # bytes; smaller tensors are converted at once, if they have at most `SMALL` bytes together
 SMALL = 16 << 20  # bytes
 PART = 32 << 20  # bytes of a converted weight that a product reads at once
 PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the place of the right factor
@@ -122,13 +122,13 @@ def is_view_of_first(func: Any) -> bool:
 def small_tensors(sizes: Mapping[Key, int]) -> frozenset[Key]:
     """Return the keys of the tensors that may be copied at once, from the bytes of each tensor.
 
-    These are the smallest tensors, each below `LEAST` bytes and all together at most `SMALL` bytes: a model may have
-    hundreds of small weights.
+    These are the smallest tensors, each below `MIN_DEFERRED` bytes and all together at most `SMALL` bytes: a model may
+    have hundreds of small weights.
     """
     small, total = set(), 0
     for key, size in sorted(sizes.items(), key=lambda item: item[1]):
         total += size
-        if size >= LEAST or total > SMALL:
+        if size >= MIN_DEFERRED or total > SMALL:
             break
         small.add(key)
     return frozenset(small)
@@ -137,11 +137,11 @@ def small_tensors(sizes: Mapping[Key, int]) -> frozenset[Key]:
 def defer(value: Any, compute: Compute, *, at_once: bool | None = None) -> Any:
     """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read.
 
-    `at_once` decides for tensors that can be deferred; by default, tensors with `LEAST` bytes are deferred.
+    `at_once` decides for tensors that can be deferred; by default, tensors with `MIN_DEFERRED` bytes are deferred.
     """
     is_deferrable = can_be_deferred(value) and value.is_floating_point()
     if at_once is None:
-        at_once = is_deferrable and value.nbytes < LEAST
+        at_once = is_deferrable and value.nbytes < MIN_DEFERRED
     return DeferredTensor(value, compute) if is_deferrable and not at_once else compute(value)
 
 

@@ -45,7 +45,7 @@ class Functionalizer:
 
     Each operation also runs unchanged on tensors without data that alias like the real tensors, to check the overlap of
     its arguments. `value` maps a tensor of the trace to the proxy that holds its value after the writes so far.
-    `environment` is the environment of the symbols in sizes, if there are any. `followed` are the names of tensors that
+    `environment` is the environment of the symbols in sizes, if there are any. `tracked` are the names of tensors that
     autograd may track.
     """
 
@@ -53,14 +53,14 @@ class Functionalizer:
         self,
         next_name: Callable[[], str],
         environment: TraceShapeEnv | None = None,
-        followed: Iterable[str] = frozenset(),
+        tracked: Iterable[str] = frozenset(),
     ) -> None:
         self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode(environment)
         self._functional_tensors: dict[str, torch.Tensor] = {}  # by the names of the trace
         self._aliasing_fakes: dict[str, torch.Tensor] = {}  # fakes that alias like the real tensors, by the same names
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
-        self._followed = set(followed)
+        self._tracked = set(tracked)
         self._next_name = next_name
         self._expanded: set[str] = set()  # views of expanded tensors, by the names of the trace
         self._target: object = None  # the operation that is being functionalized
@@ -166,7 +166,7 @@ class Functionalizer:
             raise NotFunctionalizable(f"PyTorch's derivative of {operator} differs from that of its in-place form")
         if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
             raise NotFunctionalizable("PyTorch's functionalization loses elements that no window of `unfold` covers")
-        if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._followed:
+        if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._tracked:
             raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
 
     def _append(
@@ -181,8 +181,8 @@ class Functionalizer:
 
         arguments = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
         bsym = BoundSymbol(symbol_of(operator), *arguments, replace_leaves(output, proxy))
-        if any(proxy.name in self._followed for proxy in bsym.inputs):
-            self._followed.update(
+        if any(proxy.name in self._tracked for proxy in bsym.inputs):
+            self._tracked.update(
                 proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex
             )
         self._bsyms.append(replace(bsym, ordered=is_random(operator, args, kwargs)))
@@ -197,7 +197,7 @@ class Functionalizer:
             source = self.record(ATEN._to_copy.default, (source,), where)
         if source.shape != into.shape:
             source = self.record(ATEN.expand.default, (source, list(into.shape)), {})
-        if self._proxy(into).name in self._followed:
+        if self._proxy(into).name in self._tracked:
             always = self.record(ATEN.scalar_tensor.default, (1,), {"dtype": torch.bool, "device": into.device})
             source = self.record(ATEN.where.self, (always, source, into), {})
         result: torch.Tensor = self.record(ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})

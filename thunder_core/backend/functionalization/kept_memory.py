@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 
 from thunder_core.tracing.analysis.aliasing import AliasSets
-from thunder_core.tracing.analysis.grad_mode import followed_since, grad_modes
+from thunder_core.tracing.analysis.grad_mode import grad_modes, tracking_starts
 from thunder_core.tracing.capture.torch_facts.settings import is_decisive
 from thunder_core.tracing.capture.torch_facts.switches import switches_inference_mode
 from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, updates_statistics
@@ -36,8 +36,8 @@ class KeptMemory:
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
         self.trace = trace
         self.aliasing = aliasing
-        self.recorded = followed_since(trace)
-        self.followed = {aliasing.representative(name) for name in self.recorded}
+        self.recorded = tracking_starts(trace)
+        self.tracked = {aliasing.representative(name) for name in self.recorded}
         self.tracked_since: dict[str, int] = {}
         self.given = Counter(
             aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
@@ -48,13 +48,13 @@ class KeptMemory:
         kept = {
             representative
             for representative, count in self.given.items()
-            if count > 1 or representative in self.followed
+            if count > 1 or representative in self.tracked
         }
         enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
         bsyms = self.trace.bound_symbols
         tracked_since = self._memory_tracked_since_writes()
         for index, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
-            touched = set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
+            touched = set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.tracked
             kept |= {representative for representative in touched if index > tracked_since.get(representative, -1)}
             self.tracked_since |= {representative: tracked_since[representative] for representative in touched - kept}
             kept |= self._kept_for_ordered(bsym) if bsym.ordered else set()
@@ -66,7 +66,7 @@ class KeptMemory:
                 }
         if enabled:
             return kept
-        return kept | self.followed  # autograd does not see later operations on the results
+        return kept | self.tracked  # autograd does not see later operations on the results
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
@@ -126,9 +126,9 @@ class KeptMemory:
         if name.startswith(DETACHING):
             detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
             unseen = memory & self.given.keys() if name.startswith(UNSEEN) else set()
-            return unseen | (memory & self.followed if detaches else set())
+            return unseen | (memory & self.tracked if detaches else set())
         if is_as_strided(operation):
-            return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
+            return memory & (self.given.keys() | (set() if _stays_within(operation) else self.tracked))
         if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
             return {self.aliasing.representative(name) for name in bsym.mutates}
         return set()

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal, region_bound_symbol
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.ir.attention import FlexAttention, identity_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -66,7 +66,7 @@ def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     kept = {proxy.name for proxy in tensors_of(attention)}
     defined_before = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-    if name not in makers or not kept <= defined_before | makers.keys() or name in followed_by_autograd(trace):
+    if name not in makers or not kept <= defined_before | makers.keys() or name in tracked_by_autograd(trace):
         return set()
     result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
     if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:

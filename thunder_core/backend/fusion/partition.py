@@ -15,7 +15,7 @@ from thunder_core.backend.fusion.updates import is_update, shares_written_storag
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
 from thunder_core.tracing.analysis.cuts import divide, is_extern_call
 from thunder_core.tracing.analysis.data_errors import LOOK_AT_VALUES, is_check, may_raise
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -76,11 +76,11 @@ class _Partitioning:
         self.read |= {proxy.name for proxy in trace.outputs}
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
         defined = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
-        followed = followed_by_autograd(trace)
-        self.recorded_results = followed & defined  # autograd must see the operations that make these
+        tracked = tracked_by_autograd(trace)
+        self.recorded_results = tracked & defined  # autograd must see the operations that make these
         self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
         self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
-        pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
+        pairs = zip(trace.bound_symbols, may_be_recorded(trace, tracked), strict=True)
         self.recorded_by_autograd = {id(bsym) for bsym, is_recorded in pairs if is_recorded}
 
     def chain_order(self, excluded: Collection[str]) -> ChainOrder:

@@ -17,7 +17,7 @@ from thunder_core.backend.claiming.withholding import WITHHELD
 from thunder_core.backend.fusion.machine_code import ENTRY, MachineCode
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.tracing.analysis.data_errors import may_raise
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.ir.layout import GRADIENT, layout
 from thunder_core.tracing.ir.listing import Listing, Value
 from thunder_core.tracing.ir.printer import list_trace
@@ -159,7 +159,7 @@ class WrittenMemory:
         """Return the memory that a trace writes to."""
         bsyms = trace.bound_symbols
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-        recorded = followed_by_autograd(trace)
+        recorded = tracked_by_autograd(trace)
         aliasing = alias_sets(bsyms, trace.aliases)
         outside = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
         held, moving, arguments, barred = set[str](), set[str](), set[str](), set(recorded & defined)

@@ -14,7 +14,7 @@ from thunder_core.backend.parallel.positions import position_of
 from thunder_core.tracing.analysis.collectives import first_difference
 
 PREFIX = "thunder_collectives"
-MOST_RUNS = 100  # runs that a ledger keeps for questions of other ranks
+MAX_RUNS = 100  # runs that a ledger keeps for questions of other ranks
 
 
 class RunKey(NamedTuple):
@@ -62,7 +62,7 @@ class Ledger:
     store: Any = field(init=False)
     position: int = -1  # `position` and `attempt` are the key of the last run
     attempt: int = 0
-    unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
+    unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MAX_RUNS))
     published: int = 0
     numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of published lines
     lines: tuple[str, ...] = ()  # of the last run
@@ -134,7 +134,7 @@ class Ledger:
         try:
             self.publish(*run)
         except RuntimeError:
-            if len(self.unpublished) < MOST_RUNS:
+            if len(self.unpublished) < MAX_RUNS:
                 self.unpublished.appendleft(run)
             raise
 

@@ -29,7 +29,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-MOST_REMEMBERED = 256
+MAX_MEMORIES = 256
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Outcomes:
         known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
         signature = (known, _state(grad))
         if signature not in memories:
-            if len(memories) >= MOST_REMEMBERED:
+            if len(memories) >= MAX_MEMORIES:
                 memories.clear()
             memories[signature] = run()
         return memories[signature]

@@ -30,7 +30,7 @@ from thunder_core.backend.patterns.placeholder import (
 from thunder_core.foundation.errors import BadPattern, SourceLine
 from thunder_core.tracing.ir.tree import leaves
 
-MOST_PATHS = 16
+MAX_PATHS = 16
 PLACEHOLDERS = (
     "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) if an argument depends on shapes, "
     "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
@@ -78,7 +78,7 @@ def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], wh
     result: list[Sketch] = []
     failures: list[BadPattern] = []
     way: Decisions | None = Decisions()
-    while way is not None and len(result) + len(failures) < MOST_PATHS:
+    while way is not None and len(result) + len(failures) < MAX_PATHS:
         try:
             result.append(_sketch(function, parameters, way, where))
         except BadPattern as error:  # an `assert` about shapes fails for one branch outcome

@@ -1,10 +1,10 @@
-"""The signature of a program as an operation of autograd, as plain data that manifests store."""
+"""The signature of a program that is one operation of autograd's graph, as plain data that manifests store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-RECORDED = "recorded"  # the trace that autograd records if the backward pass is split at dependent results
+RECORDED = "recorded"  # the name of the trace that autograd records if the backward is split at dependent results
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,9 @@ class DimensionOrder:
 class DependentResult:
     """A result of a program that is computed from other results, so that autograd's graph leads from it to them.
 
-    The body returns the result at the index `place`. `sources` are the indices of the program outputs that the result
-    is computed from, and `outputs` are the indices of the outputs that are the result or its views.
+    `place` is the index of the result among the outputs of the body, which is the computation without the tail.
+    `sources` are the indices of the program's outputs that the result is computed from, and `outputs` are the indices
+    of the program's outputs that are the result or its views.
     """
 
     place: int
@@ -36,22 +37,22 @@ class DependentResult:
 
 @dataclass(frozen=True)
 class AutogradSignature:
-    """The results and inputs that autograd sees of a computation that is one operation of its graph.
+    """The inputs and results of a program that is one operation of autograd's graph.
 
-    The first `count` outputs are results; the tensors saved for the backward follow. `results` are the indices of the
-    results that receive gradients, `layouts` are the layouts of these gradients, and `requires_grad_inputs` are the
-    indices of the inputs whose gradients are computed. `random` programs draw random numbers. `tail_inputs` are the
-    indices of the inputs that the tail takes before the results, if there is a tail. If `beneath_autocast` is set,
-    forward and backward contain the casts of autocast, and run while autocast is off. Each of the `dependent` results
-    comes after the results that it is computed from.
+    The first `count` outputs of the forward are the program's results; the tensors saved for the backward follow.
+    `results` are the indices of the results that receive gradients, and `layouts` are the layouts of these gradients.
+    `requires_grad_inputs` are the indices of the inputs whose gradients are computed. `random` is True if the program
+    draws random numbers. The tail takes the inputs at the `tail_inputs` indices, followed by the results. If
+    `beneath_autocast` is True, forward and backward contain the casts of autocast, and autocast is off while they run.
+    Each of the `dependent` results comes after the results that it is computed from.
 
-    A program that `writes` to its inputs writes to those at the `written` indices. It can be run a second time, on
-    copies of these inputs, unless `kept` is None. Each call copies the inputs at the `kept` indices before the writes,
-    because the second run needs their values.
+    `writes` is True if the program writes to inputs, and `written` are the indices of these inputs. Derivatives without
+    a compiled backward run the program a second time, on copies of the written inputs. For this second run, each call
+    copies the inputs at the `kept` indices before the writes. `kept` is None if the program cannot run twice.
 
-    Only artifacts of earlier versions have `downstream`, and they have no `dependent` results: for each of `results`,
-    the positions in `results` of the results that are computed from it. A hook of that result would miss the gradient
-    that flows back through these.
+    Artifacts of earlier versions have `downstream` instead of `dependent` results. For each of `results`,
+    `downstream` has the positions in `results` of the results that are computed from it. Autograd does not know these
+    dependencies, so a hook of the result would not see the gradients that the dependent results contribute.
     """
 
     count: int
@@ -68,8 +69,8 @@ class AutogradSignature:
     kept: tuple[int, ...] | None = None
 
     @property
-    def copied(self) -> tuple[int, ...]:
-        """The indices of the inputs that a second run has copies of."""
+    def copied_inputs(self) -> tuple[int, ...]:
+        """The indices of the inputs that are copied for a second run; empty if the program cannot run twice."""
         return () if self.kept is None else self.written
 
     @property

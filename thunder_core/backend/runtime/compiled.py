@@ -14,9 +14,9 @@ from typing import Any
 from torch.utils._pytree import tree_flatten
 
 from thunder_core.backend.cache.built_for import record_model
+from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.backend.runtime.eager_calls import EagerFallback, initialization, is_uninitialized
-from thunder_core.backend.runtime.keyword_order import in_order
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
@@ -64,8 +64,8 @@ class Specializations:
     that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
     specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
     module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
-    generate for it. If every program refuses a call, it is tried again with its keyword arguments in the
-    `keyword_order`. `last` is the program of the latest call. `hits` and `misses` count the calls that found a program
+    generate for it. If every program refuses a call, it is tried again with the arguments in the
+    `argument_order`. `last` is the program of the latest call. `hits` and `misses` count the calls that found a program
     and the calls that were traced.
     """
 
@@ -88,7 +88,7 @@ class Specializations:
     transformed: dict[str, Specializations] = field(default_factory=dict)
     of_forward: Specializations | None = None
     inner: list[Specializations] = field(default_factory=list)
-    keyword_order: tuple[str, ...] = ()
+    argument_order: ArgumentOrder = AS_PASSED
 
     @property
     def specializations(self) -> Specializations:
@@ -245,9 +245,10 @@ class Specializations:
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
-        ordered = in_order(kwargs, self.keyword_order) if self.keyword_order else None
-        if ordered is not None:
-            return partial(self.call, args, ordered)
+        if route.passes_arguments_differently:
+            named = self.argument_order.as_in_example(args, kwargs)
+            if named is not None:
+                return partial(self.call, (), named)
         refusals = route.in_order()
         reasons = [refusal_reason(*refusal) for refusal in refusals]
         self._require_same_input(reasons)

@@ -11,7 +11,7 @@ from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 Refusal = tuple[Program, Exception]
 Feature = tuple[str, Hashable]  # the guard or line at which a program refused a call, and the key of the value
-MOST_FEATURES = 4096  # the size at which the index is cleared: it holds only hints
+MAX_FEATURES = 4096  # the size at which the index is cleared: it holds only hints
 NO_PROGRAMS: dict[Program, None] = {}  # read only
 
 
@@ -33,7 +33,7 @@ class ProgramIndex:
         for feature in features:
             programs = self._programs.get(feature)
             if programs is None:
-                if len(self._programs) >= MOST_FEATURES:
+                if len(self._programs) >= MAX_FEATURES:
                     self._programs.clear()
                 self._programs[feature] = {program: None}
             elif program not in programs:
@@ -82,6 +82,12 @@ class Route:
     def has_more(self) -> bool:
         """Whether there is an untried program, because another thread has compiled it in the meantime."""
         return any(program not in self._tried for program in list(self._programs))
+
+    @property
+    def passes_arguments_differently(self) -> bool:
+        """Whether a program refused the call for the number or the names of its arguments."""
+        errors = ((program, error) for program, error in self.refusals if isinstance(error, GuardFailed))
+        return any(refusal_site(program, error) in ("args", "kwargs") for program, error in errors)
 
     def in_order(self) -> list[Refusal]:
         """Return the refusals in the order of the programs."""

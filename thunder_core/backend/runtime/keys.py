@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.tracing.library.tensor_guards import PLAIN
 
-MOST_KEYS = 16  # maximum keys of a dict, or items of a tuple, that distinguish it from others
+MAX_KEYS = 16  # maximum keys of a dict, or items of a tuple, that distinguish it from others
 VALUES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size)
 # Classes by their identities: a lookup by class would call the metaclass, which may be the user's.
 OF_VALUES = frozenset(map(id, VALUES))
@@ -35,9 +35,9 @@ def key_of(value: Any) -> Hashable:
         return kind, value.dtype, value.shape, value.stride(), value.device, value.requires_grad
     if issubclass(kind, BY_IDENTITY):
         return id(kind), id(value)
-    if kind is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):
+    if kind is dict and len(value) <= MAX_KEYS and all(type(key) is str for key in value):
         return kind, tuple(value)
-    if kind is tuple and len(value) <= MOST_KEYS and all(id(type(item)) in OF_PARTS for item in value):
+    if kind is tuple and len(value) <= MAX_KEYS and all(id(type(item)) in OF_PARTS for item in value):
         return kind, tuple(map(key_of, value))
     return id(kind), len(value) if id(kind) in OF_SIZED else 0
 

@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.source_lines import executed_source
 from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
 SYMBOL = re.compile(r"\bs\d+\b")
-MOST_KEYS = 12  # maximum keys of a dict that a message names
+MAX_KEYS = 12  # maximum keys of a dict that a message names
 MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor read at one line
 MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at one line, which rarely repeat
 MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
@@ -86,7 +86,15 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
 
 
 def refusal_reason(program: Program, error: Exception) -> str:
-    """Return the reason why a program refused a call: the path, the value while tracing, and the value now."""
+    """Return the reason why a program refused a call: the path, the value while tracing, and the value now.
+
+    Metadata of tensors is read without calls of their `__torch_function__`.
+    """
+    with torch._C.DisableTorchFunction():
+        return _refusal_reason(program, error)
+
+
+def _refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         where = "" if line is None else f" ({line})"
@@ -132,7 +140,7 @@ def describe_value(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
         return f"{value!r:.80}"
     if isinstance(value, list | tuple | dict | set):
-        if type(value) is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):
+        if type(value) is dict and len(value) <= MAX_KEYS and all(type(key) is str for key in value):
             return f"a dict with the keys {list(value)!r}"
         return f"a {type(value).__name__} of {len(value)} items"
     return f"a {type(value).__name__}"

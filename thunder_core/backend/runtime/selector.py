@@ -14,8 +14,8 @@ from thunder_core.tracing.ir.requirement import PlainPath
 
 Key = Callable[[Any, tuple[Any, ...], dict[str, Any]], Hashable]
 ValueKey = Callable[[Any], Hashable]
-MOST_PATHS = 4
-MOST_KEYS = 4096
+MAX_PATHS = 4
+MAX_KEYS = 4096
 NOWHERE = object()
 ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other root is the function or module itself
 
@@ -47,7 +47,7 @@ class Selector:
     ) -> None:
         """Record that a program accepted a call that other programs had refused at these paths."""
         added = [path for path in dict.fromkeys(paths) if path not in self._paths]
-        added = added[: MOST_PATHS - len(self._paths)]
+        added = added[: MAX_PATHS - len(self._paths)]
         if added:
             self._paths.update(dict.fromkeys(added))
             self._restart(self._value_key)
@@ -57,7 +57,7 @@ class Selector:
         if self._value_key is quick_key_of and self._programs.get(key, program) is not program:
             self._restart(key_of)
             key = self._key(subject, args, kwargs)
-        if len(self._programs) >= MOST_KEYS:
+        if len(self._programs) >= MAX_KEYS:
             self._programs.clear()
         self._programs[key] = program
 

@@ -12,7 +12,7 @@ from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_co
 
 from thunder_core.foundation import package
 from thunder_core.foundation.errors import NotTraceable, SourceLine
-from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.capture.torch_facts.modes import is_recording, outer_function_mode
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.objects import GuardFailed
 from thunder_core.tracing.library.tracers import Tracer, tracer_at_work
@@ -28,6 +28,9 @@ OWN = Tracer(
     is_recording,
     "code that runs natively in a program that is being traced, such as the forward of a torch.autograd.Function",
     "call it from the program itself, or call the function before compiling it",
+)
+ENTER_INSIDE = (
+    "enter the mode inside the compiled function, which traces the mode, or call the function before compiling it"
 )
 LEFT_ALONE = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 LIBRARIES = (package.FOLDER, torch.__path__[0])
@@ -58,6 +61,8 @@ def refuse_scripting(*_: object) -> NoReturn:
 def require_no_tracer(arguments: Iterable[Any]) -> None:
     """Raise `NotTraceable` if a tracer or transform of PyTorch is active, or the arguments belong to a tracer."""
     tracer = (OWN if is_recording() else tracer_at_work()) or (FX if any(map(is_proxy, leaves([*arguments]))) else None)
+    if tracer is None and (mode := outer_function_mode()) is not None:
+        tracer = Tracer(lambda: True, f"the TorchFunctionMode {type(mode).__name__}", ENTER_INSIDE)
     if tracer is not None:
         raise NotTraceable(f"a compiled function was called inside {tracer.name}", fix=tracer.fix, where=callers_line())
 

@@ -51,7 +51,7 @@ from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
-from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_followed_call
+from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_tracked_call
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
 from thunder_core.tracing.extension.leaving_out import remaining
 from thunder_core.tracing.extension.lookaside import Lookaside
@@ -298,7 +298,7 @@ class Compiler:
         """Return the derivative of a trace; or None, the reason, and the bound symbol without a derivative formula."""
         if self.device is not None:
             return None, TRACED_FOR_TARGET, None
-        if torch.is_grad_enabled() and any(map(is_followed_call, trace.bound_symbols)):
+        if torch.is_grad_enabled() and any(map(is_tracked_call, trace.bound_symbols)):
             return None, WHY_RECORDED, None
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None

@@ -27,7 +27,7 @@ from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import grad_modes
 from thunder_core.tracing.capture.fakes.stand_ins import StandIns
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_call
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_call
 from thunder_core.tracing.capture.torch_facts.compiled_call import (
     BESIDE,
     CompiledCall,
@@ -353,7 +353,7 @@ class NestedCall:
         named = replace(proxy, name=self.recorder.tensors.next_name(), requires_grad=leaf.requires_grad)
         with torch._C.DisableTorchFunction():
             fake = self.recorder.tensors.made_tensor(named)
-            return named, followed_from_call(fake) if named.requires_grad else fake
+            return named, tracked_from_call(fake) if named.requires_grad else fake
 
     def _require_repeatable(self, call: CompiledCall) -> None:
         if call.valued and (before := acts_before(self.recorder.bound_symbols)):

@@ -110,12 +110,12 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         compiled = _compile(None, function, (), executors)
         output, aux = split_aux(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
     outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
-    follows = any(tracked_by_caller) or _follows_more(compiled)
+    is_tracked = any(tracked_by_caller) or _reads_other_tracked_tensors(compiled)
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
         cotangents_taken = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
-        followed = follows or any(cotangent.requires_grad for cotangent in cotangents_taken)
-        create_graph = torch.is_grad_enabled() and followed if create_graph is None else create_graph
+        is_pull_tracked = is_tracked or any(cotangent.requires_grad for cotangent in cotangents_taken)
+        create_graph = torch.is_grad_enabled() and is_pull_tracked if create_graph is None else create_graph
         pairs = [pair for pair in zip(outputs, cotangents_taken, strict=True) if pair[0].requires_grad]
         pulled: Sequence[torch.Tensor | None] = [None] * len(starts)
         if pairs:
@@ -129,8 +129,8 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         answer: tuple[Any, ...] = tree_unflatten(filled, structure)
         return answer
 
-    answer = (_detach_unless_followed(output, follows), pull)
-    return (*answer, _detach_unless_followed(aux, follows)) if has_aux else answer
+    answer = (_detach_unless_tracked(output, is_tracked), pull)
+    return (*answer, _detach_unless_tracked(aux, is_tracked)) if has_aux else answer
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -138,16 +138,16 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
-def _detach_unless_followed(tree: Any, follows: bool) -> Any:
+def _detach_unless_tracked(tree: Any, is_tracked: bool) -> Any:
     """Return results as the caller sees them, detached unless they depend on the caller's own gradient graph."""
 
     def shown(leaf: Any) -> Any:
-        return leaf.detach() if isinstance(leaf, torch.Tensor) and not follows else leaf
+        return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
 
     return tree_map(shown, tree)
 
 
-def _follows_more(compiled: Any) -> bool:
+def _reads_other_tracked_tensors(compiled: Any) -> bool:
     """Whether the program that has just run reads a tensor that requires a gradient and is not an argument."""
     trace = last_program(compiled).last("computation")
     inputs = (proxy for proxy in trace.inputs if getattr(proxy, "requires_grad", False))

@@ -9,7 +9,8 @@ class OutOfTolerance(ValidationError):
     """An output differs from eager PyTorch by more than the recipe's tolerance. Nothing was written.
 
     `thunder optimize` makes no artifact, and `thunder validate` leaves the artifact unchanged. The message names the
-    output, its error compared with eager's own error, and the smallest tolerance at which the output would pass.
+    output, its error, the error of eager PyTorch for comparison, and the smallest tolerance at which the output would
+    pass. Errors are differences from a reference, the same computation in higher precision.
     """
 
     code = "TH0401"
@@ -21,17 +22,19 @@ class NotComparable(ValidationError):
 
     The message names the first output that differs. If you use a transform, a lookaside or an executor of your own,
     check what it returns, or repeat the command without it (`--without NAME`). Otherwise, this is a bug in Thunder:
-    `thunder debug MODEL` finds the line, and `--out FOLDER` writes a script for the report.
+    `thunder debug MODEL` finds the first wrong line of the traces, and its `--out FOLDER` writes a script for the bug
+    report.
     """
 
     code = "TH0402"
 
 
 class NotFinite(ValidationError):
-    """An output, the loss or a gradient is infinite or NaN in eager PyTorch, or in the reference. Nothing was written.
+    """An output, the loss or a gradient is infinite or NaN in eager PyTorch. Nothing was written.
 
-    Comparing NaN with NaN does not validate anything. The most frequent cause is a narrow range: float16 ends at
-    65,504, while bfloat16 has the range of float32. Other causes are diverged weights and inputs that are not finite.
+    The reference, the same computation in higher precision, is checked, too. Comparing NaN with NaN does not validate
+    anything. The most frequent cause is a narrow range: float16 ends at 65,504, while bfloat16 has the range of
+    float32. Other causes are diverged weights and inputs that are not finite.
 
     Some models return such values on purpose, such as a mask of minus infinities. `--allow-non-finite` accepts them.
     The values that are not finite must then have the same positions and signs in both models. All other values are
@@ -57,7 +60,7 @@ class AllZero(ValidationError):
 
     A program that computes nothing would pass such a comparison. Possible causes are weights that were never loaded,
     and initializations that put zeros at the end of each block. `--allow-non-finite` accepts zeros, and the report
-    records it. If only some outputs are zero, the report names them, and that is not an error.
+    records this. Outputs of zeros are no error if another output is not zero; the report names them.
     """
 
     code = "TH0405"
@@ -67,32 +70,35 @@ class AllZero(ValidationError):
 class WrongResult(ValidationError):
     """An executor or a transform computes a different result from eager PyTorch.
 
-    Two checks find it. The `debug` executor compares every operation: results must agree within rounding and have the
-    same dtype, shape and strides, and inputs must be written to only if eager PyTorch writes to them. Validation also
-    checks the inside of the program on one input: every operation that an executor runs (forward and backward), every
-    transform and the derivatives, in float64 where possible. It rejects a wrong operation even if the outputs agree,
-    because random weights can hide errors. If an executor of another package returns a wrong result, or none, the
-    message also has the file and the line of its function.
+    Two checks find such results. The `debug` executor compares every operation: results must agree within rounding and
+    have the same dtype, shape and strides, and the operation may write only to inputs that eager PyTorch writes to.
+    Validation checks every operation that an executor runs (forward and backward), every transform and the derivatives,
+    on one input and in float64 where possible. A wrong operation is an error even if the outputs of the model are
+    right, because random weights can hide its effect on the outputs.
 
-    The message names the first wrong bound symbol, its executor, the result that differs, and the difference. Leave the
-    executor out, or its claim to the operation, and report it to its author. `thunder debug` finds out more.
+    The message names the first wrong operation, its executor, the result that differs, and the difference. If the
+    executor comes from another package and returns a wrong result, or none, the message also has the file and the line
+    of the executor's function. Disable the executor (`--without NAME`), or only its claim to the operation, and report
+    the error to the author of the executor. `thunder debug` shows the operation in the trace.
     """
 
     code = "TH0406"
-    report: object = None  # the report of the validation, for code that catches the error
+    report: object = None  # the ValidationReport, for code that catches the error
 
 
 class QualityLost(ValidationError):
     """The quantized model differs from the float model by more than the recipe's bound. Nothing was written.
 
-    Thunder compares the two models in eager PyTorch before it compiles, so the quantization itself loses too much
-    quality. The message names the metric, and the layers whose outputs differ most.
+    Thunder compares the two models in eager PyTorch before it compiles, so the loss of quality comes from the
+    quantization, not from the compiled program. The message names the metric, and the layers whose outputs differ most.
 
     To lose less quality:
 
-    - `--skip-layers auto` leaves such layers in float until the bound holds;
+    - `--skip-layers auto` leaves the layers that differ most in float, until the bound holds;
     - `--set skip=PATTERN` leaves the matching layers in float;
-    - smaller groups (`--set group_size=32`), calibration (`--calibrate`) and more bits.
+    - `--set group_size=32` quantizes in smaller groups;
+    - `--calibrate` calibrates the weights with data;
+    - a recipe with more bits keeps more precision.
     """
 
     code = "TH0407"
@@ -103,9 +109,9 @@ class BoundMissed(ValidationError):
     """No candidate of a search meets the bounds that were given. Nothing was written.
 
     `thunder optimize --search` compares each candidate with the bounds of `--max-kl`, `--min-top1`, `--max-error` and
-    `--max-memory`. Eager PyTorch is a candidate and has no loss, so usually the memory bound is missed. The message
-    names the nearest candidate, the bound that it misses, and the difference. With `--json`, the error has the whole
-    search as its `report`.
+    `--max-memory`. Eager PyTorch is a candidate, and meets the first three bounds. So usually `--max-memory` is too
+    small. The message names the candidate that comes nearest to the bounds, the bound that this candidate misses, and
+    the difference. With `--json`, the error has the whole search as its `report`.
     """
 
     code = "TH0408"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
-LEAST_PADDED = 2  # tokens in the longest prompt of a padded batch, because a shorter prompt has at least one token
+MIN_PADDED_LENGTH = 2  # tokens in the longest prompt of a padded batch, because a shorter prompt has at least one token
 
 
 class Prompts(NamedTuple):
@@ -63,7 +63,7 @@ class GenerationLengths:
 
     def ends(self) -> list[Prompts]:
         """The prompts at the limits of the lengths: shortest and longest, alone, in the largest batch, and padded."""
-        padded = [Prompts(min(2, self.batch), LEAST_PADDED, padded=True), self.largest._replace(padded=True)]
+        padded = [Prompts(min(2, self.batch), MIN_PADDED_LENGTH, padded=True), self.largest._replace(padded=True)]
         prompts = [Prompts(1, 1), Prompts(1, self.prompt_length), self.largest, *padded]
         return [*dict.fromkeys(filter(self.includes, prompts))]
 
@@ -85,4 +85,4 @@ class GenerationLengths:
 
 def is_possible(prompts: Prompts) -> bool:
     """Whether such a batch can exist: padding needs several prompts, and at least one token in the shorter prompts."""
-    return not prompts.padded or (prompts.batch > 1 and prompts.length >= LEAST_PADDED)
+    return not prompts.padded or (prompts.batch > 1 and prompts.length >= MIN_PADDED_LENGTH)

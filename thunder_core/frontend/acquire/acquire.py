@@ -89,7 +89,7 @@ def trace_program(run: Run) -> Acquired:
         edges = run.collect_edges()
         apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
-        with collection_paused():
+        with collection_paused(), torch._C.DisableTorchFunction():
             return assemble(run, state | run.settings.asked, output, edges)
     except Exception:
         if run.recorder.failure is not None:

@@ -1,4 +1,4 @@
-"""A user's `torch.autograd.Function` that autograd follows, with its methods' reads and writes outside the program.
+"""A user's `torch.autograd.Function` that autograd tracks, with its methods' reads and writes outside the program.
 
 The function is one bound symbol. Its forward runs at the bound symbol's line, and its backward runs after the program.
 The program's writes to the outside happen after its last line. So a separate run goes through the methods
@@ -63,7 +63,7 @@ class ProbedRecording(Recording, Protocol):
 
 
 class AppliedFunctions:
-    """The functions that a program applies while autograd follows them."""
+    """The functions that a program applies while autograd tracks them."""
 
     def __init__(self, run: ProbedRecording) -> None:
         self._run = run
@@ -180,10 +180,10 @@ class AppliedFunctions:
         start, enabled = len(recorder.bound_symbols), torch.is_grad_enabled()
         yield
         with torch._C.DisableTorchFunction():
-            is_followed = any(tensor.requires_grad for tensor in tensors_in(fakes))
+            is_tracked = any(tensor.requires_grad for tensor in tensors_in(fakes))
         bsyms = recorder.bound_symbols[start:]
         read = {proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
-        if enabled and not is_followed and any(proxy.requires_grad for proxy in read):
+        if enabled and not is_tracked and any(proxy.requires_grad for proxy in read):
             off, on = (BoundSymbol(symbol_of(SET_GRAD), (mode,), {}, None, ordered=True) for mode in (False, True))
             source, module = bsyms[0].source, bsyms[0].module
             off, on = (replace(switch, source=source, module=module) for switch in (off, on))

@@ -85,7 +85,15 @@ def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sh
     computation, paths = computation_of(run, bsyms, inputs, aliases, tuple(epilogue.computed_inputs.values()))
     symbols = paths_of_symbols(run.recorder.sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
-    prologue = Prologue(run.inputs.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
+    prologue = Prologue(
+        run.inputs.roots,
+        state,
+        names,
+        writes_inputs(computation),
+        symbols,
+        run.draws.paths,
+        run.replaced_entries,
+    )
     prologue_trace = prologue.trace(with_merged_tuples(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
@@ -147,7 +155,14 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()
     sizes = run.recorder.sizes
-    prologue = Prologue(run.inputs.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
+    prologue = Prologue(
+        run.inputs.roots,
+        state,
+        {},
+        symbols=paths_of_symbols(sizes),
+        draws=run.draws.paths,
+        replaced_entries=run.replaced_entries,
+    )
     trace = prologue.trace(with_merged_tuples(lasting_guards(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.number_counting, sizes)
 

@@ -62,7 +62,7 @@ class Count:
     def expression(self, variable: Callable[[Path], str]) -> str:
         """Return the expression of the count, to be written after the bound symbols."""
         tensor = self._with_variable(self.tensor, variable)
-        return self.quantity.text.format(tensor.text if isinstance(tensor, Code) else tensor.name)
+        return self.quantity.expression.format(tensor.text if isinstance(tensor, Code) else tensor.name)
 
     def _with_variable(self, leaf: Any, variable: Callable[[Path], str]) -> Any:
         if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt):
@@ -111,7 +111,7 @@ class CountSources:
 
     def _text(self, quantity: Quantity) -> str:
         """Return a text that identifies a count, and is the same in another recording of the program."""
-        where = f"{quantity.words} at {self.line()}"
+        where = f"{quantity.description} at {self.line()}"
         number = sum(text.startswith(where) for text in self.observed)
         return where if not number else f"{where} ({number + 1})"
 

@@ -153,7 +153,7 @@ class InlinedFunction:
             return value() if callable(value) else value
 
     def _require_unshared(self, tensors: tuple[Any, ...], context: ForwardContext) -> None:
-        """Refuse a view that is returned and kept: the program gets another tensor, which autograd follows."""
+        """Refuse a view that is returned and kept: the program gets another tensor, which autograd tracks."""
         apart = set(map(id, tensors)) - set(map(id, self._args))
         written = self._run.outside.effects.written_values()
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):

@@ -28,7 +28,7 @@ KEEPING_ITERATORS = (
     "accumulate batched combinations compress cycle dropwhile filterfalse groupby islice pairwise permutations product "
     "repeat starmap takewhile tee zip_longest"
 )
-# C functions that call a number's own methods, or only store the number.
+# Functions in C that accept symbolic numbers: they call a number's own methods, or only store the number.
 ASKING: frozenset[object] = frozenset(
     (
         *(
@@ -100,7 +100,7 @@ class OutsideNumbers:
     def drawn(self, path: Path) -> SymbolicNumber:
         """Return the number at a path that the prologue draws.
 
-        It is never an expression in symbols, even if sizes are.
+        The number is never an expression in symbols, even if sizes are.
         """
         self.run.outside.guard(OfType(path, type(path.value)))
         return self.run.recorder.numbers.at_source(path, path.value, drawn=True)
@@ -131,7 +131,10 @@ class OutsideNumbers:
         return self.run.name_number(source)
 
     def call_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function that accepts only Python's numbers with the values of symbolic numbers."""
+        """Call a function that accepts only Python's numbers with the values of symbolic numbers.
+
+        Returns `NOT_TAKEN` if the function accepts symbolic numbers, or if there are none.
+        """
         numbers = self.run.recorder.numbers
         if not numbers.any_symbolic:
             return NOT_TAKEN
@@ -153,7 +156,7 @@ class OutsideNumbers:
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments for C code. Symbolic numbers that the code would not accept are replaced and guarded."""
-    if function is object.__init__:  # reads none of its arguments; a class with a `__new__` passes that one's
+    if function is object.__init__:  # ignores its arguments, which are those of the class's `__new__`
         return args, kwargs
     if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs

@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.batches import BatchedTensors
 from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_call
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_call
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -58,7 +58,7 @@ class Subtraces:
         proxy = replace(like, name=self.recorder.tensors.next_name())
         with without_our_functions():
             fake = self.recorder.tensors.made_tensor(proxy)
-            return followed_from_call(fake) if proxy.requires_grad else fake
+            return tracked_from_call(fake) if proxy.requires_grad else fake
 
     def fake(self, value: Any) -> Any:
         """Return the physical fake of a tensor that the program sees, or another value unchanged."""
@@ -162,18 +162,18 @@ class Subtraces:
 
         Integers and booleans require no gradient.
         """
-        followed = requires_grad and (result.is_floating_point() or result.is_complex())
-        return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=followed))
+        tracked = requires_grad and (result.is_floating_point() or result.is_complex())
+        return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=tracked))
 
     def stack(self, result: torch.Tensor, length: int | torch.SymInt, *, requires_grad: bool) -> torch.Tensor:
         """Make the operator's result that stacks the tensors that a function returned."""
         row = self.recorder.tensors.fake(result)
         with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:
             stack = torch.empty((length, *row.shape), dtype=row.dtype, device=row.device)
-        followed = requires_grad and (stack.is_floating_point() or stack.is_complex())
+        tracked = requires_grad and (stack.is_floating_point() or stack.is_complex())
         with without_our_functions():  # the program asks for no strides
             proxy = tensor_proxy("", stack)
-        return self.placeholder(replace(proxy, requires_grad=followed))
+        return self.placeholder(replace(proxy, requires_grad=tracked))
 
     def emit(self, target: Callable[..., Any], args: tuple[Any, ...], results: Sequence[torch.Tensor]) -> None:
         """Record the call of an operator.

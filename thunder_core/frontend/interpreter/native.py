@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from thunder_core.frontend.interpreter.versions import HERE, Build, Version, require_supported
+from thunder_core.tracing.library.changes.type_versions import OFFSET
 
 _api = ctypes.pythonapi
 _POINTER = struct.calcsize("P")
@@ -30,7 +31,7 @@ class Offsets:
     data_locals: int = 9 * _POINTER
     # PyWeakReference and PyTypeObject
     referent: int = 2 * _POINTER
-    type_version: int = 48 * _POINTER
+    type_version: int = OFFSET
     # PyThreadState, only of 3.12
     thread_c_calls: int = 36
     # Since 3.14, a frame's slots are tagged references: the bits of an empty slot, and the tag of a borrowed object.

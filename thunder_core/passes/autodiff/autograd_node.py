@@ -166,7 +166,7 @@ class Compiled(torch.autograd.Function):
         ctx.numbers = [value for value in kept if not isinstance(value, torch.Tensor)]
         others = (result for index, result in enumerate(results) if index not in signature.results)
         ctx.mark_non_differentiable(*(result for result in others if isinstance(result, torch.Tensor)))  # or numbers
-        may_change = {index for index in signature.copied if not inputs[index].requires_grad}
+        may_change = {index for index in signature.copied_inputs if not inputs[index].requires_grad}
         versions = (None if index in may_change else version_of(value) for index, value in enumerate(inputs))
         ctx.bridge, ctx.inputs = bridge, list(zip(inputs, versions, strict=True))
         return results

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.passes.autodiff.derivation import fresh_names
-from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes
+from thunder_core.passes.autodiff.functionalize_inplace import functionalize_tracked_writes
 from thunder_core.passes.autodiff.refusals import require_unwritten
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable
@@ -94,7 +94,7 @@ class DifferentiatedFunction:
         if len({proxy.name for proxy in function.output}) < len(function.output):
             raise Underivable("a function argument returns a tensor twice")
         function = replace(function, inputs=inputs)
-        function = functionalize_followed_writes(function) or function
+        function = functionalize_tracked_writes(function) or function
         names = fresh_names(function)
         return cls(function, sweep_of(function, names), names)
 

@@ -10,11 +10,11 @@ import torch
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.passes.autodiff.refusals import underivable
 from thunder_core.passes.autodiff.rules import is_live
-from thunder_core.passes.autodiff.tape import Underivable, first_line
+from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.passes.autodiff.vjp import call_with_rule, is_differentiable_proxy
 from thunder_core.passes.transforms.functionalize import Functionalize
 from thunder_core.tracing.analysis.aliasing import alias_sets, aliased_inputs
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, grad_modes
+from thunder_core.tracing.analysis.grad_mode import grad_modes, tracked_by_autograd
 from thunder_core.tracing.capture.failures import needs_value
 from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
@@ -27,73 +27,81 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.checks import REQUIRE
 from thunder_core.tracing.library.objects import EXPECTATIONS
 
-# PyTorch's derivative of this operation has the gradient where it should have zeros.
+# PyTorch's gradient for the first argument of this operation is wrong: it keeps the elements that the operation
+# overwrites, and sets the others to zero.
 WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
 
 
-def functionalize_followed_writes(trace: Trace) -> Trace | None:
-    """Return the functionalized trace; None if it writes to no tracked tensor, or if eager PyTorch refuses a write.
+def functionalize_tracked_writes(trace: Trace) -> Trace | None:
+    """Return a trace without in-place writes that computes the same results.
 
-    None as well if a backward has to run after the program: it would run here, and write to the program's objects.
-
-    PyTorch itself decides: the bound symbols run on tensors without data, forward and backward, and autograd compares
-    the versions of saved tensors.
+    Return None if the trace writes to no tracked tensor, or if `autograd_refuses` it, or if the functionalized trace
+    would have a wrong derivative. Return None also for a user's `torch.autograd.Function` whose backward has to run
+    after the program: the check would run that backward now, and the backward may change the program's objects.
     """
-    requires_grad_names = followed_by_autograd(trace)
-    writes = any(name in requires_grad_names for bsym in trace.bound_symbols for name in bsym.mutates)
-    live = any(is_live(bsym.symbol.target) for bsym in trace.bound_symbols)
-    if not writes or live or autograd_error(trace):
+    tracked = tracked_by_autograd(trace)
+    writes = any(name in tracked for bsym in trace.bound_symbols for name in bsym.mutates)
+    if not writes or _has_live_backward(trace) or autograd_refuses(trace):
         return None
     functional = Functionalize()(trace)
-    followed = followed_by_autograd(functional)
+    tracked = tracked_by_autograd(functional)
     scatters = (bsym for bsym in functional.bound_symbols if bsym.symbol.name == WITH_WRONG_DERIVATIVE)
-    return None if any(bsym.args[0].name in followed for bsym in scatters) else functional
+    return None if any(bsym.args[0].name in tracked for bsym in scatters) else functional
 
 
 def require_accepted_writes(trace: Trace) -> None:
-    """Raise `Underivable` if eager PyTorch refuses a trace that writes to tracked tensors while autograd is off.
+    """Raise `Underivable` for a trace that writes to tracked tensors while autograd is off, and that autograd refuses.
 
-    A trace with a backward that has to run after the program is not checked, because the backward would run here.
+    A trace with a backward that has to run after the program is not checked, because the check would run the backward.
     """
-    if any(is_live(bsym.symbol.target) for bsym in trace.bound_symbols):
+    if _has_live_backward(trace):
         return
-    requires_grad_names = followed_by_autograd(trace)
+    tracked = tracked_by_autograd(trace)
     for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True):
-        if not enabled and any(name in requires_grad_names for name in bsym.mutates):
-            if autograd_error(trace):
+        if not enabled and any(name in tracked for name in bsym.mutates):
+            if autograd_refuses(trace):
                 raise underivable(bsym, "it writes to a tensor that needs a gradient")
             return
 
 
-def autograd_error(trace: Trace) -> str:
-    """Return the error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
+def _has_live_backward(trace: Trace) -> bool:
+    return any(is_live(bsym.symbol.target) for bsym in trace.bound_symbols)
+
+
+def autograd_refuses(trace: Trace) -> bool:
+    """Whether eager PyTorch raises an error in the forward or backward of a trace, for example because of a write.
+
+    The bound symbols run on tensors without data, and autograd compares the versions of the tensors that it saved.
+    """
     mode = new_mode(environment_of(trace.inputs), estimates_sizes=True)
     restores = [RandomState.now().put_back, *(setting.keep() for setting in settings_of(trace.bound_symbols))]
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
-            values = _given_values(trace, mode)
+            values = _input_values(trace, mode)
             aliasing = alias_sets(trace.bound_symbols, trace.aliases)
             written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
             for bsym in trace.bound_symbols:
-                if _asks_for_values(bsym):
-                    values.update(_checked_results(bsym, mode))
+                if _only_reads_values(bsym):
+                    values.update(_fakes_of_results(bsym, mode))
                 else:
                     _run(bsym, values, mode, lambda name: aliasing.representative(name) in written)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
-            ends = [result for result in results if result.requires_grad]
-            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
-    except Exception as error:  # PyTorch may raise any exception for the program
-        return first_line(error) or type(error).__name__
+            roots = [result for result in results if result.requires_grad]
+            torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+    except Exception:  # PyTorch may raise any exception for the program
+        return True
     finally:
         for restore in restores:
             restore()
-    return ""
+    return False
 
 
 def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_written: Callable[[str], bool]) -> None:
-    """Run a bound symbol without data; if it needs values, give it results as recorded in the trace.
+    """Run a bound symbol on tensors without data, and add its results to `values`.
 
-    This is sound if autograd tracks none of the results, and nothing writes to memory that they may share.
+    If the bound symbol needs data, its results are fakes with the metadata in the trace. This is only correct if
+    autograd tracks none of the results, and if nothing writes to memory that they may share; otherwise the error is
+    raised.
     """
     try:
         evaluate([bsym], values, call_with_rule)
@@ -101,7 +109,7 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_writt
         if (
             not needs_value(error)
             or bsym.mutates
-            or _is_followed(bsym, values)
+            or _is_tracked(bsym, values)
             or (_may_share_memory(bsym) and any(is_written(proxy.name) for proxy in bsym.outputs))
         ):
             raise
@@ -113,24 +121,27 @@ def _may_share_memory(bsym: BoundSymbol) -> bool:
     return len(bsym.outputs) > 1 or any(any(aliased_inputs(operation)) for operation in bsym.at_level("aten"))
 
 
-def _checked_results(bsym: BoundSymbol, mode: FaithfulMode) -> dict[str, torch.Tensor]:
-    """Return the tensors that a check of values makes of an object, which no operation here made.
+def _fakes_of_results(bsym: BoundSymbol, mode: FaithfulMode) -> dict[str, torch.Tensor]:
+    """Return fakes for the tensor results of a bound symbol that is not run, because it only reads values.
 
-    Raises `Underivable` if autograd might track such a tensor.
+    Raises `Underivable` if autograd might track one of these results.
     """
     if any(map(is_differentiable_proxy, bsym.tensors)):
         raise Underivable(f"`{bsym.symbol.name}` may return a tensor that autograd tracks")
     return {proxy.name: fake_like(proxy, mode) for proxy in bsym.tensors}
 
 
-def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
+def _is_tracked(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
     """Whether autograd would track a result of a bound symbol."""
-    requires_grad_names = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
-    return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
+    reads_tracked = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
+    return reads_tracked and any(map(is_differentiable_proxy, bsym.outputs))
 
 
-def _given_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
-    """Return fakes for the inputs and constants of a trace, its symbolic integers, and values for floats."""
+def _input_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
+    """Return the values of a trace's inputs and constants by name.
+
+    Tensors are fakes, symbolic integers are themselves, and symbolic floats are replaced by numbers.
+    """
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
@@ -141,7 +152,7 @@ def _given_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
     return {**values, **numbers, **fakes}
 
 
-def _asks_for_values(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol reads a value out of a tensor, or checks a value: autograd does not record that."""
-    takes = bool(bsym.outputs) and not bsym.tensors
-    return bsym.symbol.name in {*EXPECTATIONS, REQUIRE} or (takes and not bsym.mutates)
+def _only_reads_values(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol checks values, or returns numbers read from tensors: autograd does not record either."""
+    returns_numbers = bool(bsym.outputs) and not bsym.tensors
+    return bsym.symbol.name in {*EXPECTATIONS, REQUIRE} or (returns_numbers and not bsym.mutates)

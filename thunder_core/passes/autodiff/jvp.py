@@ -88,7 +88,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
     for proxy in bsym.inputs:
         if isinstance(proxy, TensorProxy):
             tape.bind(inputs[proxy.name], proxy)
-    tangent_names = {name: tape.name(fake) for name, fake in tangent_fakes.items()}
+    tangent_names = {name: tape.new_proxy(fake) for name, fake in tangent_fakes.items()}
     tangent_proxies: dict[str, TensorProxy] = {}
     with _dual_level() as level:
         with mode, tape:
@@ -98,7 +98,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
         inputs |= duals
         output = evaluate_on_tape(bsym, inputs, mode, tape)
         for proxy, tensor in pairs_of(bsym.output, output):
-            tape.name_result(tensor, proxy)
+            tape.bind_result(tensor, proxy)
             with mode, tape:
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:
@@ -116,8 +116,8 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
         tangent_fakes = [empty(tangents[proxy.name]) for proxy in derivation.differentiated_inputs]
         dummies = [torch.empty_like(output, requires_grad=True) for output in derivation.outputs]
     inputs_with_tangents = zip(derivation.differentiated_inputs, tangent_fakes, strict=True)
-    tangent_names = {proxy.name: tape.name(fake) for proxy, fake in inputs_with_tangents}
-    zeros = [tape.name(dummy) for dummy in dummies]
+    tangent_names = {proxy.name: tape.new_proxy(fake) for proxy, fake in inputs_with_tangents}
+    zeros = [tape.new_proxy(dummy) for dummy in dummies]
     try:
         with torch.inference_mode(False), torch.enable_grad(), mode, tape:
             gradients = torch.autograd.grad(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from thunder_core.passes.autodiff.refusals import changes_autograd, underivable
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.aliasing import aliased_inputs
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, grad_modes
+from thunder_core.tracing.analysis.grad_mode import grad_modes, tracked_by_autograd
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -65,7 +65,7 @@ class _ReturnedViews:
         self._owner: dict[int, BoundSymbol] = {}
         self._maker: dict[str, BoundSymbol] = {}
         self._made_without_grad: set[int] = set()
-        self._requires_grad_names = followed_by_autograd(trace)
+        self._requires_grad_names = tracked_by_autograd(trace)
         self._marked = marked_for_autograd(trace)
         modes = grad_modes(trace.bound_symbols, enabled=True)
         for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):

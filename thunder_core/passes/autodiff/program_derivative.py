@@ -23,7 +23,7 @@ from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, Gradien
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
-from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes, require_accepted_writes
+from thunder_core.passes.autodiff.functionalize_inplace import functionalize_tracked_writes, require_accepted_writes
 from thunder_core.passes.autodiff.output_aliases import split_output_aliases
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
@@ -271,7 +271,7 @@ def differentiate_program(
         require_accepted_writes(trace)
         return derivative
     except Underivable as reason:
-        plain = functionalize_followed_writes(trace)
+        plain = functionalize_tracked_writes(trace)
         if plain is None:
             raise
         plain = reduce(transform_nested, transforms, plain)

@@ -233,9 +233,9 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     count = len(call.initial)
     requires_grad = [isinstance(value, Proxy) and value.name in requires_grad_names for value in call.inputs]
     # A carry may require a gradient from the second step on, if the function combines it with operands that do.
-    followed = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
-    function = DifferentiatedFunction.of(call.function, followed, sweep_of)
-    read = read_carries(function, followed, count)
+    tracked = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
+    function = DifferentiatedFunction.of(call.function, tracked, sweep_of)
+    read = read_carries(function, tracked, count)
     copies = [call_operation(next(function.names), aten.clone.default, call.function.inputs[index]) for index in read]
     stacks = {index: call.stack(f"%s{index}", copy.output) for index, copy in zip(read, copies, strict=True)}
     stacking = call.function.having(
@@ -258,9 +258,9 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     )
 
 
-def read_carries(function: DifferentiatedFunction, followed: Sequence[bool], count: int) -> list[int]:
+def read_carries(function: DifferentiatedFunction, tracked: Sequence[bool], count: int) -> list[int]:
     """Return the indices of the carries that the backward of a function reads, for any cotangents."""
     cotangents = [proxy if is_differentiable_proxy(proxy) else None for proxy in function.function.output]
-    indices = [index for index, flag in enumerate(followed) if flag]
+    indices = [index for index, flag in enumerate(tracked) if flag]
     read = function.backward(cotangents, indices).reads()
     return [index for index, proxy in enumerate(function.function.inputs[:count]) if proxy.name in read]

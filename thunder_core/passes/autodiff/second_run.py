@@ -94,7 +94,7 @@ def inputs_before_writes(
 
     A parameter's copy passes its gradient on to the parameter.
     """
-    copied = {index: inputs[index] for index in signature.copied}
+    copied = {index: inputs[index] for index in signature.copied_inputs}
     if (signature.writes and not copied) or any(value.requires_grad and not value.is_leaf for value in copied.values()):
         return None
     values = list(inputs)

@@ -25,16 +25,17 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.operators.unsized_results import FUNCTIONS
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
-QUERIES = frozenset({torch.ops.prim.device.default})  # not recorded
+QUERIES = frozenset({torch.ops.prim.device.default})  # return no tensor, and are not recorded
 
-# Fakes do not have all strides right (e.g. those of softplus_backward), so a view of a fake may have to be a copy.
-RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+# A fake may have other strides than the real tensor (e.g. a result of softplus_backward). A view of the fake may be
+# impossible for the real tensor, so a reshape is recorded.
+RECORDED_AS: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 
 
 class Underivable(Exception):
-    """Raised for a bound symbol whose derivative cannot be traced; the message is the reason, `where` its line."""
+    """Raised for a bound symbol whose derivative cannot be traced; the message is the reason."""
 
-    where: SourceLine | None = None
+    where: SourceLine | None = None  # the source line of the bound symbol
     missing_formula: BoundSymbol | None = None  # the bound symbol, if PyTorch has no derivative of it
 
 
@@ -43,28 +44,27 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: Dynamo is not involved here."""
+        """Return False: otherwise, PyTorch imports Dynamo, which is slow, to disable it in `__torch_dispatch__`."""
         return False
 
     def __init__(self, prefix: str, proxies: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bsyms: list[BoundSymbol] = []
         self._prefix = prefix
-        self._proxies = dict(
-            proxies or {}
-        )  # by the identity of a tensor, which is kept alive so that the identity stays unique
+        # By the id of the tensor. The tensor is kept alive, so that no other tensor can get its id.
+        self._proxies = dict(proxies or {})
         self._last = -1
 
     def continue_in_backward(self) -> Tape:
-        """Return a tape for the backward of the operations on this tape, with the names of their tensors."""
+        """Return a new tape for the backward, which knows the proxies of all tensors on this tape."""
         return Tape("%g", self._proxies)
 
     def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         """Make the proxy represent the tensor."""
         self._proxies[id(tensor)] = (tensor, proxy)
 
-    def name(self, tensor: torch.Tensor) -> TensorProxy:
-        """Return a new proxy for a tensor that an operation made."""
+    def new_proxy(self, tensor: torch.Tensor) -> TensorProxy:
+        """Make a proxy with a new name represent the tensor, and return the proxy."""
         self._last = max(self._last + 1, len(self._proxies))
         proxy = replace(tensor_proxy(f"{self._prefix}{self._last}", tensor), requires_grad=False)
         self.bind(tensor, proxy)
@@ -77,8 +77,11 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Underivable("it uses a hidden tensor, which no recorded operation made")
         return pair[1]
 
-    def name_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
-        """Give a result its outside name; if no operation on the tape made the tensor, record an alias."""
+    def bind_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        """Make the proxy of a result in the trace represent the tensor, in place of the proxy that the tape made.
+
+        If the tensor is not a result of an operation on the tape, for example an input, an alias is recorded.
+        """
         before = self.proxy(tensor)
         defined = {out.name for bsym in self.bsyms for out in bsym.defines}
         if before.name == proxy.name:
@@ -94,7 +97,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._proxies[identity] = (tensor_of_proxy, proxy)
 
     def functionalize(self) -> list[BoundSymbol]:
-        """Return the bound symbols; writes to tensors that they make are functionalized as far as possible."""
+        """Return the bound symbols, without in-place writes to tensors that they allocate, as far as possible."""
         if not any(bsym.mutates for bsym in self.bsyms):
             return self.bsyms
         return functionalize_local(self.bsyms, (f"{self._prefix}w{number}" for number in itertools.count()))
@@ -102,9 +105,9 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if is_of_process_group(func):
-            raise Underivable("it communicates by code of its own")
+            raise Underivable("it calls a method of a process group, which cannot be recorded")
         if is_reshaping(func):
-            return self._record_reshape(func, args, kwargs)
+            return self._run_inplace_view(func, args, kwargs)
         output = func(*args, **kwargs)
         if func in QUERIES:
             return output
@@ -118,12 +121,15 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _record_constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
-        """Record a tensor that PyTorch made of numbers of the program, by a bound symbol that makes it."""
+        """Record a constant of the program, such as `torch.tensor([1, 2])`, as a call of `torch.tensor`.
+
+        Raises `Underivable` for a constant that is a fake, is not on the CPU, or has too many elements.
+        """
         if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MAX_NUMBERS:
-            raise Underivable("it holds a constant tensor")
+            raise Underivable("it uses a constant tensor")
         with torch.utils._python_dispatch._disable_current_modes():
             numbers = tensor.tolist()
-        bsym = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
+        bsym = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.new_proxy(output))
         self.bsyms.append(bsym)
 
     def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
@@ -131,11 +137,11 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
         for tensor in tensors_in(output):
             if id(tensor) not in self._proxies:
-                self.name(tensor)
+                self.new_proxy(tensor)
         written = list(written_values(func, args, kwargs))
         self.bsyms.append(
             BoundSymbol(
-                symbol=symbol_of(FUNCTIONS.get(func) or RELAXED.get(func, func)),
+                symbol=symbol_of(FUNCTIONS.get(func) or RECORDED_AS.get(func, func)),
                 args=read[0],
                 kwargs=read[1],
                 output=replace_leaves(output, self._to_proxy),
@@ -145,8 +151,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
 
-    def _record_reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """Run an operation that changes metadata in place, and record it as an operation that makes a new tensor.
+    def _run_inplace_view(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an operation that changes metadata in place, and record the operation that returns a view instead.
 
         Raises `Underivable` if the tensor was not made by an operation on the tape.
         """
@@ -155,7 +161,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if plain is None or read[0][0].name not in defined:
             raise Underivable(f"`{func}` changes the shape or the strides of a tensor in place")
         output = func(*args, **kwargs)
-        self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))
+        self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.new_proxy(args[0])))
         return output
 
     def _to_proxy(self, leaf: Any) -> Any:
@@ -164,10 +170,10 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return number_of(leaf)
 
 
-def pairs_of(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
-    """Yield the tensors of a result with their proxies; raise `Underivable` for a result of another structure."""
+def pairs_of(proxies: Any, result: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
+    """Yield each tensor of a result, after the proxy at its place; raise `Underivable` if the structures differ."""
     try:
-        pairs = list(bindings(names, values))
+        pairs = list(bindings(proxies, result))
     except ValueError as error:
         raise Underivable("its result differs when it runs again") from error
     for proxy, value in pairs:

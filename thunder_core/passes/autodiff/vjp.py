@@ -61,7 +61,7 @@ class RecordedDerivation(Derivation):
         tape = self.tape.continue_in_backward()
         with self.mode:
             fakes = [None if proxy is None else empty(proxy) for proxy in (*cotangents, *accumulated)]
-        names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
+        names = tuple(None if fake is None else tape.new_proxy(fake) for fake in fakes)
         ends = (*self.outputs, *self.inputs)
         pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
         try:
@@ -261,7 +261,7 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
         raise Underivable("it writes values that need a gradient to a tensor that needs none")
     results: dict[str, tuple[TensorProxy, torch.Tensor]] = {}
     for proxy, tensor in pairs_of(bsym.output, output):
-        tape.name_result(tensor, proxy)
+        tape.bind_result(tensor, proxy)
         if tensor.requires_grad:
             results.setdefault(proxy.name, (proxy, tensor))
     if not results:

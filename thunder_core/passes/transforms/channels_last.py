@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.replay import Replay
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import expressions
@@ -78,7 +78,7 @@ def is_convolution(bsym: BoundSymbol) -> bool:
 
 def can_change(trace: Trace) -> bool:
     """Whether autograd records no convolution, and only operations in any format read tensors that are written to."""
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     if any(recorded[index] for index, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
         return False
     if any(switches_autocast(bsym) or not bsym.is_resolved for bsym in trace.bound_symbols):

@@ -12,7 +12,7 @@ import torch
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import may_return_view
 from thunder_core.tracing.analysis.copied_tensors import copied_tensor, differing_copies
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.analysis.structure import constant_key
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -43,9 +43,9 @@ class ShareCommonExpressions(Transform):
         """Return the trace without repeated bound symbols; their results are renamed to the results of the first."""
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
-        followed = followed_by_autograd(trace)
-        distinct = distinct_tensors(trace) | rounded_tensors(trace, followed)
-        copies = distinct | differing_copies(trace, followed)
+        tracked = tracked_by_autograd(trace)
+        distinct = distinct_tensors(trace) | rounded_tensors(trace, tracked)
+        copies = distinct | differing_copies(trace, tracked)
         first: dict[Hashable, BoundSymbol] = {}
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
@@ -81,10 +81,10 @@ def distinct_tensors(trace: Trace) -> set[str]:
     return names
 
 
-def rounded_tensors(trace: Trace, followed: frozenset[str]) -> set[str]:
+def rounded_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
     """Return the names of tensors with fewer bits than the tensors that they are made of, if autograd tracks these.
 
-    `followed` has the tensors that autograd may track. PyTorch casts a gradient back before it adds gradients, so the
+    `tracked` has the tensors that autograd may track. PyTorch casts a gradient back before it adds gradients, so the
     gradients of two casts are added with all bits. The gradients of one cast with several readers would be added with
     the cast's fewer bits. torch.autocast does exactly that for a float32 parameter, whose cast it caches, so casts of
     inputs that are leaves are shared.
@@ -92,10 +92,10 @@ def rounded_tensors(trace: Trace, followed: frozenset[str]) -> set[str]:
     kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     rounded: set[str] = set()
     for bsym in trace.bound_symbols:
-        tensors = [tensor for tensor in bsym.tensors if tensor.name in followed]
+        tensors = [tensor for tensor in bsym.tensors if tensor.name in tracked]
         if not tensors or (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept):
             continue
-        operands = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in followed]
+        operands = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in tracked]
         finest = min((spacing(operand.dtype) for operand in operands), default=math.inf)
         rounded |= {tensor.name for tensor in tensors if finest < spacing(tensor.dtype)}
     return rounded

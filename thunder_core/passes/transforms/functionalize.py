@@ -13,7 +13,7 @@ from thunder_core.backend.functionalization.functionalizer import Functionalizer
 from thunder_core.backend.functionalization.kept_memory import KeptMemory, is_as_strided
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets, is_view
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, followed_when_made
+from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd, tracked_when_defined
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -63,13 +63,13 @@ class Functionalize(Transform):
                 continue
             if not _changes_derivatives(trace, functional):
                 return functional
-            representatives -= {aliasing.representative(name) for name in followed_by_autograd(trace)}
+            representatives -= {aliasing.representative(name) for name in tracked_by_autograd(trace)}
         return trace.having(trace.bound_symbols, made_by=MADE_BY)
 
 
 def _changes_derivatives(source: Trace, functional: Trace) -> bool:
     """Whether the functional form loses a gradient of a result, or has an operation without a derivative."""
-    before, after = followed_by_autograd(source), followed_by_autograd(functional)
+    before, after = tracked_by_autograd(source), tracked_by_autograd(functional)
     pairs = zip(leaves(source.output), leaves(functional.output), strict=True)
     if any(getattr(old, "name", "") in before and getattr(new, "name", "") not in after for old, new in pairs):
         return True
@@ -125,9 +125,9 @@ class _Rewriting:
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in names)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
-        self._followed = followed_by_autograd(self.source)
-        followed = followed_when_made(self.source)
-        self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs), followed)
+        self._tracked = tracked_by_autograd(self.source)
+        tracked = tracked_when_defined(self.source)
+        self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs), tracked)
 
     def trace(self) -> Trace:
         """Return the functionalized trace; raise `_KeepWrites` for alias sets that cannot be functionalized."""
@@ -156,7 +156,7 @@ class _Rewriting:
         autograd tracks a bound symbol with its own derivative rule, which its operations do not have.
         """
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
-        if has_derivative_rule(bsym) and any(proxy.name in self._followed for proxy in bsym.inputs):
+        if has_derivative_rule(bsym) and any(proxy.name in self._tracked for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._of(bsym.mutates):
             raise _KeepWrites(representatives)  # it also writes to memory that is not functionalized

@@ -14,12 +14,12 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
 
 WAITS = frozenset({"wait_tensor", "wait"})
-FROM_RANK_TO_RANK = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
+POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
 OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autograd.Function`
 # Collectives for which the ranks may pass tensors of different sizes.
-UNEVEN = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
+WITH_UNEVEN_SIZES = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
 VARIES = "?"  # stands for a number that varies between the calls of a program
-SEVERAL = "_coalesced"  # the suffix of collectives of several tensors, which are the same on all ranks
+COALESCED = "_coalesced"  # the suffix of collectives of several tensors; all their sizes are equal on all ranks
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Collective:
     @property
     def is_of_all_ranks(self) -> bool:
         """Whether all ranks of the group take part in the collective."""
-        return self.kind not in FROM_RANK_TO_RANK
+        return self.kind not in POINT_TO_POINT
 
     def __str__(self) -> str:
         return " ".join((self.kind, *self.facts))
 
 
 def is_same_line(own: str | None, other: str | None) -> bool:
-    """Whether the lines of two collectives are equal, apart from numbers that vary between calls on either rank."""
+    """Whether the texts of two collectives are equal, apart from numbers that vary between calls on either rank."""
     if own is None or other is None:
         return own is other
     words = zip_longest(own.split(), other.split())
@@ -53,13 +53,13 @@ def is_same_line(own: str | None, other: str | None) -> bool:
 
 
 def first_difference(own: Sequence[str], others: Sequence[str]) -> int | None:
-    """Return the index of the first line that differs between two ranks, or None if all lines are the same."""
+    """Return the index of the first collective whose text differs between two ranks; None if all are the same."""
     pairs = zip_longest(own, others)
     return next((index for index, pair in enumerate(pairs) if not is_same_line(*pair)), None)
 
 
 def text_of_bytes(proxy: TensorProxy) -> str:
-    """Return the bytes of a tensor in words; a program with symbolic sizes also serves other sizes than the traced."""
+    """Return the bytes of a tensor in words; with symbolic sizes, they vary between calls."""
     return f"{VARIES if any(map(is_symbolic, proxy.shape)) else proxy.bytes} bytes"
 
 
@@ -92,7 +92,7 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
     texts = [argument for argument in operator.args if isinstance(argument, str)]
     integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
     numbers = [VARIES if is_symbolic(integer) else str(integer) for integer in integers]
-    sized = () if kind in UNEVEN else tensors if kind.endswith(SEVERAL) else tensors[:1]
+    sized = () if kind in WITH_UNEVEN_SIZES else tensors if kind.endswith(COALESCED) else tensors[:1]
     shapes = list(map(text_of_bytes, sized))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     return Collective(kind, texts[-1] if texts else "", (*texts[:-1], *numbers, *dtypes, *shapes), size, source)
@@ -117,15 +117,15 @@ class Waits:
 
     @cached_property
     def starts(self) -> dict[int, int]:
-        """The position of each wait, and the position of the collective that it waits for."""
+        """The position of the collective that each wait waits for, by the position of the wait."""
         makers: dict[str, int] = {}
         starts: dict[int, int] = {}
         for index, bsym in enumerate(self.bsyms):
             if not bsym.communicates:
                 continue
             if any(map(is_wait, operators(bsym))):
-                begun = [makers[proxy.name] for proxy in bsym.inputs if proxy.name in makers]
-                starts |= {index: begun[0]} if begun else {}
+                started = [makers[proxy.name] for proxy in bsym.inputs if proxy.name in makers]
+                starts |= {index: started[0]} if started else {}
             makers |= {proxy.name: index for proxy in bsym.outputs}
         return starts
 
@@ -135,7 +135,7 @@ class Waits:
 
 
 def groups_of(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
-    """Return the collectives of all ranks of a group, by the name of the group."""
+    """Return the collectives that all ranks of a group take part in, in order, by the name of the group."""
     groups: dict[str, list[Collective]] = {}
     for collective in collectives:
         if collective.is_of_all_ranks and collective.group:

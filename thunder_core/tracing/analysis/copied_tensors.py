@@ -12,15 +12,15 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 
-def differing_copies(trace: Trace, followed: frozenset[str]) -> frozenset[str]:
+def differing_copies(trace: Trace, tracked: frozenset[str]) -> frozenset[str]:
     """Return the names of tensors that readers could tell apart from the tensors that they are copies of.
 
-    These are the tensors that autograd may track (`followed`), and all tensors if an operation reads memory by its
+    These are the tensors that autograd may track (`tracked`), and all tensors if an operation reads memory by its
     offset in the storage (`as_strided`), because a copy has a storage of its own.
     """
     if any(map(reads_storage, trace.bound_symbols)):
         return frozenset(proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines)
-    return followed
+    return tracked
 
 
 def reads_storage(bsym: BoundSymbol) -> bool:

@@ -11,7 +11,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 SET_GRAD = "torch._C._set_grad_enabled"
-# Operators that read only the metadata of their input, so that autograd does not track their results.
+# Operators that read only the metadata of their input: their results do not depend on it for autograd.
 FACTORIES = frozenset(
     f"aten::{name}"
     for name in (
@@ -37,55 +37,62 @@ def grad_modes(bsyms: Iterable[BoundSymbol], enabled: bool | None = None) -> Ite
         yield mode
 
 
-def followed_by_autograd(trace: Trace) -> frozenset[str]:
-    """Return the names that autograd may track when the trace runs in the grad mode of this thread.
+def tracked_by_autograd(trace: Trace) -> frozenset[str]:
+    """Return the names of the tensors that autograd may track when the trace runs in the grad mode of this thread.
 
-    The result may contain too many names, but never too few: a detached tensor counts as dependent on its input.
+    The result may contain too many names, but never too few: for example, it contains the result of `detach`.
     """
-    return frozenset(_followed_and_made(trace)[0])
+    return frozenset(tracking_starts(trace))
 
 
-def followed_when_made(trace: Trace) -> frozenset[str]:
-    """Return the names that autograd may track from their definition, without those tracked only since a write."""
-    return frozenset(_followed_and_made(trace)[1])
+def tracked_when_defined(trace: Trace) -> frozenset[str]:
+    """Return the names of `tracked_by_autograd`, without tensors that autograd tracks only after a write to them."""
+    return frozenset(_starts_and_tracked_when_defined(trace)[1])
 
 
-def followed_since(trace: Trace) -> dict[str, int]:
-    """Map each name that autograd may track to the index of the bound symbol since which it may; -1 for inputs."""
-    return _followed_and_made(trace)[0]
+def tracking_starts(trace: Trace) -> dict[str, int]:
+    """Map each name of `tracked_by_autograd` to the index of the bound symbol that defines it or first writes to it.
+
+    The index of an input or a constant is -1.
+    """
+    return _starts_and_tracked_when_defined(trace)[0]
 
 
-def _followed_and_made(trace: Trace) -> tuple[dict[str, int], set[str]]:
-    defined = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-    defined |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
-    requiring = dict.fromkeys(defined, -1)
+def _starts_and_tracked_when_defined(trace: Trace) -> tuple[dict[str, int], set[str]]:
+    when_defined = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
+    when_defined |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
+    starts = dict.fromkeys(when_defined, -1)
     modes = grad_modes(trace.bound_symbols)
     for index, (bsym, enabled) in enumerate(zip(trace.bound_symbols, modes, strict=True)):
-        if enabled and _is_followed(bsym, requiring):
+        if enabled and _is_tracked(bsym, starts):
             differentiable = {
                 proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex
             }
-            defined |= differentiable
+            when_defined |= differentiable
             for name in (*differentiable, *bsym.mutates):
-                requiring.setdefault(name, index)
-    return requiring, defined
+                starts.setdefault(name, index)
+    return starts, when_defined
 
 
-def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[bool]:
-    """Return for each bound symbol whether autograd may record it: autograd is on, and a tracked tensor occurs."""
+def may_be_recorded(trace: Trace, tracked: frozenset[str]) -> list[bool]:
+    """Return for each bound symbol whether autograd may record it.
+
+    It may if autograd is on, and the bound symbol reads or returns a tensor whose name is in `tracked`.
+    """
     return [
-        enabled and any(proxy.name in requires_grad_names for proxy in (*bsym.inputs, *bsym.outputs))
+        enabled and any(proxy.name in tracked for proxy in (*bsym.inputs, *bsym.outputs))
         for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True)
     ]
 
 
-def _is_followed(bsym: BoundSymbol, requiring: Container[str]) -> bool:
-    reads = any(proxy.name in requiring for proxy in bsym.inputs) and not _reads_only_metadata(bsym)
-    return reads or (bsym.ordered and bsym.symbol.short_name == "requires_grad_")
+def _is_tracked(bsym: BoundSymbol, tracked: Container[str]) -> bool:
+    """Whether autograd may track the results: the bound symbol reads a tracked tensor, or calls `requires_grad_`."""
+    reads_tracked = any(proxy.name in tracked for proxy in bsym.inputs) and not _reads_only_metadata(bsym)
+    return reads_tracked or (bsym.ordered and bsym.symbol.short_name == "requires_grad_")
 
 
 def _reads_only_metadata(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol makes a tensor like another one, without its values."""
+    """Whether all operations of a bound symbol read only metadata, such as `torch.zeros_like(x)`."""
     schemas = (getattr(operation.symbol.target, "_schema", None) for operation in bsym.operations)
     is_factory = bool(bsym.operations) and all(getattr(schema, "name", "") in FACTORIES for schema in schemas)
     return is_factory and not bsym.kwargs.get("requires_grad")

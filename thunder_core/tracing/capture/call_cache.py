@@ -18,12 +18,12 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class CallCache:
     """The cached calls of a recording, by signature.
 
-    `follow(fake, base)` makes a fake a view of another fake in autograd's graph.
+    `make_view(fake, base)` makes a fake a view of another fake in autograd's graph.
     """
 
-    def __init__(self, tensors: Tensors, follow: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    def __init__(self, tensors: Tensors, make_view: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
         self._tensors = tensors
-        self._follow = follow
+        self._make_view = make_view
         self._calls: dict[Hashable, CachedCall] | None = {}
 
     def key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
@@ -65,8 +65,8 @@ class CallCache:
             names[proxy.name] = proxy.named(self._tensors.next_name())
         for output, old in zip(call.made, call.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(output, read, self._tensors.mode)
-            if output.follows and output.view_of is not None:
-                self._follow(fake, read[output.view_of])
+            if output.is_differentiable_view and output.view_of is not None:
+                self._make_view(fake, read[output.view_of])
             names[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
         bsym = call.bsym
         if bsym is not None:

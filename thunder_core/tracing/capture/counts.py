@@ -1,8 +1,9 @@
 """Symbols for integers that the prologue computes from tensors: result sizes, and values that the program reads.
 
 A result size is, for example, the number of nonzero elements. The prologue can compute a value only if each operation
-between the inputs and the value is a PyTorch operation or number function, uses no random numbers, and writes only to
-memory that these operations allocated. Any other value is a constant of the program.
+between the inputs and the value is a PyTorch operation or a function of numbers (`math.sqrt`, `operator.add`), uses no
+random numbers, and writes only to memory that these operations allocated. Any other value that the program reads is a
+constant of the program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors
-from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, TENSOR, VALUE, Quantity, find_quantity
 from thunder_core.tracing.capture.symbolic.calls import OPAQUE
 from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
@@ -25,13 +26,13 @@ from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-MOST_OPERATIONS = 1000  # the largest number of operations in the prologue for one count
+MAX_OPERATIONS = 1000  # the largest number of operations that compute one value in the prologue
 # Functions that are repeatable, although the trace may hold no ATen operations for them.
 ALWAYS_REPEATABLE = COMPOSITES | OPAQUE | frozenset((*QUANTITIES, torch.Tensor.__setitem__))
 NUMBER_MODULES = ("_operator", "builtins", "math")  # the modules of functions that compute numbers from numbers
 TORCH_NAMESPACES = ("aten", "prims")
-# A smaller value that the program reads becomes a constant: 0 and 1 affect more of the metadata.
-LEAST_TRACED_VALUE = 2
+# Smaller values are constants, because a size of 0 or 1 changes strides and broadcasting.
+MIN_SYMBOLIC_VALUE = 2
 
 
 SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
@@ -39,11 +40,13 @@ SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 @dataclass
 class Counts:
-    """The symbols of a recording for counts and values of tensors; `allowed` is True if tensor values may be read.
+    """The symbols of a recording for result sizes and for numbers that the program reads from tensors.
 
-    `source_of(quantity, bsyms, proxy, value)` returns the source of a value, or None for a constant of the program. The
-    `bsyms` compute the tensor from inputs. `symbols` maps (name, version, quantity text) to a symbol; the name is that
-    of a tensor, or of a number read from a tensor (version 0).
+    `allowed` is True if tensor values may be read. `source_of(quantity, bsyms, proxy, value)` returns the source of a
+    quantity of a proxy: the object from which code of the prologue is made. It returns None if the quantity must be a
+    constant. The `bsyms` compute the proxy from inputs, and `value` is the quantity in the recorded call. `symbols`
+    maps a name, a version and the text of a quantity to a symbol. The name is that of a tensor, or of a number that is
+    read from a tensor; the version of a number is 0.
     """
 
     sizes: SymbolicSizes | None
@@ -57,13 +60,16 @@ class Counts:
     def symbolic_result_size(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
-        """Use a symbol, if possible, for a result size that depends on a tensor's values, during the block."""
-        found = find_quantity(function, args, kwargs) if self.allowed else None
-        size = None if found is None else self._symbol(*found)
-        if found is None or size is None or self.sizes is None:
+        """During the block, make a size that depends on a tensor's values a symbol, if the prologue can compute it.
+
+        The block runs the call. `call.counted` is set to True if the size of its result is such a symbol.
+        """
+        tensor_and_quantity = find_quantity(function, args, kwargs) if self.allowed else None
+        size = None if tensor_and_quantity is None else self._symbol_of_tensor(*tensor_and_quantity)
+        if tensor_and_quantity is None or size is None or self.sizes is None:
             yield
             return
-        tensor, quantity = found
+        tensor, quantity = tensor_and_quantity
         call.counted = True
         if quantity is COUNT:
             tensor.nonzero_memo = size  # type: ignore[attr-defined]
@@ -74,40 +80,42 @@ class Counts:
             call.counted = False
             raise
 
-    def has_known_count(self, counted: torch.Tensor) -> bool:
-        """Whether the count of a tensor's nonzero elements has a symbol, or all sizes are constants."""
-        fake = self.tensors.fake(counted)
-        return self.sizes is None or (self.allowed and self._symbol(fake, COUNT) is not None)
+    def can_use_count(self, tensor: torch.Tensor) -> bool:
+        """Whether the count of a tensor's nonzero elements may be a size: it is a symbol, or sizes are constants."""
+        fake = self.tensors.fake(tensor)
+        return self.sizes is None or (self.allowed and self._symbol_of_tensor(fake, COUNT) is not None)
 
-    def _symbol(self, counted: torch.Tensor, quantity: Quantity) -> torch.SymInt | None:
-        """Return the symbol of a quantity of a tensor, or None if it is a constant."""
-        if not self.tensors.is_named(counted) or counted.is_inference():
+    def _symbol_of_tensor(self, fake: torch.Tensor, quantity: Quantity) -> torch.SymInt | None:
+        """Return the symbol of a quantity of a tensor, or None if the quantity is a constant."""
+        if not self.tensors.is_named(fake) or fake.is_inference():
             return None
-        proxy = self.tensors.proxy(counted)
-        key = proxy.name, counted._version, quantity.text
-        if key not in self.symbols:
-            source, count = self._source_and_value(quantity, proxy, proxy) or (None, 0)
-            if source is None or not count or self.sizes is None:
-                return None
-            self.symbols[key] = self._mark_as_computed_in_prologue(self.sizes.symbol(source, count, least=1))
-        return self.symbols[key]
+        proxy = self.tensors.proxy(fake)
+        return self._symbol((proxy.name, fake._version, quantity.expression), quantity, proxy, proxy, least=1)
 
-    def value(self, maker: BoundSymbol) -> torch.SymInt | None:
+    def symbol_of_result(self, maker: BoundSymbol) -> torch.SymInt | None:
         """Return the symbol of the integer that a bound symbol reads from a tensor or computes; None for a constant."""
         is_item_call = maker.symbol.target is torch.Tensor.item
         if not self.allowed or not (is_item_call or module_of(maker.symbol.target) in NUMBER_MODULES):
             return None
         quantity, proxy = (VALUE, maker.args[0]) if is_item_call else (NUMBER, maker.output)
-        key = maker.output.name, 0, quantity.text
+        return self._symbol((maker.output.name, 0, quantity.expression), quantity, proxy, maker.output)
+
+    def _symbol(
+        self, key: tuple[str, int, str], quantity: Quantity, proxy: Proxy, target: Proxy, least: int | None = None
+    ) -> torch.SymInt | None:
+        """Return the symbol of a quantity, made at its first use; None for a constant.
+
+        `least` is the least value of a size. The other arguments are those of `_source_and_value_of`.
+        """
         if key not in self.symbols:
-            source, value = self._source_and_value(quantity, proxy, maker.output) or (None, 0)
-            if source is None or self.sizes is None or value < LEAST_TRACED_VALUE:
+            source, value = self._source_and_value_of(quantity, proxy, target) or (None, 0)
+            if source is None or self.sizes is None or value < (least or MIN_SYMBOLIC_VALUE):
                 return None
-            self.symbols[key] = self._mark_as_computed_in_prologue(self.sizes.symbol(source, value))
+            self.symbols[key] = self._mark_as_computed_in_prologue(self.sizes.symbol(source, value, least=least))
         return self.symbols[key]
 
-    def tensor(self, tensor: torch.Tensor) -> tuple[Any, torch.Tensor] | None:
-        """Return the source and the value of a tensor in this call, or None if the prologue cannot compute it."""
+    def source_and_value(self, tensor: torch.Tensor) -> tuple[Any, torch.Tensor] | None:
+        """Return the source and the value of a tensor in this call; None if the prologue cannot compute the tensor."""
         fake = self.tensors.fake(tensor)
         if not self.allowed or not self.tensors.is_named(fake) or fake.is_inference() or fake.requires_grad:
             return None
@@ -126,7 +134,7 @@ class Counts:
     def _operations_and_value(self, target: Proxy) -> tuple[Sequence[BoundSymbol], Any] | None:
         """Return the operations that the prologue can repeat for a proxy, and its value; None if it cannot."""
         bsyms = self.evaluation.bsyms_for(target)
-        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
+        if bsyms is None or len(bsyms) > MAX_OPERATIONS or not self._are_repeatable(bsyms):
             return None
         if self.evaluation.first_effect() is not None:
             return None
@@ -135,21 +143,22 @@ class Counts:
         except Exception:  # the operations raise the same error for these values when the program runs
             return None
 
-    def _source_and_value(self, quantity: Quantity, proxy: Proxy, target: Proxy) -> tuple[Any, int] | None:
+    def _source_and_value_of(self, quantity: Quantity, proxy: Proxy, target: Proxy) -> tuple[Any, int] | None:
         """Return the source and the value of a quantity in this call, or None if the prologue cannot compute it.
 
-        `target` is the proxy whose value the prologue must compute: the tensor, or a number that is computed from it.
+        `proxy` is the tensor or number that the quantity is read from. `target` is the proxy that the prologue
+        computes: `proxy` itself, or the result of `proxy.item()`.
         """
         if (computed := self._operations_and_value(target)) is None:
             return None
         bsyms, value = computed
-        with apart():
-            number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
+        with outside_recording():
+            number = int(quantity.compute(value) if isinstance(value, torch.Tensor) else value)
         makers = bsyms if target is proxy else [bsym for bsym in bsyms if target not in bsym.outputs]
         return self.source_of(quantity, makers, proxy, number), number
 
     def are_constants(self, proxies: Sequence[Proxy]) -> bool:
-        """Whether values are the same at each call, because no input affects them."""
+        """Whether proxies have the same values at each call, because no input of the program affects them."""
         for proxy in proxies:
             bsyms = self.evaluation.bsyms_for(proxy)
             if not bsyms or not self._are_repeatable(bsyms) or inputs_of(bsyms):
@@ -157,7 +166,7 @@ class Counts:
         return bool(proxies)
 
     def _are_repeatable(self, bsyms: Sequence[BoundSymbol]) -> bool:
-        """Whether the prologue may run bound symbols: they write only to memory that they allocated."""
+        """Whether the prologue may run bound symbols: all are repeatable, and they write only to new memory."""
         written = self.evaluation.memory_of({name for bsym in bsyms for name in bsym.mutates})
         writes_only_new_memory = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs_of(bsyms)))
         return (not written or writes_only_new_memory) and all(map(is_repeatable, bsyms))
@@ -170,15 +179,15 @@ def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
 
 
 def is_repeatable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol consists of PyTorch operations that use no random numbers and change no state."""
-    operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
+    """Whether a bound symbol consists of repeatable operations, is not ordered, and does not communicate."""
     if bsym.symbol.target in ALWAYS_REPEATABLE:
         return True
+    operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
     return not (bsym.ordered or bsym.communicates) and all(map(is_repeatable_operation, operations))
 
 
 def is_repeatable_operation(operation: Any) -> bool:
-    """Whether an operation belongs to PyTorch, and computes the same result for the same inputs."""
+    """Whether an operation of PyTorch or a function of numbers computes the same result for the same inputs."""
     if operation is torch.Tensor.item or module_of(operation) in NUMBER_MODULES:
         return True
     is_torch = isinstance(operation, torch._ops.OpOverload) and operation.namespace in TORCH_NAMESPACES
@@ -186,5 +195,5 @@ def is_repeatable_operation(operation: Any) -> bool:
 
 
 def module_of(function: Any) -> str:
-    """Return the name of the module of a function, or an empty string."""
+    """Return the name of the module that defines a function, or an empty string if it is unknown."""
     return str(getattr(function, "__module__", ""))

@@ -39,26 +39,26 @@ class Masks:
     """Replaces masks in calls by indices.
 
     `record(function, args, kwargs)` records the computation of the indices. `fake(tensor)` returns the fake of a
-    tensor. `has_known_count(mask)` returns True if the number of true elements is a symbol, or if all sizes of the
-    recording are constants.
+    tensor. `can_use_count(mask)` returns True if a result size may be the number of true elements: the number is a
+    symbol, or all sizes of the recording are constants.
     """
 
     record: Callable[..., Any]
     fake: Callable[[torch.Tensor], torch.Tensor]
-    has_known_count: Callable[[torch.Tensor], bool]
+    can_use_count: Callable[[torch.Tensor], bool]
 
     def without(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         """Return the call with indices instead of masks, or None to keep the call.
 
-        The call is kept if it has no masks, if its masks do not fit the tensor, or if it has a single mask with a known
-        count and no derivative is needed.
+        The call is kept if it has no masks, if its masks do not fit the tensor, or if it has a single mask whose
+        count can be used and no derivative is needed.
         """
         if function in SELECTING:
             return self._selection(args, kwargs)
         if function not in INDEXING or len(args) < INDEXED_AND_INDEX or not any(map(is_mask, entries_of(args[1]))):
             return None
         masks = [entry for entry in entries_of(args[1]) if is_mask(entry)]
-        if len(masks) == 1 and not self._requires_grad((args, kwargs)) and self.has_known_count(masks[0]):
+        if len(masks) == 1 and not self._requires_grad((args, kwargs)) and self.can_use_count(masks[0]):
             return None
         if not self._fit(args[0], entries_of(args[1])):
             return None
@@ -94,7 +94,7 @@ class Masks:
         if kwargs.keys() - {"input", "mask"} or len(tensors) != len(tensors_in(tensors)) or not is_mask(tensors[1]):
             return None
         is_same = have_equal_sizes(*(self.fake(tensor).shape for tensor in tensors))
-        if is_same and not self._requires_grad(tensors) and self.has_known_count(tensors[1]):
+        if is_same and not self._requires_grad(tensors) and self.can_use_count(tensors[1]):
             return None
         pair = tensors if is_same else self.record(torch.functional.broadcast_tensors, tuple(tensors), {})
         return torch.Tensor.__getitem__, (pair[0], tuple(self._columns(pair[1]))), {}

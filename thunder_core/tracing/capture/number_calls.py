@@ -161,7 +161,7 @@ class NumberCalls:
             operands = [self._size(operand) for operand in maker.args]
             if all(operand is not None for operand in operands):
                 return maker.symbol.target(*operands)
-        symbol = self._recording.counts.value(maker)
+        symbol = self._recording.counts.symbol_of_result(maker)
         if symbol is not None and number.name not in self._checked:
             self._checked.add(number.name)
             self._recording.emit(foreseen(maker, number, number_of(symbol)))

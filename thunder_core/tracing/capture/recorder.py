@@ -149,7 +149,7 @@ class Recorder(RecordedLines):
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
         )
-        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.has_known_count)
+        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.can_use_count)
         self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
 
     @contextmanager

@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.sizes import hint_of
 
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 REPEATED = ("input", "repeats", "dim")  # the parameters of `repeat_interleave` by position
-LEAST_TO_SUM = 2  # elements: one alone stands for all
+MIN_ELEMENTS_TO_SUM = 2  # elements: one alone stands for all
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SizesOfValues:
         given = dict(zip(REPEATED, args, strict=False)) | dict(kwargs)
         repeats = given.get("repeats", given.get("input"))
         is_short = isinstance(repeats, torch.Tensor) and (
-            repeats.dim() != 1 or hint_of(self.fake(repeats).shape[0]) < LEAST_TO_SUM
+            repeats.dim() != 1 or hint_of(self.fake(repeats).shape[0]) < MIN_ELEMENTS_TO_SUM
         )
         if not isinstance(repeats, torch.Tensor) or is_short or repeats.dtype not in INTEGERS:
             return None

@@ -108,7 +108,7 @@ def backward_reads_numbers(
 ) -> bool:
     """Whether the backward of a bound symbol uses its numbers unchanged, and not values computed from them.
 
-    `backward_of(bsym, followed)` returns the operations of its backward, or None if it cannot be derived.
+    `backward_of(bsym, tracked)` returns the operations of its backward, or None if it cannot be derived.
     """
     names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
     first_values, second_values = ({proxy.name: pair[index] for pair, proxy in names.items()} for index in (0, 1))

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.torch_facts.autocast import State, autocast_state, changes
 from thunder_core.tracing.capture.torch_facts.compiled_call import call_of, is_repeatable
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
@@ -86,7 +86,7 @@ class TracedValues:
 
     def value(self, proxy: Proxy) -> Any:
         """Return the value of a proxy; raise `Unknowable`, or the errors of the bound symbols that compute it."""
-        with apart():
+        with outside_recording():
             return self._values([proxy])[proxy.name]
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
@@ -99,7 +99,7 @@ class TracedValues:
         fakes = tensors_in((args, kwargs))
         proxies = [self._tensors.proxy(fake) for fake in fakes]
         grad = torch.is_grad_enabled()
-        with apart():
+        with outside_recording():
             values, memory = self._values(proxies), dict[int, torch.UntypedStorage]()
             reals = [copy_of(values[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
             versions = [real._version for real in reals]

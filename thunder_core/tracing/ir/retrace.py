@@ -52,7 +52,7 @@ class NeedsTexts:
 
 @dataclass(frozen=True)
 class NeedsDrawingFunction:
-    """A function read the values of arrays that it drew, so the call of the function with this `code` is one draw."""
+    """A function read the values of random arrays that it drew, so the prologue must call it; `code` is its code."""
 
     code: CodeType
 

@@ -12,15 +12,18 @@ TRACED = ("gradients", "inlined_forward", "forward_alone")  # the functions of t
 
 def gradients(
     apply: Callable[..., Any],
-    followed: Callable[[Any], Any],
+    tracked_outputs: Callable[[Any], Any],
     grad: Callable[..., Any],
     inputs: Any,
     cotangents: Any,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Apply a function, and compute the gradients of inputs from the cotangents of its `followed` outputs."""
-    return grad(followed(apply(*args, **kwargs)), inputs, cotangents, allow_unused=True)
+    """Apply a function, and compute the gradients of inputs from the cotangents of its tracked outputs.
+
+    `tracked_outputs(result)` returns the outputs that autograd tracks.
+    """
+    return grad(tracked_outputs(apply(*args, **kwargs)), inputs, cotangents, allow_unused=True)
 
 
 class ForwardContext:
@@ -68,7 +71,7 @@ def forward_alone(kind: Any, args: tuple[Any, ...]) -> Any:
 
 
 def inlined_forward(kind: Any, has_setup: bool, context: ForwardContext, args: tuple[Any, ...]) -> Any:
-    """Run the forward of a function, as PyTorch runs it: autograd does not follow its operations."""
+    """Run the forward of a function, as PyTorch runs it: autograd does not track its operations."""
     with torch.no_grad():
         if not has_setup:
             return kind.forward(context, *args)

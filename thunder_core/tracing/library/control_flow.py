@@ -72,11 +72,11 @@ def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[An
 
 def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """Connect results to operands, so that each operand gets a gradient as in PyTorch: zeros if it has no effect."""
-    followed = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
-    if not followed or not torch.is_grad_enabled():
+    tracked = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
+    if not tracked or not torch.is_grad_enabled():
         return results
     indices = [index for index, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
-    values: Any = _Linked.apply(len(indices), *(results[index] for index in indices), *followed)  # type: ignore[no-untyped-call]
+    values: Any = _Linked.apply(len(indices), *(results[index] for index in indices), *tracked)  # type: ignore[no-untyped-call]
     by_index = dict(zip(indices, values, strict=True))
     return tuple(by_index.get(index, result) for index, result in enumerate(results))
 

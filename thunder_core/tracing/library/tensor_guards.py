@@ -10,6 +10,9 @@ from torch import Tensor
 from torch._C._dynamo import guards
 from torch.nn import Parameter
 
+from thunder_core.tracing.library.changes.tensor_class import current_version
+from thunder_core.tracing.library.changes.tensor_class import versions as tensor_class_versions
+
 PLAIN = (Tensor, Parameter)  # classes without Python code that could override metadata
 ATTEMPTS = 16  # failures of the fast path, for example because of aliases, after which it is no longer updated
 
@@ -27,10 +30,14 @@ def _fixed(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
 def tensors_match(prologue: Any, tensors: tuple[Any, ...]) -> bool:
     """Whether tensors have the classes, dtypes, shapes, strides, devices and `requires_grad` of the stored metadata.
 
+    Tensors never match after `torch.Tensor` itself has changed, until its entries have been compared.
+
     Nested tensors never match: they have no strides, and the check in C would crash the process.
     """
     try:
         same = prologue.same
+        if tensor_class_versions.value != prologue.tensor_class_version:
+            return False
     except AttributeError:  # none is remembered
         return False
     for tensor in tensors:
@@ -48,8 +55,15 @@ def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NONE
     if new_check is None or attempts == ATTEMPTS:
         return
     prologue.attempts = attempts + 1
+    prologue.tensor_class_version = current_version()
     prologue.same = new_check(
         *tensors,
         dynamic_dims_sizes=[_fixed(tensor.shape, *free.get(n, ((), ()))[:1]) for n, tensor in enumerate(tensors)],
         dynamic_dims_strides=[_fixed(tensor.stride(), *free.get(n, ((), ()))[1:]) for n, tensor in enumerate(tensors)],
     ).check
+
+
+def quietly(read: Callable[[], Any]) -> Any:
+    """Return the result of a function that reads metadata of tensors, without calls of a `__torch_function__`."""
+    with torch._C.DisableTorchFunction():
+        return read()

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from thunder_core.foundation.errors import OperationFailed
 
 Grid = Sequence[int]
-Grids = Sequence[tuple[Mapping[str, Any], Grid]]  # the values of a kernel's configuration, and the grid for them
+Grids = Sequence[tuple[Mapping[str, Any], Grid]]  # the constants of an autotuner's configuration, and its grid
 
 
 def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[int]) -> None:
@@ -28,20 +28,20 @@ def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, 
     """
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
-        kernel.run(*args, grid=lambda meta: chosen(grids, meta), warmup=False, **kwargs)
+        kernel.run(*args, grid=lambda meta: grid_for(grids, meta), warmup=False, **kwargs)
         return
-    number = next(_numbers)
+    key = next(_keys)
     indices = iter(range(len(tensors)))
-    blank = tree_map(lambda leaf: _TensorPlaceholder(next(indices)) if _is_tensor(leaf) else leaf, (args, kwargs))
-    _launches[number] = _Launch(kernel, grids, blank, tuple(written))
+    arguments = tree_map(lambda leaf: _TensorPlaceholder(next(indices)) if _is_tensor(leaf) else leaf, (args, kwargs))
+    _launches[key] = _Launch(kernel, grids, arguments, tuple(written))
     read = [tensor for index, tensor in enumerate(tensors) if index not in written]
     with torch.no_grad():
-        torch.ops.thunder.triton_launch([tensors[index] for index in written], read, number)
+        torch.ops.thunder.triton_launch([tensors[index] for index in written], read, key)
 
 
-def chosen(grids: Grids, meta: Mapping[str, Any]) -> Grid:
-    """Return the grid for the configuration that a kernel runs with."""
-    return next(grid for numbers, grid in grids if all(meta.get(name) == value for name, value in numbers.items()))
+def grid_for(grids: Grids, meta: Mapping[str, Any]) -> Grid:
+    """Return the grid for the configuration that a kernel runs with: `meta` has its constants and arguments."""
+    return next(grid for constants, grid in grids if all(meta.get(name) == value for name, value in constants.items()))
 
 
 @dataclass(frozen=True)
@@ -73,27 +73,27 @@ class _Launch:
         launch(self.kernel, self.grids, args, kwargs, self.written)
 
 
-_numbers = itertools.count()
+_keys = itertools.count()
 _launches: dict[int, _Launch] = {}
 _library: Any = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
-_library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int number) -> ()")
+_library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int key) -> ()")
 
 
-def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: int) -> None:
-    if number not in _launches:
+def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], key: int) -> None:
+    if key not in _launches:
         raise OperationFailed(
             "a Triton kernel that a custom operator launches is known only to the process that traced it",
             fix="trace the program in this process, or launch the kernel in an operator of torch.library.triton_op",
         )
-    _launches[number].run(written, read)
+    _launches[key].run(written, read)
 
 
-def _run_without_data(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: int) -> None:
+def _run_without_data(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], key: int) -> None:
     """Launch nothing, because the tensors have no data."""
 
 
-for key in ("CPU", "CUDA"):
-    _library.impl("triton_launch", _run, key)
+for dispatch_key in ("CPU", "CUDA"):
+    _library.impl("triton_launch", _run, dispatch_key)
 _library.impl("triton_launch", _run_without_data, "Meta")
 
 
@@ -102,21 +102,21 @@ def grids_of(
 ) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
     """Return the grids of a launch: one for each configuration that an autotuner may choose.
 
-    `call` calls functions of the program, such as the grid function.
+    `call(function, meta)` calls a function of the user: the grid function, or a heuristic of the kernel.
     """
     if not callable(grid):
         return [({}, tuple(map(int, grid if isinstance(grid, Sequence) else (grid,))))]
     arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
     return [
-        (numbers, grids_of(kernel, call(grid, meta), args, kwargs, call)[0][1])
-        for numbers, meta in _configurations(kernel, arguments, call)
+        (constants, grids_of(kernel, call(grid, meta), args, kwargs, call)[0][1])
+        for constants, meta in _configurations(kernel, arguments, call)
     ]
 
 
 def _configurations(
     kernel: Any, arguments: dict[str, Any], call: Callable[..., Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the values of each configuration of a kernel, and all values that a grid function may read."""
+    """Yield the constants of each configuration of a kernel, and all values that a grid function may read."""
     heuristics = getattr(kernel, "values", None)
     if heuristics is not None:
         for name, heuristic in heuristics.items():
@@ -128,8 +128,8 @@ def _configurations(
         yield {}, arguments
         return
     for configuration in configurations:
-        for numbers, meta in _configurations(kernel.fn, {**arguments, **configuration.kwargs}, call):
-            yield {**configuration.kwargs, **numbers}, meta
+        for constants, meta in _configurations(kernel.fn, {**arguments, **configuration.kwargs}, call):
+            yield {**configuration.kwargs, **constants}, meta
 
 
 def _is_tensor(leaf: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from thunder_core.backend.runtime.argument_order import ArgumentOrder
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.module import compiled_function, compiled_module
 from thunder_core.backend.runtime.program import Program
@@ -147,7 +148,7 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
         )
         return compiled
 
-    order = artifact.manifest.keyword_order
+    order = ArgumentOrder(artifact.manifest.keyword_order, artifact.manifest.positional)
     lazy = LazyModel(LazyWeights.of(artifact, are_parameters), packages, programs, build, order)
     return lazy_module(lazy, artifact.manifest.subject)
 
@@ -202,7 +203,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         compiler,
         options,
         programs=OrderedDict.fromkeys(programs),
-        keyword_order=artifact.manifest.keyword_order,
+        argument_order=ArgumentOrder(artifact.manifest.keyword_order, artifact.manifest.positional),
     )
     for program in reversed(programs):  # `programs` begins with the program that was traced last
         call.observed.note(program)

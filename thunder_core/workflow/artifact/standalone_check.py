@@ -1,7 +1,6 @@
-"""Checks in a new process whether the guards on a model hold for a model that is built from its class and config.
+"""The check, in a new process, whether the guards on an artifact's model hold for a model built from class and config.
 
-`standalone.py` starts the process when an artifact is written. No other code has changed the model's library in that
-process.
+`standalone.py` starts the process when the artifact is written. No user's code has changed the model's library there.
 """
 
 from __future__ import annotations
@@ -30,85 +29,96 @@ from thunder_core.workflow.artifact.standalone.standalone import StandaloneFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
 CHECK, REQUIRE_OWN = "check", "require_own"
-# Immutable values: other modules may share them.
+# Immutable values: it does not matter if several modules share one.
 IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset, torch.dtype, torch.device)
 
 
 def main() -> None:
-    """Check the artifact of the first argument; write the facts to the file of the second, or exit with 1."""
+    """Check the artifact in the folder `argv[1]`; write the facts to the file `argv[2]`, or exit with status 1."""
     folder, out = map(Path, sys.argv[1:])
-    facts = finding(open_artifact(folder))
+    facts = check_guards(open_artifact(folder))
     if facts is None:
         raise SystemExit(1)
     out.write_text(facts.model_dump_json())
 
 
-def finding(artifact: Artifact) -> StandaloneFacts | None:
-    """Return the programs whose guards on the model hold here, or None; raise any error from building the model."""
-    parts = candidates(artifact)
-    packages = frozenset().union(*(part.packages for part in parts.values()))
+def check_guards(artifact: Artifact) -> StandaloneFacts | None:
+    """Build the model, and return the facts of the programs whose guards on the model hold, or None if none hold.
+
+    An error from building the model is raised.
+    """
+    prologues = candidates(artifact)
+    packages = frozenset().union(*(prologue.packages for prologue in prologues.values()))
     facts = artifact.manifest.shell
     if is_imported(packages) or facts is None:
         return None
-    shared = objects_of_modules()
+    shared = ids_in_shared_modules()
     with torch.device("meta"):
         model = empty_model_of(artifact, facts, trust_remote_code=False)
-    if fingerprint_of(model) != artifact.manifest.fingerprint or not takes_its_place(model):
+    if fingerprint_of(model) != artifact.manifest.fingerprint or not can_become(type(model)):
         return None
-    if not are_tied_alike(artifact, model):
+    if not has_same_ties(artifact, model):
         return None
-    holding = [number for number, part in parts.items() if holds(artifact, number, part, model, shared)]
-    return StandaloneFacts.here(packages, holding) if holding else None
+    passed = [number for number, prologue in prologues.items() if holds(artifact, number, prologue, model, shared)]
+    return StandaloneFacts.here(packages, passed) if passed else None
 
 
-def objects_of_modules() -> set[int]:
-    """Return the ids of the mutable objects in modules that are present on every machine."""
+def ids_in_shared_modules() -> set[int]:
+    """Return the ids of mutable objects in the namespaces of modules outside the model's library, such as torch."""
     modules = [module for name, module in list(sys.modules.items()) if package_of(name) in PRESENT]
     spaces = [getattr(module, "__dict__", {}) for module in modules]
     values = [value for space in spaces for value in (space, *space.values())]
     return {id(value) for value in values if not issubclass(type(value), IMMUTABLE)}
 
 
-def takes_its_place(model: torch.nn.Module) -> bool:
-    """Whether a module without state can take the class of a model, which must add no special methods."""
+def can_become(kind: type[torch.nn.Module]) -> bool:
+    """Whether an instance of another module class can become an instance of this class, by assignment of `__class__`.
+
+    A loaded artifact does so when its model is built. Special methods are looked up in the class, so a class that adds
+    some would behave differently before.
+    """
     blank = type("Blank", (torch.nn.Module,), {})
     try:
-        object.__setattr__(object.__new__(blank), "__class__", type(model))
+        object.__setattr__(object.__new__(blank), "__class__", kind)
     except TypeError:
         return False
-    kind = type(model)
     special_methods = {name for name in dir(kind) if name.startswith("__") and callable(getattr(kind, name))}
     return special_methods <= {*dir(torch.nn.Module)}
 
 
-def are_tied_alike(artifact: Artifact, model: torch.nn.Module) -> bool:
-    """Whether the model has the same names of weights as the artifact, and the same weights are tied."""
-    groups: dict[WeightFacts, set[int]] = defaultdict(set)
+def has_same_ties(artifact: Artifact, model: torch.nn.Module) -> bool:
+    """Whether the model's weights have the names in the artifact, and the same weights are tied.
+
+    Tied weights are one object in the model, and have equal facts in the artifact.
+    """
+    ids: dict[WeightFacts, set[int]] = defaultdict(set)
     weights = dict(weights_of(model))
     if weights.keys() != artifact.manifest.weights.keys():
         return False
     for name, facts in artifact.manifest.weights.items():
-        groups[facts].add(id(weights[name]))
-    places = [place for group in groups.values() for place in group]
-    return all(len(group) == 1 for group in groups.values()) and len(set(places)) == len(places)
+        ids[facts].add(id(weights[name]))
+    are_distinct = len(set.union(set(), *ids.values())) == len(ids)
+    return are_distinct and all(len(group) == 1 for group in ids.values())
 
 
-def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torch.nn.Module, shared: set[int]) -> bool:
-    """Whether a program's guards on the model hold, and read only objects that no other module shares."""
+def holds(
+    artifact: Artifact, number: int, prologue: SeparatedPrologue, model: torch.nn.Module, shared: set[int]
+) -> bool:
+    """Whether the guards of program `number` on the model hold, and read no object whose id is in `shared`."""
     stage = running(artifact.manifest.programs[number].stages)["prologue"]
     finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
     weights = dict(weights_of(model))
-    if any(isinstance(weights[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
+    if {name: isinstance(weights[name], torch.nn.Parameter) for name in prologue.weights} != prologue.weights:
         return False
-    if not all(map(is_read_alike, parts.outputs)):
+    if not all(map(is_read_alike, prologue.outputs)):
         return False
 
     def require_own(*values: object) -> None:
         if not shared.isdisjoint(map(id, values)):
-            raise LookupError("several modules define this name")
+            raise LookupError("a module outside the library also has this object")
 
     constants = {name: finder.value(name, facts) for name, facts in stage.constants.items()}
-    check = executable(Source(text_of(parts), {**constants, REQUIRE_OWN: require_own}), CHECK)
+    check = executable(Source(source_of_check(prologue), {**constants, REQUIRE_OWN: require_own}), CHECK)
     try:
         check(model)
     except Exception:  # a path may run the library's code, which may raise any error
@@ -116,35 +126,41 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
     return True
 
 
-def text_of(parts: SeparatedPrologue) -> str:
-    """Return the source of a function that checks a prologue's guards on the model, and values by `REQUIRE_OWN`."""
-    imports = [node for node in parts.invariants if isinstance(node, ast.Import | ast.ImportFrom)]
+def source_of_check(prologue: SeparatedPrologue) -> str:
+    """Return the source of the function `check(module)`, which runs the guards of a prologue on the model.
+
+    Before each statement, it passes the values that the statement reads to `require_own`.
+    """
+    imports = [node for node in prologue.invariants if isinstance(node, ast.Import | ast.ImportFrom)]
     lines = [ast.unparse(node) for node in imports] + [f"def {CHECK}(module):"]
-    for statement in parts.invariants:
+    for statement in prologue.invariants:
         if statement not in imports:
-            values = ", ".join(map(ast.unparse, values_read(statement, parts.absent)))
+            values = ", ".join(map(ast.unparse, values_read(statement, prologue.absent)))
             lines += [f"    {REQUIRE_OWN}({values})", f"    {ast.unparse(statement)}".replace("\n", "\n    ")]
     return "\n".join(lines) + "\n"
 
 
 def values_read(statement: ast.stmt, absent: frozenset[str]) -> Iterator[ast.expr]:
-    """Yield the values that a statement reads, except values that are only compared by identity or class."""
-    compared: set[ast.expr] = set()
-    inner: set[ast.AST] = set()  # nodes with their own scope, and arguments of `refuse`
+    """Yield the expressions whose values a statement reads from the variables in `absent`.
+
+    A value that is only compared by identity or class, or assigned to a variable, is left out.
+    """
+    compared_or_assigned: set[ast.expr] = set()
+    excluded: set[ast.AST] = set()  # nodes with their own scope, and arguments of `refuse`
     for node in ast.walk(statement):
         match node:
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
-                compared |= {left, right}
+                compared_or_assigned |= {left, right}
             case ast.Call(func=ast.Name(id="type"), args=[operand]):
-                compared.add(operand)
+                compared_or_assigned.add(operand)
             case ast.Assign(value=value):
-                compared.add(value)
+                compared_or_assigned.add(value)
             case ast.Call(func=ast.Name(id="refuse"), args=operands):
-                inner |= {part for operand in operands for part in ast.walk(operand)}
+                excluded |= {part for operand in operands for part in ast.walk(operand)}
             case ast.ListComp() | ast.GeneratorExp():
-                inner |= {*ast.walk(node)}
+                excluded |= {*ast.walk(node)}
     for node in ast.walk(statement):
-        if is_read(node) and node not in compared | inner and root(node) in absent:
+        if is_read(node) and node not in compared_or_assigned | excluded and root_name(node) in absent:
             yield node
 
 
@@ -153,8 +169,8 @@ def is_read(node: ast.AST) -> TypeGuard[ast.expr]:
     return isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)
 
 
-def root(node: ast.expr) -> str:
-    """Return the name at the start of an expression."""
+def root_name(node: ast.expr) -> str:
+    """Return the variable that an expression such as `a.b[0]` starts with; empty if it starts with none."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -15,8 +15,8 @@ from pydantic import JsonValue
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.fusion.machine_code import machine
+from thunder_core.backend.runtime.argument_order import ArgumentOrder
 from thunder_core.backend.runtime.compiled import Specializations
-from thunder_core.backend.runtime.keyword_order import named_parameters
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler import specializations_of
@@ -99,6 +99,7 @@ def write_artifact(
     private = None if sign_key is None else computing("read_private_key")(sign_key)
     specializations = specializations_of(compiled)
     content = gather_content(specializations, calls.kernels, calls.target, include_weights=include_weights)
+    order = ArgumentOrder.of(specializations.subject, calls.example)
     manifest = Manifest(
         **content_facts(content),
         **origin_facts(report),
@@ -107,7 +108,8 @@ def write_artifact(
         source=as_json(origin.source),
         fingerprint=origin.fingerprint,
         example=tuple(calls.example),
-        keyword_order=named_parameters(specializations.subject, calls.example),
+        keyword_order=order.keywords,
+        positional=order.positional,
         drawn=dict(calls.drawn),
         dynamic=dict(calls.dynamic),
         generation=calls.generation,

@@ -21,7 +21,7 @@ from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 Key = tuple[tuple[str, str], ...]
 
-MOST_BYTES = 64 << 20  # the largest file of measurements
+MAX_BYTES = 64 << 20  # the largest file of measurements
 AGAIN = (
     "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
 )
@@ -62,7 +62,7 @@ def write_suite(suite: BenchmarkSuite, path: Path) -> None:
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
     """Read the measurements in a file; raise BadOption, with the option's name, if it cannot be read."""
     try:
-        return BenchmarkSuite.model_validate_json(read_plain(path, MOST_BYTES).decode("utf-8-sig"))
+        return BenchmarkSuite.model_validate_json(read_plain(path, MAX_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise BadOption(f"{option}{path} {reason_of(error)}", fix="name a file that can be read") from error
     except (Malformed, UnicodeDecodeError) as error:

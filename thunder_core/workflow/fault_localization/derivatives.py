@@ -107,16 +107,16 @@ def gradients_of(
             values |= {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values, call))}
         written = {name for bsym in body.bound_symbols for name in bsym.mutates}
         made = {proxy.name for bsym in body.bound_symbols for proxy in bsym.tensors} - written
-        followed = {name: values[name] for name in made if values[name].requires_grad} | leaves
-        followed = {name: value for name, value in followed.items() if wanted is None or name in wanted}
+        tracked = {name: values[name] for name in made if values[name].requires_grad} | leaves
+        tracked = {name: value for name, value in tracked.items() if wanted is None or name in wanted}
         results = {name: values[name] for name in cotangents if values[name].requires_grad}
         gradients = torch.autograd.grad(
             list(results.values()),
-            list(followed.values()),
+            list(tracked.values()),
             [cotangents[name] for name in results],
             allow_unused=True,
         )
-    return {name: gradient for name, gradient in zip(followed, gradients, strict=True) if gradient is not None}
+    return {name: gradient for name, gradient in zip(tracked, gradients, strict=True) if gradient is not None}
 
 
 def wrong_gradient(

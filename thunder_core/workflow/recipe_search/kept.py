@@ -27,7 +27,7 @@ from thunder_core.workflow.recipe_search.kept_folder import searches_folder
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
-MOST_BYTES = 16 << 20  # the largest size of a file
+MAX_BYTES = 16 << 20  # the largest size of a file
 
 
 class KeptTrial(ReportFacts):
@@ -64,7 +64,7 @@ class KeptTrials:
     def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
         """Return the stored result of a candidate, or None."""
         try:
-            kept = KeptTrial.model_validate_json(read_plain(self._file(candidate), MOST_BYTES))
+            kept = KeptTrial.model_validate_json(read_plain(self._file(candidate), MAX_BYTES))
         except (OSError, Malformed):
             return None
         return kept.facts or kept.refusal

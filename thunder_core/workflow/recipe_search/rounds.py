@@ -16,7 +16,7 @@ from thunder_core.workflow.benchmark.machine import threads_in_use
 from thunder_core.workflow.benchmark.timing import Call, processor_timer
 
 SECONDS = 0.2  # the time of each requested round; fast calls fill this time with more rounds
-MOST = 20  # the largest factor by which the number of rounds grows
+MAX_FACTOR = 20  # the largest factor by which the number of rounds grows
 
 
 def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
@@ -30,7 +30,7 @@ def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
     for call in calls.values():
         call()
     taken = max(time.perf_counter() - began, 1e-6)
-    return min(max(asked, int(SECONDS * asked / taken)), MOST * asked)
+    return min(max(asked, int(SECONDS * asked / taken)), MAX_FACTOR * asked)
 
 
 def with_threads(call: Callable[[], object], threads: int) -> Callable[[], object]:

@@ -21,7 +21,7 @@ LONGEST = 31  # the most letters of a label
 LONGEST_PATH = 43  # the most letters of a parameter's name; its layer and its end distinguish it
 ROW = 24
 STRIP = 56
-MOST_ROWS = 12
+MAX_ROWS = 12
 TALLEST = 4  # times above this multiple of the slowest contender's median are plotted at the edge
 COLOURS = 7  # the colours for executors in the style sheet; the other executors share the last colour
 LAST_LABEL = 28  # the half of the last label of an axis: a number and its unit
@@ -166,17 +166,17 @@ def stage_bars(stages: Sequence[StageTime]) -> Bars:
 def operation_bars(operations: Sequence[OperationCount]) -> Bars:
     """Return bars of the most frequent operations."""
     ranked = sorted(operations, key=lambda operation: -operation.count)
-    hidden = ranked[MOST_ROWS:]
+    hidden = ranked[MAX_ROWS:]
     rest = f"and {len(hidden)} more, with {sum(o.count for o in hidden)} calls in total" if hidden else ""
-    return _bars("Calls of each operation", [(o.name, o.count, str(o.count)) for o in ranked[:MOST_ROWS]], rest)
+    return _bars("Calls of each operation", [(o.name, o.count, str(o.count)) for o in ranked[:MAX_ROWS]], rest)
 
 
 def layer_errors(quantization: QuantizationReport) -> Bars:
     """Return bars of the quantized layers with the largest errors of their results."""
     layers = [(layer.name, layer.error) for layer in quantization.ranked if layer.error is not None]
-    hidden = layers[MOST_ROWS:]
+    hidden = layers[MAX_ROWS:]
     rest = f"and {len(hidden)} more, at most {hidden[0][1]:.2g}" if hidden else ""
-    rows = [(name, error, f"{error:.2g}") for name, error in layers[:MOST_ROWS]]
+    rows = [(name, error, f"{error:.2g}") for name, error in layers[:MAX_ROWS]]
     return _bars("Error of each quantized layer", rows, rest)
 
 
@@ -265,7 +265,7 @@ def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> 
 
 def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """Return the largest error of each output and eager's own error, the worst first."""
-    shown, hidden = validation.ranked[:MOST_ROWS], validation.ranked[MOST_ROWS:]
+    shown, hidden = validation.ranked[:MAX_ROWS], validation.ranked[MAX_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
     left = label_room((o.name for o in shown), LONGEST_PATH)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]

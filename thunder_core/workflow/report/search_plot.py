@@ -13,7 +13,7 @@ from thunder_core.workflow.report.search import ROUNDING, SearchCandidate, Searc
 
 LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0
 EXACT = 34.0  # the distance from the end of the logarithmic axis to the line of losses that are only rounding
-LEAST, MOST = 5.0, 15.0  # the smallest and the largest radius of a mark
+MIN_RADIUS, MAX_RADIUS = 5.0, 15.0  # the smallest and the largest radius of a mark
 NEAR = 17.0  # two numbers overlap if their horizontal distance is smaller
 STEP = 14.0  # the height of a number
 
@@ -60,7 +60,7 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
     if len(rows) < 2:
         return None
     speeds = [end for row in rows if row.speed for end in (row.speed.low, row.speed.high)]
-    across = linear([1.0, *_limit_intervals(speeds)], LEFT + MOST, WIDTH - MOST - 4, from_zero=False)
+    across = linear([1.0, *_limit_intervals(speeds)], LEFT + MAX_RADIUS, WIDTH - MAX_RADIUS - 4, from_zero=False)
     loss = bounded_loss(search)
     least = ROUNDING["kl" if has_logits(search) else "error"]
     losses = [value for value in (*(row.loss or 0.0 for row in rows), loss or 0.0) if value > least]
@@ -111,8 +111,8 @@ def _marks(
     for row in rows:
         assert row.speed is not None
         x, y = across(row.speed.value), height(row.loss)
-        radius = MOST * sqrt((row.memory or 0) / most) if most else LEAST
-        radius = round(max(LEAST, radius), 1)
+        radius = MAX_RADIUS * sqrt((row.memory or 0) / most) if most else MIN_RADIUS
+        radius = round(max(MIN_RADIUS, radius), 1)
         number_at = _free_place(x, y - radius - 4, placed)
         placed.append((x, number_at))
         yield Mark(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 EAGER_CALLS = 5  # the time limit for an input is the time of this many eager calls
-LEAST = 30.0  # seconds: no limit is smaller
+MIN_SECONDS = 30.0  # seconds: no limit is smaller
 FOR_OUTPUTS = 2 / 3  # the part of the time for comparing outputs; the rest is for the internal check
 LEFT_OUT = (
     "{} of {} inputs were left out: the validation may take {:.0f} s, and each input took {:.0f} s (--validate-budget)"
@@ -34,7 +34,7 @@ class Budget:
         """The time limit in seconds."""
         if self.seconds is not None:
             return self.seconds
-        return max(EAGER_CALLS * self.inputs * self.eager_call, LEAST)
+        return max(EAGER_CALLS * self.inputs * self.eager_call, MIN_SECONDS)
 
     @property
     def passed(self) -> float:

@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.errors import AllZero, NotFinite, ValidationError
 from thunder_core.workflow.validation.report import OutputReport, ValidationReport
 
-MOST_NAMES = 4  # the most names in a note
+MAX_NAMES = 4  # the most names in a note
 
 ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_finite=True); the report records it"
 
@@ -72,8 +72,8 @@ def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
 
 
 def _list_names(outputs: Sequence[OutputReport]) -> str:
-    shown = ", ".join(f"`{output.name}` ({output.remark})" for output in outputs[:MOST_NAMES])
-    more = len(outputs) - MOST_NAMES
+    shown = ", ".join(f"`{output.name}` ({output.remark})" for output in outputs[:MAX_NAMES])
+    more = len(outputs) - MAX_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
 
 

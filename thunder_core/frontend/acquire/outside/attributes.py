@@ -11,6 +11,7 @@ import torch
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
+from thunder_core.tracing.library.changes.tensor_class import is_pytorchs
 from thunder_core.tracing.library.objects import is_native
 
 MISSING = object()
@@ -29,6 +30,9 @@ class GuardedReads(Protocol):
     def absent(self, path: Path, name: Any) -> None:
         """Guard that the namespace at the path has no such name."""
 
+    def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
+        """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds."""
+
 
 def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
     """Return the path to an attribute of the object at `path`; None if no further guard is needed.
@@ -45,12 +49,18 @@ def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | N
         return path.attribute(name, value) if is_constant(value) or getattr(owner, name) is value else None
     if isinstance(namespace, dict):
         if name in namespace and namespace[name] is value:
+            outside.guard_unhidden(type(owner), name, is_stored=True)
             return path.entry(name, value)
         if isinstance(owner, torch.nn.Module):
             for table in MODULE_TABLES:
                 if namespace[table].get(name, MISSING) is value:  # otherwise the class has an attribute of that name
+                    outside.guard_unhidden(type(owner), name, is_stored=False)
                     return path.entry(table, namespace[table]).item(name, value)
     if isinstance(owner, torch.Tensor):
+        if name == "__dict__":
+            return path.attribute(name, value)
+        if (added := guard_added_entry(outside, type(owner), name)) is not MISSING:
+            _guard_unshadowed(outside, path, name, added)
         return None
     if isinstance(owner, type):
         return _of_type(outside, path, name, value)
@@ -98,6 +108,15 @@ def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> Non
         outside.absent(hidden.attribute("__dict__", dict_of(hiding)), name)
     unbound = dict_of(base)[name]
     outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
+
+
+def guard_added_entry(outside: GuardedReads, kind: type, name: str) -> Any:
+    """Guard and return the entry of a class of tensors under a name that is not PyTorch's own; `MISSING` otherwise."""
+    base = _base_with(kind, name)
+    if base is None or is_pytorchs(base, name):
+        return MISSING
+    _read_entry(outside, kind, base, name)
+    return dict_of(base)[name]
 
 
 def is_hidden_by_metaclass(kind: type, name: str) -> bool:

@@ -111,6 +111,8 @@ class Classes:
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
             self.found(type(owner), name)
+        elif self.is_users(type(owner)):
+            self._outside.guard_unhidden(type(owner), name, is_stored=True)
 
     def found(self, kind: type, name: str) -> None:
         """Guard which base of a class defines a name, and that no earlier base does."""

@@ -1,8 +1,8 @@
-"""Functions of the program that draw arrays and compute with them: the prologue calls them as a whole.
+"""Functions of the program that draw random arrays and read their values: the prologue calls such a function itself.
 
-A function that reads the values of arrays that it drew would be traced for these values only. If its arguments are
-constants and tensors that the prologue can compute, and it neither writes to outside objects nor calls PyTorch's
-functions, the prologue can call it instead.
+A trace of such a function would hold only for the drawn values. The prologue can call the function at each call of the
+program instead, if the arguments are constants and tensors that the prologue can compute, and if the function neither
+writes to outside objects nor calls PyTorch's functions.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ from typing import Any
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.ir.constants import is_constant
 
-WRITING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "YIELD_VALUE", "SEND"})
+WRITES_AND_YIELDS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "YIELD_VALUE", "SEND"})
 PYTORCH = "torch"
 
 
-def outermost_drawing(frame: Frame | None, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
-    """Return the code of the outermost running function that may be called as a whole, or None.
+def outermost_callable_function(frame: Frame | None, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
+    """Return the code of the outermost running function that the prologue can call, or None.
 
-    `is_computable` tells whether the prologue can compute a tensor. The program itself cannot be called as a whole.
+    `frame` is the frame of the innermost function. `is_computable` tells whether the prologue can compute a tensor. The
+    program itself can only be returned if its arguments are constants.
     """
     code = None
     while frame is not None:
-        if frame.function is not None and may_be_called_whole(frame, is_computable if frame.back else is_never):
+        is_program = frame.back is None
+        if is_callable_in_prologue(frame, never_computable if is_program else is_computable):
             code = frame.code
         frame = frame.back
     return code
 
 
-def is_never(_value: Any) -> bool:
-    """Refuse every tensor."""
+def never_computable(_value: Any) -> bool:
+    """Whether the prologue can compute a tensor that the program itself takes: never."""
     return False
 
 
-def may_be_called_whole(frame: Frame, is_computable: Callable[[Any], bool]) -> bool:
-    """Whether the function of a frame only computes, from constants and from tensors that the prologue computes."""
+def is_callable_in_prologue(frame: Frame, is_computable: Callable[[Any], bool]) -> bool:
+    """Whether the prologue can call the function of a frame with the same arguments, and the call has no effects."""
     code, function = frame.code, frame.function
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
@@ -47,9 +49,9 @@ def may_be_called_whole(frame: Frame, is_computable: Callable[[Any], bool]) -> b
         function is not None
         and count > 0
         and not code.co_freevars
-        and not any(map(is_writing, codes_of(code)))
+        and not any(map(writes_or_yields, codes_of(code)))
         and not any(is_of_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names)
-        and all(is_tree_of(is_computable, argument) for argument in arguments)
+        and all(can_be_passed(argument, is_computable) for argument in arguments)
     )
 
 
@@ -62,9 +64,9 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 @cache
-def is_writing(code: types.CodeType) -> bool:
-    """Whether code writes to attributes or globals, or yields a value."""
-    return any(instruction.opname in WRITING for instruction in dis.get_instructions(code))
+def writes_or_yields(code: types.CodeType) -> bool:
+    """Whether a function writes to attributes or globals, or is a generator."""
+    return any(instruction.opname in WRITES_AND_YIELDS for instruction in dis.get_instructions(code))
 
 
 def is_of_torch(value: Any) -> bool:
@@ -73,8 +75,8 @@ def is_of_torch(value: Any) -> bool:
     return str(home).partition(".")[0] == PYTORCH
 
 
-def is_tree_of(is_computable: Callable[[Any], bool], value: Any) -> bool:
-    """Whether an argument is a constant or computable, or a tuple or list of such values."""
+def can_be_passed(value: Any, is_computable: Callable[[Any], bool]) -> bool:
+    """Whether the prologue can pass an argument: a constant, a computable tensor, or a tuple or list of them."""
     if type(value) in (tuple, list):
-        return all(is_tree_of(is_computable, item) for item in value)
+        return all(can_be_passed(item, is_computable) for item in value)
     return is_constant(value) or is_computable(value)

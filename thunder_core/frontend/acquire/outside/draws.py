@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import torch
 
-from thunder_core.frontend.acquire.outside.drawing_functions import outermost_drawing
+from thunder_core.frontend.acquire.outside.drawing_functions import outermost_callable_function
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
-from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace, RetraceReason
@@ -146,7 +146,7 @@ class ProgramDraws:
             return function(*args, **kwargs)
         values = {id(tensor): self._computed(tensor)[1] for tensor in tensors}
         restores = [restore_of(generator) for generator in self._process_generators()]
-        with apart():
+        with outside_recording():
             copies = {key: value.clone() for key, value in values.items()}
             args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
             result = function(*args, **kwargs)
@@ -159,7 +159,8 @@ class ProgramDraws:
 
     def _computed(self, tensor: torch.Tensor) -> tuple[Path, torch.Tensor]:
         """Return the path and the value of a tensor that the prologue computes."""
-        if not self._run.recorder.knows(tensor) or (computed := self._run.recorder.counts.tensor(tensor)) is None:
+        recorder = self._run.recorder
+        if not recorder.knows(tensor) or (computed := recorder.counts.source_and_value(tensor)) is None:
             raise NotReplayedError
         return computed
 
@@ -171,7 +172,7 @@ class ProgramDraws:
     def require_no_drawing_function(self) -> None:
         """Raise `Retrace` if C code needs a symbolic number in a function that draws: the prologue can call it."""
         if self.paths:
-            self.looked_into(self.paths[-1])
+            self.note_read_of_values(self.paths[-1])
 
     def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that draws from the operating system. The program's first call reuses this result."""
@@ -275,12 +276,12 @@ class ProgramDraws:
             self.arrays[id(value)] = value
         return value
 
-    def looked_into(self, _path: Path) -> None:
+    def note_read_of_values(self, _path: Path) -> None:
         """Note that C code reads the values of a random array.
 
-        If the prologue can call a whole function of the program instead, the program is recorded again.
+        If the prologue can call the function that drew the array instead, the program is recorded again.
         """
-        code = outermost_drawing(self._run.machine.frame, self._is_computable)
+        code = outermost_callable_function(self._run.machine.frame, self._is_computable)
         if code is not None and code not in self.functions:
             raise self._run.retrace(NeedsDrawingFunction(code))
 

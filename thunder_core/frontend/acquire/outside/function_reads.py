@@ -8,10 +8,13 @@ from typing import Any
 
 from thunder_core.frontend.acquire.outside.guards import Values
 from thunder_core.frontend.acquire.outside.namespaces import item_path
+from thunder_core.frontend.acquire.outside.object_guards import HasCode
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.outside.symbolic import is_only_thread
 from thunder_core.tracing.ir.constants import is_constant
+from thunder_core.tracing.library.changes.function_codes import has_first_code
 
 
 class FunctionReads(Outside):
@@ -46,6 +49,8 @@ class FunctionReads(Outside):
         if path is None or (id(function), "__defaults__") in self._seen:
             return
         self._seen.add((id(function), "__defaults__"))
+        if is_users_code(function.__code__):
+            self.guard(HasCode(path, function.__code__, has_first_code(function)))
         for name in ("__defaults__", "__kwdefaults__"):
             defaults = getattr(function, name)
             alone = type(defaults) is tuple and is_only_thread()

@@ -7,9 +7,17 @@ from typing import Any
 
 from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
-from thunder_core.frontend.acquire.outside.object_guards import Absent, HasFact, Misses, NotStored
+from thunder_core.frontend.acquire.outside.object_guards import (
+    Absent,
+    DefinesNone,
+    HasFact,
+    Misses,
+    NotStored,
+    OverridesNone,
+)
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import BY_IDENTITY
+from thunder_core.tracing.library.objects import is_native
 
 
 class GuardedPaths:
@@ -24,6 +32,8 @@ class GuardedPaths:
         self._roots: dict[int, Path] = {}
         self._identified: dict[type, dict[Path, None]] = {}  # by class, the paths of objects compared by identity
         self._absent: dict[Path, dict[Any, None]] = {}
+        self._stored: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
+        self._looked_up: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
 
     def path_of(self, value: Any) -> Path | None:
         """Return the path to an outside object; None for other objects."""
@@ -109,6 +119,20 @@ class GuardedPaths:
         plain = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
         guard = (Absent if plain else NotStored)(path, tuple(names))
         self.guards[guard.key] = guard
+
+    def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
+        """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds.
+
+        Classes of C do not change. All such names of one class share one guard.
+        """
+        if is_native(kind) or not name.isidentifier():
+            return
+        names = (self._stored if is_stored else self._looked_up).setdefault(kind, {})
+        if name not in names:
+            names[name] = None
+            guard_class = OverridesNone if is_stored else DefinesNone
+            guard = guard_class(self.root("class", kind.__name__, kind), tuple(names))
+            self.guards[guard.key] = guard
 
     def guard_cached_value(self, function: Any) -> None:
         """Guard a value read from the cache of `functools.lru_cache`. Eager PyTorch reads it while the cache is

@@ -77,6 +77,9 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     ),
     **_answers(NativeAnswer.FIXED, "builtins", "PyContextVar", "Py_tracing_event", "_buffer_wrapper"),
     **_answers(NativeAnswer.FIXED, "_collections", "_tuplegetter"),
+    **_answers(NativeAnswer.FIXED, "collections", "_tuplegetter"),
+    **_answers(NativeAnswer.FIXED, "sys", "legacy_event_handler"),
+    **_answers(NativeAnswer.FIXED, "_ctypes", "CArgObject"),
     **_answers(NativeAnswer.FIXED, "Token", "MISSING"),
     **_answers(NativeAnswer.FIXED, "_functools", "_lru_list_elem", "KeyWrapper"),
     **_answers(NativeAnswer.FIXED, "functools", "_lru_list_elem", "KeyWrapper", "_PlaceholderType"),
@@ -95,7 +98,7 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     # Immutable classes whose objects are compared by identity.
     **_answers(NativeAnswer.SAME, "re", "Match"),
     **_answers(NativeAnswer.SAME, "zoneinfo", "ZoneInfo"),
-    **_answers(NativeAnswer.SAME, "_sre", "template"),
+    **_answers(NativeAnswer.SAME, "_sre", "template", "SRE_Template"),
     **_answers(NativeAnswer.SAME, "unicodedata", "UCD"),
     **_answers(NativeAnswer.SAME, "numpy", "ufunc", "broadcast", "busdaycalendar"),
     **_answers(
@@ -115,8 +118,9 @@ ANSWERS: dict[type | str, NativeAnswer] = {
         NativeAnswer.STEPS, "builtins", "formatteriterator", "line_iterator", "positions_iterator", "str_iterator"
     ),
     **_answers(NativeAnswer.STEPS, "_collections", "_deque_iterator", "_deque_reverse_iterator"),
+    **_answers(NativeAnswer.STEPS, "collections", "_deque_iterator", "_deque_reverse_iterator"),
     **_answers(NativeAnswer.STEPS, "array", "arrayiterator"),
-    **_answers(NativeAnswer.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise"),
+    **_answers(NativeAnswer.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise", "batched"),
     **_answers(NativeAnswer.STEPS, "re", "SREScanner"),
     **_answers(NativeAnswer.STEPS, "_sre", "SRE_Scanner"),
     **_answers(NativeAnswer.STEPS, "_struct", "unpack_iterator"),
@@ -127,6 +131,7 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     **_answers(
         NativeAnswer.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"
     ),
+    **_answers(NativeAnswer.CODE, "_asyncio", "TaskStepMethWrapper"),
     **_answers(NativeAnswer.CODE, "builtins", "coroutine", "async_generator"),
     **_answers(NativeAnswer.ASKED, "_thread", "lock", "RLock"),
     **_answers(NativeAnswer.ASKED, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),

@@ -104,7 +104,11 @@ class NativeReads:
         elif number in CONTEXTUAL:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
         elif function is dir and len(args) == 1:
-            self._outside.names(args[0], self._is_users_class)
+            self.list_names(args[0])
+
+    def list_names(self, owner: Any) -> None:
+        """Guard the names of an object that `dir` is about to list."""
+        self._outside.names(owner, self._is_users_class)
 
     def _is_telling(self, kind: type) -> bool:
         """Whether the reads of all methods of a C class are known."""
@@ -122,7 +126,7 @@ class NativeReads:
             for value in (owner, *self._outside.attributes(owner)):
                 self._outside.expand(value)
         elif name == LISTING:
-            self._outside.names(owner, self._is_users_class)
+            self.list_names(owner)
         elif self._is_telling(type(owner)) or is_answered(owner, name):
             return
         elif self._outside.path_of(owner) is not None and not runs_python(function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
 
 SPECIAL_METHODS = LibraryFunction("thunder_core.frontend.interpreter.special", "special_methods")
+HAS_FIRST_CODE = LibraryFunction("thunder_core.tracing.library.changes.function_codes", "has_first_code")
+DEFINES = LibraryFunction("thunder_core.tracing.library.changes.class_names", "defines")
+OVERRIDES = LibraryFunction("thunder_core.tracing.library.changes.class_names", "overrides")
 CAN_DELETE = LibraryFunction("thunder_core.frontend.acquire.outside.snapshots", "can_delete")
 STATE_OF = LibraryFunction("thunder_core.tracing.library.states", "state_of")
 NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
@@ -181,6 +185,59 @@ class SpecialMethods(Guard):
     @property
     def words(self) -> str:
         return f"had the special methods {', '.join(self.names) or 'of its bases only'}"
+
+
+@dataclass(frozen=True, eq=False)
+class OfClassNames(Guard):
+    """A requirement on the names in a class that its instances also have."""
+
+    names: tuple[str, ...]
+
+    @property
+    def joined(self) -> str:
+        """The names, separated by spaces."""
+        return " ".join(sorted(self.names))
+
+
+@dataclass(frozen=True, eq=False)
+class DefinesNone(OfClassNames):
+    """Requires a class that defines none of these names, for which the program got a result of `__getattr__`."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"not {scope.function(DEFINES)}({subject}, {self.joined!r})"
+
+    @property
+    def words(self) -> str:
+        return f"did not define {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, eq=False)
+class OverridesNone(OfClassNames):
+    """Requires a class without properties or other data descriptors of names that its instances store."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"not {scope.function(OVERRIDES)}({subject}, {self.joined!r})"
+
+    @property
+    def words(self) -> str:
+        return f"had no property {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, eq=False)
+class HasCode(Guard):
+    """Requires a function with this code, which may be the first code that Thunder saw in the function."""
+
+    code: types.CodeType
+    is_first: bool
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        if self.is_first:
+            return f"{scope.function(HAS_FIRST_CODE)}({subject})"
+        return f"{subject}.__code__ is {scope.constant(self.code, f'{self.code.co_name}_code')}"
+
+    @property
+    def words(self) -> str:
+        return f"had the code of line {self.code.co_firstlineno}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,19 +78,19 @@ class Outside(GuardedPaths):
     An object without a path was made by the program itself (or by C code, in which case its origin is unknown), and
     reads of it need no guard.
 
-    `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path, or None. `draw_looked_into` is
+    `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path, or None. `note_read_of_draw` is
     called with the path of a random value whose state C code is about to read.
     """
 
     def __init__(
-        self, symbolic: Symbolic, symbol_at: Callable[[Path], Any], draw_looked_into: Callable[[Path], None]
+        self, symbolic: Symbolic, symbol_at: Callable[[Path], Any], note_read_of_draw: Callable[[Path], None]
     ) -> None:
         super().__init__()
         self.effects = EffectLog()
         self.outside_reads: OutsideReads | None = None  # only if the program is functional
         self.symbolic = symbolic
         self._symbol_at = symbol_at
-        self._draw_looked_into = draw_looked_into
+        self._note_read_of_draw = note_read_of_draw
         # objects that a bound symbol writes to, with the user's line
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}
         self.failure: CannotReplay | None = None
@@ -373,7 +373,7 @@ class Outside(GuardedPaths):
             return
         if has_state(value) and (HasState, path) not in self.guards:
             if leads_from_draw(path):
-                self._draw_looked_into(path)
+                self._note_read_of_draw(path)
             self.guard(HasState(path, state_of(value)))
             self.effects.keep_state(path)
         elif answer_of(type(value)) is NativeAnswer.SAME:

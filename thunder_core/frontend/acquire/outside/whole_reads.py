@@ -17,18 +17,20 @@ from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
 from thunder_core.frontend.acquire.outside.outside import VIEWS
-from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import viewed_mapping
 
 # C attributes about where an exception was raised, which its text and its copies do not contain.
 LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})
 MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # only the attributes that the program names are read
+CHANGEABLE = (torch.Tensor, torch.nn.Parameter, torch.nn.Module)  # classes of PyTorch that users extend
 WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 
 
@@ -143,7 +145,12 @@ class WholeReads(FunctionReads):
         if namespace is not None and path is not None and not isinstance(value, type):
             self.attribute(value, "__dict__", namespace)
             self._keys(path.attribute("__dict__", namespace), self.effects.items_at_start(namespace))
-        for kind in filter(is_users, mro_of(value if isinstance(value, type) else type(value))):
+            for table in MODULE_TABLES if isinstance(value, torch.nn.Module) else ():
+                self.attribute(value, table, namespace[table])
+                self.expand_keys(namespace[table])
+        for kind in mro_of(value if isinstance(value, type) else type(value)):
+            if is_native(kind) or not (is_users(kind) or kind in CHANGEABLE):
+                continue
             if not self.effects.has_written_any(kind):
                 root = self.root("class", kind.__name__, kind)
                 self._keys(root.attribute("__dict__", dict_of(kind)), dict_of(kind))

@@ -22,7 +22,7 @@ from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
-from thunder_core.frontend.acquire.outside.attributes import MISSING
+from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
     is_making_class,
     is_plain_mapping,
@@ -99,6 +99,8 @@ class ObservedReads(ObservedWrites, TracedRun):
         if self.outside.path_of(owner) is None:
             if issubclass(type(owner), type):
                 self.classes.note_attribute_read(owner)
+            elif isinstance(owner, torch.Tensor):
+                guard_added_entry(self.outside, self.class_of(owner), name)
             elif not isinstance(owner, QUIET_OWNERS):
                 self.classes.attribute(owner, name)
         self.outside.attribute(owner, name, value)
@@ -123,6 +125,8 @@ class ObservedReads(ObservedWrites, TracedRun):
     def on_missing_attr(self, owner: Any, name: str) -> None:
         """Guard the absence of an attribute."""
         self.outside.missing(owner, name)
+        if isinstance(owner, torch.Tensor):
+            self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
         """Guard a read of an item of an outside container."""

@@ -41,9 +41,10 @@ class RunOptions:
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
     `is_differentiating` calls `backward` itself; if `reads_texts_at_once` is set, texts are read when they are made;
-    if `draws_constants` is set, each call must draw the same numbers; and each of the `drawing_functions` is called as
-    a whole, because it draws random numbers; each iteration of the `unrolled_loops` is recorded, for a reason; and the
-    `read_conditions` of branches on random numbers are read, because not both of their arms can be recorded.
+    if `draws_constants` is set, each call must draw the same numbers; the prologue calls each of the
+    `drawing_functions`, which read values of arrays that they draw; each iteration of the `unrolled_loops` is recorded,
+    for a reason; and the `read_conditions` of branches on random numbers are read, because not both of their arms can
+    be recorded.
     """
 
     device: torch.device | None = None

@@ -19,7 +19,7 @@ STATE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("torch.autograd.forward_ad._current_level", lambda: forward_ad._current_level),
 )
 
-DEFAULT_DEVICE = "torch._C._get_function_stack_at({}).device"
+DEFAULT_DEVICE = "getattr(torch._C._get_function_stack_at({}), 'device', None)"
 
 
 def process_state(device: torch.device | None = None) -> dict[str, object]:

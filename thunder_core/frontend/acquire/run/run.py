@@ -51,6 +51,7 @@ from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 
 
 class Run(ObservedCalls, RecordedProgram):
@@ -104,10 +105,11 @@ class Run(ObservedCalls, RecordedProgram):
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.own_interrupt: KeyboardInterrupt | None = None
+        self.replaced_entries = replaced_entries()
 
     def _observe(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads and log writes."""
-        self.outside = WholeReads(symbolic, self._symbol_at, self._draw_looked_into)
+        self.outside = WholeReads(symbolic, self._symbol_at, self._note_read_of_draw)
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.note_edge)
         self.classes = Classes(self.outside)
@@ -233,9 +235,9 @@ class Run(ObservedCalls, RecordedProgram):
         """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
         return self.inputs.symbol_at(path, self.numbers)
 
-    def _draw_looked_into(self, path: Path) -> None:
+    def _note_read_of_draw(self, path: Path) -> None:
         """Note that C code reads the state of a random value."""
-        self.draws.looked_into(path)
+        self.draws.note_read_of_values(path)
 
     # ---- the program's position ----
 

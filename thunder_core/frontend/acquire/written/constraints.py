@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.trace import Trace, with_number_inputs
 
 MADE_BY = "check constraints"
 MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
-MOST_TRIED = 1 << 14  # maximum number of values of a symbol to try a condition with
+MAX_TRIED_VALUES = 1 << 14  # maximum number of values of a symbol to try a condition with
 GIVEN = "the given range"  # the origin of a constraint that only restates a given range
 
 
@@ -219,7 +219,7 @@ def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, In
     if len(symbols) != 1:
         return False
     interval = intervals[symbols[0]]
-    if interval.lower is None or interval.upper is None or interval.upper - interval.lower > MOST_TRIED:
+    if interval.lower is None or interval.upper is None or interval.upper - interval.lower > MAX_TRIED_VALUES:
         return False
     values = (value for value in range(interval.lower, interval.upper + 1) if value not in interval.excluded)
     try:

@@ -12,7 +12,7 @@ from thunder_core.frontend.acquire.outside.draws import Kept
 from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
-from thunder_core.frontend.acquire.written.variables import Variables, statement
+from thunder_core.frontend.acquire.written.variables import Variables, statement, without_torch_function
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
 from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, literal
@@ -20,6 +20,7 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.changes.tensor_class import Replaced
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
 from thunder_core.tracing.library.tensor_guards import PLAIN
 
@@ -28,6 +29,7 @@ REFUSE = LibraryFunction(f"{LIBRARY}.objects", "refuse")
 TENSORS_MATCH = LibraryFunction(f"{LIBRARY}.tensor_guards", "tensors_match")
 REMEMBER = LibraryFunction(f"{LIBRARY}.tensor_guards", "remember")
 OVERLAP = LibraryFunction(f"{LIBRARY}.overlap", "overlap_as")
+REPLACED_ENTRIES = LibraryFunction(f"{LIBRARY}.changes.tensor_class", "replaced_entries")
 TRACER = LibraryFunction(f"{LIBRARY}.tracers", "tracer_at_work")
 WARNS = LibraryFunction(f"{LIBRARY}.output", "raises_warning")
 DECIMALS = LibraryFunction(f"{LIBRARY}.states", "decimal_settings")
@@ -67,10 +69,12 @@ class Prologue:
         writes: bool = False,
         symbols: Mapping[str, Path] = NO_SYMBOLS,
         draws: Sequence[Path] = (),
+        replaced_entries: Replaced = (),
     ) -> None:
         self._roots = roots
         self._draws = draws
         self._writes = writes
+        self._replaced_entries = replaced_entries
         self._counts = [path for path in symbols.values() if path.step == "count"]
         self._symbols = [path for path in symbols.values() if path.step != "count"]
         self._drawn_from = [source for path in draws for source in path.key.sources if source.step in FROM_TENSORS]
@@ -185,6 +189,7 @@ class Prologue:
         tracer = f"{self._scope.function(TRACER)}()"
         if not guards:
             self._check(f"{tracer} is None", NO_TRACER, tracer)
+            self._check_tensor_class("")
             return ""
         match, remember = map(self._scope.function, (TENSORS_MATCH, REMEMBER))
         members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
@@ -194,6 +199,7 @@ class Prologue:
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
         passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
         self._check(f"{passed} or {tracer} is None", NO_TRACER, tracer)
+        self._check_tensor_class(f"{passed} or ")
         for guard in guards:
             self._check_guard(guard, unless=f"{passed} or ")
         self._check_symbolic_strides(guards)
@@ -202,6 +208,15 @@ class Prologue:
             statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
         return tensors
+
+    def _check_tensor_class(self, unless: str) -> None:
+        """Check that the same entries of `torch.Tensor` are replaced as while tracing."""
+        replaced = f"{self._scope.function(REPLACED_ENTRIES)}()"
+        entries = self._replaced_entries
+        wanted = self._scope.constant(entries, "replaced_entries") if entries else "()"
+        names = ", ".join(f"{kind}.{name}" for kind, name, _ in entries)
+        guard = StatedGuard("replaced attributes of torch.Tensor", f"was {names}" if names else "there were none")
+        self._check(f"{unless}{replaced} == {wanted}", guard, replaced)
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
         """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""
@@ -243,7 +258,7 @@ class Prologue:
         if condition.count(subject) > 1:
             subject = self._variables.variable(guard.path)
             condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
-        self._check(unless + condition, state_guard(guard), subject)
+        self._check(unless + without_torch_function(guard.path, condition, self._scope), state_guard(guard), subject)
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
         """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import torch
+
 from thunder_core.frontend.acquire.outside.guards import GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
 from thunder_core.frontend.acquire.written.shared_operations import WrittenOperations
+from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import Code, LibraryFunction, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy
@@ -16,6 +19,7 @@ from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 PYTHON = Symbol("python.code", exec)
+QUIETLY = LibraryFunction("thunder_core.tracing.library.tensor_guards", "quietly")
 PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied")
 
 
@@ -67,7 +71,9 @@ class Variables:
             return bind_constant(path.value, self.scope)
         if path.step == "keyed item":
             return f"{self.variable(path.parent)}[{self.variable(path.key)}]"
-        return STEPS[path.step](path, self.variable(path.parent), self.scope)
+        return without_torch_function(
+            path.parent, STEPS[path.step](path, self.variable(path.parent), self.scope), self.scope
+        )
 
     def _computation_call(self, path: Path) -> str:
         """Return a call of the function that computes a number, on variables and constants."""
@@ -120,6 +126,14 @@ class Variables:
         """Append a statement that assigns an expression's value to a name, and return the name."""
         self.statements.append(statement(expression, Proxy(name)))
         return name
+
+
+def without_torch_function(path: Path, expression: str, scope: Scope) -> str:
+    """Return an expression that reads the value at a path without calling the value's own `__torch_function__`."""
+    kind = type(path.value)
+    if not issubclass(kind, torch.Tensor) or not torch_function_classes((kind,)):
+        return expression
+    return f"{scope.function(QUIETLY)}(lambda: {expression})"
 
 
 def _item(path: Path, owner: str, scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""The opcodes that Python 3.12 changed: new instructions, and old ones with other arguments."""
+"""Opcodes of Python 3.12: new opcodes, and opcodes whose stack effect or argument it changed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +12,7 @@ from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
 from thunder_core.frontend.interpreter.opcodes.names import beyond_locals, from_namespace, load_fast
 from thunder_core.frontend.interpreter.opcodes.operate import compare_op
 from thunder_core.frontend.interpreter.opcodes.stack import print_expr
+from thunder_core.frontend.interpreter.opcodes.suspension import async_gen_wrap
 from thunder_core.frontend.interpreter.operators import COMPARISONS
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import LEAVE, opcode
@@ -21,12 +22,12 @@ _3_12, _3_13 = (3, 12), (3, 13)
 
 
 def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """Return the comparison, which is in the upper bits of the argument."""
+    """Return the comparison function; its number is in the argument above the lowest four bits."""
     return COMPARISONS[argument >> 4]
 
 
 def _after_end_for(context: DecodingContext, _argument: int) -> int:
-    """Return the target of an exhausted loop, after END_FOR."""
+    """Return where an exhausted loop continues: after the END_FOR at the jump target."""
     return context.target() + 1
 
 
@@ -43,14 +44,14 @@ def end_for(frame: Frame, _argument: Any) -> None:
 
 @opcode("RETURN_CONST", since=_3_12)
 def return_const(frame: Frame, value: Any) -> int:
-    """[] -> []; the frame returns a constant."""
+    """[] -> [value]; the frame returns the value, a constant."""
     frame.stack.append(value)
     return LEAVE
 
 
 @opcode("LOAD_FAST_AND_CLEAR", since=_3_12)
 def load_fast_and_clear(frame: Frame, slot: int) -> None:
-    """[] -> [local or nothing]; del local."""
+    """[] -> [local or UNBOUND]; the local is unbound."""
     frame.stack.append(frame.fast[slot])
     frame.fast[slot] = UNBOUND
 
@@ -112,10 +113,10 @@ def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
 
 
 def from_super(frame: Frame, name: str, has_arguments: bool) -> Any:
-    """Pop `super`, class and instance, and return the attribute."""
-    instance, kind, function = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    """Pop `super`, class and instance, and return the attribute of `super(class, instance)` or `super()`."""
+    instance, kind, super_class = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     machine = frame.machine
-    return machine.load_attr(machine.invoke(function, (kind, instance) if has_arguments else (), {}), name)
+    return machine.load_attr(machine.invoke(super_class, (kind, instance) if has_arguments else (), {}), name)
 
 
 @opcode("BINARY_SLICE", since=_3_12)
@@ -134,9 +135,9 @@ def store_slice(frame: Frame, _argument: Any) -> None:
 
 @opcode("SEND", since=_3_12)
 def send(frame: Frame, target: int) -> int:
-    """[iterator, value] -> [iterator, its result]; all values that the iterator yields are yielded."""
+    """[iterator, None] -> [iterator, result of the iterator]; the frame yields what the iterator yields."""
     stack = frame.stack
-    stack[-1] = stack[-2]
+    stack[-1] = stack[-2]  # `delegate` runs the iterator at the top of the stack, which its result replaces
     delegate(frame, stack[-1], target)
     return LEAVE
 
@@ -158,7 +159,7 @@ def cleanup_throw(frame: Frame, _argument: Any) -> int | None:
 
 
 def _import_star(frame: Frame, _argument: Any) -> None:
-    """[module] -> [None]; its public names are bound."""
+    """[module] -> [None]; the public names of the module are bound."""
     imports.import_star(frame, frame.stack.pop())
     frame.stack.append(None)
 
@@ -179,21 +180,19 @@ def _stop_iteration_error(frame: Frame, _argument: Any) -> None:
     frame.stack[-1] = intrinsics.stop_iteration_error(frame.code, frame.stack[-1])
 
 
-def _nothing(_frame: Frame, _argument: Any) -> None:
-    """[value] -> [value]."""
-
-
-_UNARY: dict[int, Callable[[Frame, Any], None]] = {
-    1: _print, 2: _import_star, 3: _stop_iteration_error, 4: _nothing, 5: _unary_positive,
+# The intrinsic functions that are not run in C, by their numbers in CPython (pycore_intrinsics.h).
+_INTERPRETED: dict[int, Callable[[Frame, Any], int | None]] = {
+    1: _print, 2: _import_star, 3: _stop_iteration_error, 4: async_gen_wrap, 5: _unary_positive,
 }  # fmt: skip
+PREP_RERAISE_STAR = 1  # among the intrinsic functions of two arguments
 
 
 @opcode("CALL_INTRINSIC_1", since=_3_12)
 def call_intrinsic_1(frame: Frame, number: int) -> None:
     """[value] -> [result of the intrinsic function]."""
-    own = _UNARY.get(number)
-    if own is not None:
-        own(frame, number)
+    interpreted = _INTERPRETED.get(number)
+    if interpreted is not None:
+        interpreted(frame, number)
     else:
         frame.stack[-1] = intrinsics.unary(number)(frame.stack[-1])
 
@@ -201,7 +200,7 @@ def call_intrinsic_1(frame: Frame, number: int) -> None:
 @opcode("CALL_INTRINSIC_2", since=_3_12)
 def call_intrinsic_2(frame: Frame, number: int) -> None:
     """[first, second] -> [result of the intrinsic function]."""
-    if number == 1:
+    if number == PREP_RERAISE_STAR:
         prep_reraise_star(frame, number)
     else:
         second = frame.stack.pop()

@@ -27,7 +27,7 @@ def async_gen_wrap(_frame: Frame, _argument: Any) -> None:
 
 @opcode("SEND", until=(3, 12))
 def send(frame: Frame, target: int) -> int:
-    """[iterator, value] -> [its result]; all values that the iterator yields are yielded."""
+    """[iterator, None] -> [result of the iterator]; the frame yields what the iterator yields."""
     stack = frame.stack
     stack.pop()
     delegate(frame, stack[-1], target)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_outside
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_outside
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
 from thunder_core.tracing.ir.proxy import TensorProxy
 
@@ -142,7 +142,7 @@ def fake_of(
             meta = strided_tensor(int(tensor.storage_offset()), *layout, tensor.dtype)
         fake = mark(mode.fake(meta, device or tensor.device), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if tensor.requires_grad:
-            fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
+            fake = fake.requires_grad_(True) if tensor.is_leaf else tracked_from_outside(fake)
         if not (tensor.is_inference() or fake.is_inference()):  # inference tensors have no versions
             torch._C._autograd._unsafe_set_version_counter((fake,), (tensor._version,))
         return fake

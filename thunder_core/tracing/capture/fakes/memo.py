@@ -32,13 +32,14 @@ Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 class MemoizedResult:
     """A tensor that the call returned: its proxy, and the position of the input that it shares memory with.
 
-    If `follows` is set, autograd treats it as a view of that input, so that a write to either is a write to both.
+    If `is_differentiable_view` is set, autograd treats the tensor as a view of that input: a write to either is a write
+    to both.
     """
 
     proxy: TensorProxy
     view_of: int | None
     offset: Any
-    follows: bool = False
+    is_differentiable_view: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: Tens
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
     place = next(iter(viewed or sharing), None)
-    return MemoizedResult(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))
+    return MemoizedResult(proxy, place, size_for_trace(tensor.storage_offset()), is_differentiable_view=bool(viewed))
 
 
 def _is_plain(output: Any) -> bool:

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.tensors import Tensors
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_outside
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_outside
 from thunder_core.tracing.ir.proxy import tensor_proxy
 
 
@@ -54,7 +54,7 @@ class StandIns:
             mark(stand_in, is_conj=fake.is_conj(), is_neg=fake.is_neg())
             if not fake.requires_grad:
                 return stand_in
-            return stand_in.requires_grad_(True) if fake.is_leaf else followed_from_outside(stand_in)
+            return stand_in.requires_grad_(True) if fake.is_leaf else tracked_from_outside(stand_in)
 
     def _storage(self, fake: torch.Tensor) -> torch.UntypedStorage:
         """Return memory of the size of a fake's storage; untouched pages take no physical memory."""

@@ -43,7 +43,7 @@ def eager_error(
         or (valued and len(known) < len(fakes))
     ):
         return None
-    with apart():
+    with outside_recording():
         pairs = zip(fakes, reals, strict=True)
         copies = {id(fake): _copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
@@ -66,7 +66,7 @@ def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Ten
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def outside_recording() -> Iterator[None]:
     """Run the block outside of the recording, without effects on warnings and the random number generator."""
     with (
         out_of_inference_mode(),

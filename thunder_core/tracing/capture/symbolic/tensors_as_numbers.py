@@ -11,7 +11,7 @@ import torch
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-MOST_ITEMS = 64  # of a tensor that are numbers of the trace one by one; the items of others are guarded by value
+MAX_ITEMS = 64  # of a tensor that are numbers of the trace one by one; the items of others are guarded by value
 INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})  # to an index, uint8 is a mask
 
 
@@ -43,7 +43,7 @@ def has_few_items(fake: torch.Tensor) -> bool:
     """Whether the items of a tensor may be numbers of the trace: few of them, whole or real."""
     if fake.layout is not torch.strided or fake.is_complex() or fake.dtype is torch.bool:
         return False
-    return getattr(fake, "constant", None) is None and 0 < math.prod(map(hint_of, fake.shape)) <= MOST_ITEMS
+    return getattr(fake, "constant", None) is None and 0 < math.prod(map(hint_of, fake.shape)) <= MAX_ITEMS
 
 
 def nest(numbers: list[Any], shape: tuple[int, ...]) -> Any:

@@ -37,12 +37,12 @@ FROM_CALL: type = _FromCall._backward_cls
 Steps = tuple[int, ...]  # a path between two nodes: a position in `next_functions` at each node
 
 
-def followed_from_outside(fake: torch.Tensor) -> torch.Tensor:
+def tracked_from_outside(fake: torch.Tensor) -> torch.Tensor:
     """Return a fake as the result of a node outside of the program."""
     return _behind(_FromOutside, fake)
 
 
-def followed_from_call(fake: torch.Tensor) -> torch.Tensor:
+def tracked_from_call(fake: torch.Tensor) -> torch.Tensor:
     """Return a fake as the result of a compiled function that the program calls, beneath all active levels."""
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         return _behind(_FromCall, fake)

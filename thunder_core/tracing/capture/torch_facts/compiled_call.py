@@ -154,7 +154,7 @@ def is_repeatable(bsym: BoundSymbol) -> bool:
     return call is not None and not call.acts and beside.isdisjoint(bsym.mutates)
 
 
-def is_followed_call(bsym: BoundSymbol) -> bool:
+def is_tracked_call(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function whose call autograd tracks."""
     call = call_of(bsym)
     return call is not None and not call.in_eager and has_gradients(bsym)

@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 BATCHES = (1, 16)  # the batch sizes at which the kernel changes (`ConvParams::use_mkldnn`)
 SHORT, LONG = 4, 256  # sizes of small and large images, which use different kernels
-MOST = 1 << 24  # of a symbol that gives an image a size
+MAX_SIZE = 1 << 24  # of a symbol that gives an image a size
 CONVOLUTIONS = frozenset({torch.ops.aten.convolution, torch.ops.aten._convolution, torch.ops.aten.convolution_backward})
 Layout = tuple[torch.memory_format, bool]
 kernel_of: Any = torch._C._select_conv_backend
@@ -94,7 +94,7 @@ def values_for(symbols: Collection[sympy.Symbol], sizes: Sequence[Any], length: 
     The sizes after convolutions with strides are a fraction of the symbol, which is the size before them.
     """
     value, values = length, dict.fromkeys(symbols, length)
-    while value < MOST and any(generic_hint_of(size, values=values) < length for size in sizes):
+    while value < MAX_SIZE and any(generic_hint_of(size, values=values) < length for size in sizes):
         value *= 2
         values = dict.fromkeys(symbols, value)
     return values

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _pop_mode_temporarily, _push_mode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -62,6 +63,16 @@ def is_recording() -> bool:
     return any(isinstance(mode, FunctionMode) for mode in functions) or any(
         isinstance(mode, OperatorMode) for mode in _get_current_dispatch_mode_stack()
     )
+
+
+def outer_function_mode() -> TorchFunctionMode | None:
+    """Return a mode of the user that receives the torch functions of this thread, or None.
+
+    A default device is a mode, too, which the guards describe.
+    """
+    count = torch._C._len_torch_function_stack()
+    modes = (torch._C._get_function_stack_at(index) for index in range(count))
+    return next((mode for mode in modes if not isinstance(mode, FunctionMode | DeviceContext)), None)
 
 
 @contextmanager

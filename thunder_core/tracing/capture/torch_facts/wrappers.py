@@ -50,8 +50,8 @@ def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """
     tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     with torch._C.DisableTorchFunction():
-        followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if followed:
+        tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if tracked:
         kind = type(wrappers_in((args, kwargs))[0]).__name__
         raise OperationFailed(
             f"a {kind}, a subclass of Tensor that wraps other tensors, is used where gradients are needed, and the "

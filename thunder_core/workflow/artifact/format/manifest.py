@@ -291,13 +291,14 @@ class Manifest(SealedManifest):
     """All facts about an artifact that are not in its other files; `digest` is computed without this field.
 
     `example` names the keyword arguments in `example.safetensors`, in order; those in `keyword_order` may be passed in
-    any order. `drawn` has the sizes and the seed of these random inputs, and `dynamic` the ranges of sizes that the
-    programs support; an artifact for generation has `generation` instead. `train` is True for steps of training, with
-    labels and in train mode. `tolerance` is the tolerance of the validation. `weights` are the model's parameters and
-    buffers by name, if they are included, and `shell` has the facts of the empty model that they are loaded into.
-    `machine` is the system that compiled regions run on. `cubins` are kernels for a GPU of the architecture `target`
-    (`sm_90`), if the artifact was made for one. `group` is the process group that the programs
-    communicate in, or None; `more_groups` are the groups along the other axes of a mesh.
+    any order, and those in `positional` by position. `drawn` has the sizes and the seed of these random inputs, and
+    `dynamic` the ranges of sizes that the programs support; an artifact for generation has `generation` instead.
+    `train` is True for steps of training, with labels and in train mode. `tolerance` is the tolerance of the
+    validation. `weights` are the model's parameters and buffers by name, if they are included, and `shell` has the
+    facts of the empty model that they are loaded into. `machine` is the system that compiled regions run on. `cubins`
+    are kernels for a GPU of the architecture `target` (`sm_90`), if the artifact was made for one. `group` is the
+    process group that the programs communicate in, or None; `more_groups` are the groups along the other axes of a
+    mesh.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -317,6 +318,7 @@ class Manifest(SealedManifest):
     programs: tuple[ProgramFacts, ...]
     example: tuple[str, ...] = ()
     keyword_order: tuple[str, ...] = ()
+    positional: tuple[str, ...] = ()
     drawn: dict[str, int] = {}
     dynamic: dict[str, tuple[int, int]] = {}
     generation: GenerationFacts | None = None

@@ -22,7 +22,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
 Way = tuple[Step, ...]
 
-MOST = 200_000  # objects that a search visits before it stops
+MAX_OBJECTS = 200_000  # objects that a search visits before it stops
 ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
 COMPILED = (Specializations, Program, CompiledCall)  # no path leads through these objects, which another process lacks
 OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
@@ -81,7 +81,7 @@ def find_paths(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
     paths: dict[int, Way] = {}
     seen: dict[int, Any] = {id(subject): subject}
     queue: deque[tuple[Any, Way]] = deque([(subject, ())])
-    while queue and missing and len(seen) < MOST:
+    while queue and missing and len(seen) < MAX_OBJECTS:
         value, way = queue.popleft()
         if id(value) in missing:
             missing.discard(id(value))

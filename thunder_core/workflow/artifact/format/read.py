@@ -19,7 +19,7 @@ from thunder_core.workflow.artifact.format.listing_check import LISTINGS, listin
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Manifest, StageFacts
 
 COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
-MOST_MANIFEST = 64 << 20  # bytes
+MAX_MANIFEST = 64 << 20  # bytes
 SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key, in every version
 
 
@@ -86,7 +86,7 @@ def read_manifest(folder: Path) -> Manifest:
             fix="name a folder written by `thunder optimize` or `thunder_core.save`",
         )
     path = inside(folder, MANIFEST)
-    if path.stat().st_size > MOST_MANIFEST:
+    if path.stat().st_size > MAX_MANIFEST:
         raise damage_error(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
     content = read_inside(folder, MANIFEST)
     require_schema(folder, content)

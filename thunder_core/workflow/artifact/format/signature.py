@@ -35,7 +35,7 @@ from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.artifact.trust.public_keys import PublicKey, parse_lines, parse_text, trusted_list
 
 CONTEXT = b"thunder artifact signature 1\0"
-MOST_SIGNATURE = 1 << 16  # bytes of the file
+MAX_SIGNATURE = 1 << 16  # bytes of the file
 KEYS = "thunder_core.workflow.artifact.trust.keys"
 
 
@@ -102,7 +102,7 @@ def valid_signatures(folder: Path, manifest: Manifest) -> tuple[SignatureFacts, 
 def read_signatures(folder: Path) -> Signatures:
     """Read the file of signatures as plain data; raise `BadSignature`."""
     try:
-        if inside(folder, SIGNATURE).stat().st_size > MOST_SIGNATURE:
+        if inside(folder, SIGNATURE).stat().st_size > MAX_SIGNATURE:
             raise bad_signature(folder, f"{SIGNATURE} is too large for a file of signatures")
         signatures = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
     except ValidationError as error:

@@ -36,7 +36,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 PREFIX = 8  # bytes
-MOST_DIMENSIONS = 64  # PyTorch's limit for a tensor
+MAX_DIMENSIONS = 64  # PyTorch's limit for a tensor
 METADATA = "__metadata__"
 
 
@@ -112,7 +112,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
 
 def shape_of(stored: Any) -> list[int]:
     """Return a shape as a list of valid sizes; raise ValueError for anything else."""
-    if len(stored) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in stored):
+    if len(stored) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in stored):
         raise ValueError("a shape is not a list of sizes")
     return [*stored]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
 from thunder_core.backend.runtime.compiled import Specializations
-from thunder_core.backend.runtime.keyword_order import in_order
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo
 from thunder_core.foundation.errors import ArtifactError
 from thunder_core.tracing.ir.printer import Source
@@ -34,6 +34,7 @@ from thunder_core.workflow.artifact.standalone.separation import SeparatedProlog
 from thunder_core.workflow.artifact.standalone.standalone import is_imported
 from thunder_core.workflow.artifact.trust.trust import Trust
 
+REFUSED = object()  # the result of a call that no program accepts
 PROLOGUE, EPILOGUE = "prologue", "epilogue"
 
 
@@ -90,24 +91,34 @@ class LazyModel:
     `programs` are pairs of a program's number in the manifest and the program. They are not used after one of the
     `packages` has been imported. `hits` counts the calls that they ran, `last` is the number of the program that ran
     last, and `lock` makes sure that the model is built once. If every program refuses a call, it is tried again with
-    its keyword arguments in the `keyword_order`.
+    the arguments in the `argument_order`.
     """
 
     weights: LazyWeights
     packages: frozenset[str]
     programs: list[tuple[int, StoredProgram]]
     build: Callable[[LazyWeights], torch.nn.Module]
-    keyword_order: tuple[str, ...] = ()
+    argument_order: ArgumentOrder = AS_PASSED
     hits: int = 0
     last: int | None = None
     lock: Any = field(default_factory=RLock)
 
     def call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that accepts the arguments.
+        """Run a program that accepts the arguments, as they are passed or in the example's order.
 
         If no program accepts them, or if the model's library has been imported, build the model and call it.
         """
-        for number, program in () if is_imported(self.packages) else self.programs:
+        if not is_imported(self.packages):
+            result = self.run_program(module, args, kwargs)
+            if result is REFUSED and (named := self.argument_order.as_in_example(args, kwargs)) is not None:
+                result = self.run_program(module, (), named)
+            if result is not REFUSED:
+                return result
+        return self.become_built(module)(*args, **kwargs)
+
+    def run_program(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a program that accepts the arguments; return `REFUSED` if there is none."""
+        for number, program in self.programs:
             try:
                 inputs, outside = program.prepare(self.weights.tensors, args, kwargs)
             except ArtifactError:  # the program's text cannot be executed
@@ -130,10 +141,7 @@ class LazyModel:
                 return raising.call_after_failure(program, failure, args, kwargs)
             finally:
                 del failure  # the traceback refers to this frame
-        ordered = in_order(kwargs, self.keyword_order)
-        if ordered is not None:
-            return self.call(module, args, ordered)
-        return self.become_built(module)(*args, **kwargs)
+        return REFUSED
 
     def become_built(self, module: torch.nn.Module) -> torch.nn.Module:
         """Build the model, if it is not built yet, and turn the placeholder into the compiled module, in place."""

@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import BadKey, OutputExists, OutputNotWritab
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
-from thunder_core.workflow.artifact.trust.public_keys import KIND, MOST, PublicKey, parse_lines
+from thunder_core.workflow.artifact.trust.public_keys import KIND, MAX_BYTES, PublicKey, parse_lines
 
 PASSPHRASE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -121,7 +121,7 @@ def read_pem(path: Path, content: bytes) -> PublicKey:
 def content_of(path: Path) -> bytes:
     """Return the bytes of a key file; raise `BadKey` if the file cannot be read or is too large."""
     try:
-        return read_plain(path, MOST)
+        return read_plain(path, MAX_BYTES)
     except OSError as error:
         raise BadKey(f"the key {path} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
 

@@ -27,8 +27,8 @@ LENGTH = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
 PREFIX = len(KIND).to_bytes(4, "big") + KIND.encode() + LENGTH.to_bytes(4, "big")
 VARIABLE = "THUNDER_CONFIG_DIR"
 TRUSTED = "trusted_keys"
-MOST = 1 << 20  # bytes of a file of keys
-MOST_COMMENT = 120  # letters
+MAX_BYTES = 1 << 20  # bytes of a file of keys
+MAX_COMMENT = 120  # letters
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def parse_text(text: str, comment: str = "") -> PublicKey:
         raise ValueError("it is not base64") from error
     if not content.startswith(PREFIX) or len(content) != len(PREFIX) + LENGTH:
         raise ValueError(f"it is not a {KIND} key")
-    return PublicKey(content[len(PREFIX) :], " ".join(printable(comment).split())[:MOST_COMMENT])
+    return PublicKey(content[len(PREFIX) :], " ".join(printable(comment).split())[:MAX_COMMENT])
 
 
 def parse_line(line: str) -> PublicKey:

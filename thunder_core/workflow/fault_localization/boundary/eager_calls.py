@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.code_origins import TORCH_FOLDER, WRAPPERS
 from thunder_core.tracing.ir.tree import leaves
 
 ROOT_MODULE = "module"  # the name of the subject in traces
-LEAST_ROOM = 64 << 20  # bytes
+MIN_ROOM = 64 << 20  # bytes
 PART_OF_WEIGHTS = 0.05
 OTHER_CALLS = "the program makes other calls of PyTorch when it runs again"
 MODULE_CALL: CodeType = torch.nn.Module._call_impl.__code__
@@ -130,7 +130,7 @@ class RepeatedRecording:
 
 def room_beside(weights: int) -> int:
     """Return the number of bytes of results to keep in memory, for a model with `weights` bytes of weights."""
-    return max(LEAST_ROOM, int(PART_OF_WEIGHTS * weights))
+    return max(MIN_ROOM, int(PART_OF_WEIGHTS * weights))
 
 
 def kind_of(call: EagerCall) -> tuple[str, CallLocation, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thunder_core.foundation.errors import BadModelFolder
-from thunder_core.workflow.models.folder.checkpoint import check_file
+from thunder_core.workflow.models.folder.checkpoint import stored_names
 from thunder_core.workflow.models.folder.folder import read_json
 from thunder_core.workflow.models.folder.foreign_formats import ADAPTER
 
@@ -79,7 +79,7 @@ def require_adapter_weights(adapter: Adapter) -> None:
     """Raise `BadModelFolder` if the weights of an adapter are missing, pickled or damaged."""
     file = adapter.folder / WEIGHTS
     if file.is_file():
-        check_file(file)
+        stored_names(file)
         return
     pickled = (adapter.folder / PICKLED_WEIGHTS).is_file()
     raise BadModelFolder(

@@ -21,22 +21,23 @@ from thunder_core.workflow.models.folder.foreign_formats import (
 )
 
 LFS_POINTER = b"version https://git-lfs"
-AGAIN = "fetch the file again"
-MOST_HEADER = 100_000_000  # bytes, the limit of the safetensors library
+FETCH_AGAIN = "fetch the file again"
+MAX_HEADER_SIZE = 100_000_000  # bytes, the limit of the safetensors library
 
 
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
-    """Return the weight files of a folder after checking them; raise `BadModelFolder` for missing or bad files."""
+    """Return the weight files of a folder; raise `BadModelFolder` if a file is missing, damaged or not safetensors."""
     refuse_other_kinds(folder)
     for single, index in ((SINGLE, INDEX), (DIFFUSERS_SINGLE, DIFFUSERS_INDEX)):
         if (folder / single).is_file():
-            check_file(folder / single)
+            stored_names(folder / single)
             return (folder / single,)
         if (folder / index).is_file():
-            return check_shards(folder, shards_of(folder / index))
-    if any((folder / name).is_file() for name in PICKLED):
+            return complete_shards(folder / index)
+    pickled = next((name for name in PICKLED if (folder / name).is_file()), None)
+    if pickled is not None:
         raise BadModelFolder(
-            f"{folder} has its weights as a Python pickle (pytorch_model.bin), which can run code when it is read",
+            f"{folder} has its weights as a Python pickle ({pickled}), which can run code when it is read",
             fix="if you trust the file, convert it: `AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)` "
             "writes safetensors (use the Auto class of the model's task)",
         )
@@ -47,7 +48,7 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
 
 
 def require_checkpoint(folder: Path, *, config_is_enough: bool = False) -> None:
-    """Raise `BadModelFolder` for damaged or missing weights; with `config_is_enough`, weights may be missing."""
+    """Raise `BadModelFolder` for damaged or missing weights; with `config_is_enough`, all weights may be missing."""
     if not config_is_enough or has_weights(folder):
         checkpoint_files(folder)
     else:
@@ -55,49 +56,53 @@ def require_checkpoint(folder: Path, *, config_is_enough: bool = False) -> None:
 
 
 def shards_of(index: Path) -> dict[str, set[str]]:
-    """Return the shards in an index, with the names of the weights of each; raise `BadModelFolder` for a bad index."""
+    """Return the names of the weights of each shard in an index file; raise `BadModelFolder` for an invalid index."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, Mapping) or not weight_map:
-        raise BadModelFolder(f"{index} has no weight_map with the file of each weight", fix=AGAIN)
+        raise BadModelFolder(f"{index} has no weight_map with the file of each weight", fix=FETCH_AGAIN)
     shards: dict[str, set[str]] = {}
     for weight, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise BadModelFolder(f"{index} names {shard!r}, which is not a file in the same folder", fix=AGAIN)
+            raise BadModelFolder(f"{index} names {shard!r}, which is not a file in the same folder", fix=FETCH_AGAIN)
         shards.setdefault(shard, set()).add(weight)
     return shards
 
 
-def check_shards(folder: Path, shards: Mapping[str, set[str]]) -> tuple[Path, ...]:
-    """Return the shard files; raise `BadModelFolder` if a shard is missing, is damaged or lacks a weight."""
+def complete_shards(index: Path) -> tuple[Path, ...]:
+    """Return the shards of an index file; raise `BadModelFolder` if a shard is missing, damaged or lacks a weight."""
+    folder, shards = index.parent, shards_of(index)
     missing = [shard for shard in sorted(shards) if not (folder / shard).is_file()]
     if missing:
         raise BadModelFolder(
-            f"{folder} lacks {len(missing)} of the {len(shards)} shards that {INDEX} names: {', '.join(missing[:3])}",
+            f"{folder} lacks {len(missing)} of the {len(shards)} shards in {index.name}: {', '.join(missing[:3])}",
             fix="download the missing files",
         )
     for shard, weights in sorted(shards.items()):
-        lacking = sorted(weights - check_file(folder / shard))
+        lacking = sorted(weights - stored_names(folder / shard))
         if lacking:
             raise BadModelFolder(
-                f"{folder / shard} lacks {len(lacking)} weights that {INDEX} lists for it, such as {lacking[0]}",
+                f"{folder / shard} lacks {len(lacking)} weights that {index.name} lists for it, such as {lacking[0]}",
                 fix="download the shards and the index again, all from the same version of the model",
             )
     return tuple(folder / shard for shard in sorted(shards))
 
 
-def check_file(path: Path) -> set[str]:
-    """Return the names of the weights from the header of a safetensors file; raise `BadModelFolder` for a bad file."""
+def stored_names(path: Path) -> set[str]:
+    """Return the names of the weights in a safetensors file; raise `BadModelFolder` if it is damaged or unreadable.
+
+    Only the header is read, and the size of the file is compared with it.
+    """
     try:
         with safe_open(path, framework="numpy") as opened:  # safetensors would import any other framework
             return set(opened.keys())
     except SafetensorError as error:
-        raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=AGAIN) from error
+        raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=FETCH_AGAIN) from error
     except OSError as error:
         raise BadModelFolder(f"{path} cannot be read: {error}", fix="check the permissions of the file") from error
 
 
 def stored_bytes(folder: Path) -> int:
-    """Return the bytes of the weights of a folder; raise `BadModelFolder` for missing or bad files."""
+    """Return the total size of the weights of a folder, in bytes; raise `BadModelFolder` as `checkpoint_files` does."""
     return sum(path.stat().st_size - 8 - _header_size(path) for path in checkpoint_files(folder))
 
 
@@ -117,9 +122,9 @@ def diagnose(path: Path) -> str | None:
         if size < 8:
             return f"is truncated: it has {size} bytes, less than a safetensors header"
         if header_size > size - 8:
-            return f"is truncated or not a safetensors file: the file has {size} bytes, its header {header_size}"
-        if header_size > MOST_HEADER:
-            return f"is not a safetensors file: its header should have {header_size} bytes"
+            return f"is truncated or not a safetensors file: it has {size} bytes, its header should have {header_size}"
+        if header_size > MAX_HEADER_SIZE:
+            return f"is not a safetensors file: its header has {header_size} bytes, more than {MAX_HEADER_SIZE}"
         file.seek(8)
         needed = _bytes_needed(file.read(header_size))
     if needed is None:

@@ -11,7 +11,7 @@ from typing import Any
 from thunder_core.foundation.errors import BadModelFolder
 
 CONFIG_FILE = "config.json"
-MOST = 256 << 20  # the largest size of a file; the index of the largest models has some tens of millions of bytes
+MAX_BYTES = 256 << 20  # the largest size of a file; the index of the largest models has some tens of millions of bytes
 CODE_NAMES = ("attn_implementation", "experts_implementation")  # the keys that may name code on the Hub
 
 
@@ -41,7 +41,7 @@ def require_plain(path: Path) -> None:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise BadModelFolder(f"{path} is not a regular file", fix="download the file again")
-    if status.st_size > MOST:
+    if status.st_size > MAX_BYTES:
         raise BadModelFolder(f"{path} has {status.st_size} bytes, too many for a config", fix="download the file again")
 
 

@@ -25,7 +25,7 @@ PIPELINE = "model_index.json"
 DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 HUB_CACHE = re.compile(r"models--(.+?)--(.+)")
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-MOST = 4_096  # the largest number of entries of a folder that are read
+MAX_ENTRIES = 4_096  # the largest number of entries of a folder that are read
 # The names of tasks in PEFT, and the classes that load their base models.
 PEFT_CLASSES = {
     "CAUSAL_LM": "AutoModelForCausalLM",
@@ -264,7 +264,7 @@ def held_by_file(path: Path) -> str:
 def names_in(folder: Path) -> list[str]:
     """Return the sorted names in a folder; an empty list if the folder cannot be listed."""
     try:
-        return sorted(path.name for path in islice(folder.iterdir(), MOST))
+        return sorted(path.name for path in islice(folder.iterdir(), MAX_ENTRIES))
     except OSError:
         return []
 

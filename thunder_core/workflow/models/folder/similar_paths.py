@@ -8,7 +8,7 @@ from pathlib import Path
 
 from thunder_core.foundation.similar_names import nearest
 
-MOST = 10_000  # folders that are compared
+MAX_FOLDERS = 10_000  # folders that are compared
 SHOWN = 3
 
 
@@ -31,7 +31,7 @@ def _alike(folder: Path, name: str) -> list[Path]:
     if (folder / name).is_dir():
         return [folder / name]
     try:
-        inner = [path.name for path in islice(folder.iterdir(), MOST) if path.is_dir()]
+        inner = [path.name for path in islice(folder.iterdir(), MAX_FOLDERS) if path.is_dir()]
     except OSError:
         return []
     return [folder / near for near in nearest(name, inner)]

@@ -31,10 +31,11 @@ def named_inputs(config: PretrainedConfig) -> tuple[str, ...]:
 
 
 def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:
-    """The size of a measurement's inputs: `seq`, and `size` in words where a sequence of tokens is not all of them."""
+    """The size of a measurement's inputs: `seq` if there are tokens, and `size` in words if there is anything else."""
     words = sizes_in_words(config, size)
-    plain = words == f"sequence {size.seq}"
-    return {"seq": str(size.seq), **({} if plain else {"size": words.removeprefix("sequence ")})}
+    tokens = f"sequence {size.seq}"
+    facts = {"seq": str(size.seq)} if tokens in words else {}
+    return facts if words == tokens else {**facts, "size": words.removeprefix("sequence ")}
 
 
 def _tokens(config: PretrainedConfig, size: InputSize) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs
 from thunder_core.foundation.transformers_versions import cache_argument
-from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
+from thunder_core.workflow.models.inputs.key_value_cache import FIX_WITHOUT_CACHE, random_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
 from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, main_inputs
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
@@ -128,12 +128,12 @@ def pairs(anchors: Tensors, positives: Tensors) -> Tensors:
 def continue_cache(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
     """Return inputs that continue a cache of `length` tokens; all samples but the first may start with padding."""
     if IDS not in inputs:
-        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=NO_CACHE)
+        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=FIX_WITHOUT_CACHE)
     ids = draw.tokens(draw.seq)
     mask = torch.ones(draw.batch, length + draw.seq, dtype=torch.int64)
     for row in range(1, draw.batch):
         mask[row, : draw.number(0, length // 2 + 1)] = 0
-    cache = {cache_argument(loaded.model): drawn_cache(loaded, draw, length)}
+    cache = {cache_argument(loaded.model): random_cache(loaded, draw, length)}
     return {**inputs, IDS: ids, "attention_mask": mask, **cache}
 
 

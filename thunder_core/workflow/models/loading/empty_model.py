@@ -24,25 +24,24 @@ from thunder_core.workflow.models.loading.packed_weights import is_built_by_conf
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.sentences.transformer import config_class_of, empty_model
 
-LIBRARY = "transformers."
-SENTENCES = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
+LIBRARY_PREFIX = "transformers."
+SENTENCE_MODEL_PATH = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
 
 
-# The key in a config's text for the differences between the config that is read and the config that was written: the
-# attributes that only the read config has, and attributes with different values. Guards of programs that copy a config
-# check all attributes.
+# The key in a config's text for the attributes that `from_dict` does not restore: those that it adds, and those with
+# another value. They must be restored, because guards of programs that copy a config check all attributes.
 DIFFERENCES = "thunder_differences"
 PLAIN = (type(None), bool, int, float, str)
 
 
 def is_rebuildable(model: object) -> bool:
-    """Whether a model can be built from its config: its class is from transformers, and its weights are not packed.
+    """Whether a model can be built from its config: a class of transformers, without packed weights or adapters.
 
     Packed weights must be loaded by the library of their format.
     """
     if isinstance(model, SentenceModel):
         return is_rebuildable(model.transformer)
-    is_library = isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
+    is_library = isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY_PREFIX)
     return is_library and is_built_by_config(cast(PreTrainedModel, model)) and not has_adapter(model)
 
 
@@ -66,16 +65,16 @@ def config_text(config: PretrainedConfig) -> str:
     """Return the text of a config, with all attributes that the config's JSON format does not restore."""
     text: str = config.to_json_string(use_diff=False)
     content = json.loads(text)
-    again, own = vars(type(config).from_dict(json.loads(text))), vars(config)
-    absent = [name for name in again if name not in own]
-    values = {name: value for name, value in own.items() if type(value) in PLAIN and again.get(name, own) != value}
+    restored, own = vars(type(config).from_dict(json.loads(text))), vars(config)
+    absent = [name for name in restored if name not in own]
+    values = {name: value for name, value in own.items() if type(value) in PLAIN and restored.get(name, own) != value}
     if not absent and not values:
         return text
     return json.dumps({**content, DIFFERENCES: {"absent": absent, "values": values}}, indent=2, sort_keys=True) + "\n"
 
 
 def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
-    """Return the config of a class from the content of a text, with all attributes of the original config."""
+    """Return the config of a model class from the parsed `config_text` of a config, with the same attributes."""
     differences = content.pop(DIFFERENCES, {})
     config_class = config_class_of(content) if issubclass(kind, SentenceModel) else kind.config_class
     config: PretrainedConfig = config_class.from_dict(content)
@@ -104,9 +103,10 @@ def build_empty_model(
 ) -> PreTrainedModel:
     """Build a model on the CPU with uninitialized parameters.
 
-    `config` is the content of `file`. The constructor runs, so attributes other than parameters and buffers have their
-    normal values. Raises `RemoteCodeRefused` for a model that would fetch code from the Hub, unless
-    `trust_remote_code` is set, and `OutOfMemory` for more layers than fit into memory.
+    `path` is the import path of the model class, and `config` is the content of `file`. The constructor runs, so
+    attributes other than parameters and buffers have their normal values. Raises `RemoteCodeRefused` for a model that
+    would fetch code from the Hub, unless `trust_remote_code` is set, and `OutOfMemory` for more layers than fit into
+    memory.
     """
     kind: Any = library_class(path)
     with (
@@ -117,10 +117,10 @@ def build_empty_model(
         if not trust_remote_code:
             refuse_code_of_the_hub({**content, "attn_implementation": attention})
         require_depth(file, content)
-        made = config_of(kind, content)
-        made._attn_implementation = attention or None
+        model_config = config_of(kind, content)
+        model_config._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
-            model = cast(PreTrainedModel, empty_model(made) if kind is SentenceModel else kind(made))
+            model = cast(PreTrainedModel, empty_model(model_config) if kind is SentenceModel else kind(model_config))
             place_packed_layers(model)
         model.tie_weights()
         follow_config(model)
@@ -153,11 +153,11 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 def library_class(path: str) -> type:
     """Return a model class of transformers, or the class of sentence embeddings.
 
-    Raises ImportError or AttributeError, or TypeError for other objects.
+    Raises ImportError or AttributeError if the path does not exist, and TypeError if it is no such class.
     """
-    if path == SENTENCES:
+    if path == SENTENCE_MODEL_PATH:
         return SentenceModel
-    if not path.startswith(LIBRARY):
+    if not path.startswith(LIBRARY_PREFIX):
         raise TypeError(f"{path} is not part of the transformers library")
     kind = plugins.import_object(path)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):

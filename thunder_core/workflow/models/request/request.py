@@ -121,6 +121,6 @@ class ModelRequest:
         0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED
     )
     trust_remote_code: bool = option(
-        False, bool, panel=MODEL, help="Run the Python code in MODEL's folder. Read that code first."
+        False, bool, panel=MODEL, help="Run the Python code in the model's folder. Read that code first."
     )
     revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a Hub model.")

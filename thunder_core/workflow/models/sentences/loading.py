@@ -11,7 +11,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.tracing.library.sentences.model import KEY, SentenceModel, build_stage
-from thunder_core.workflow.models.folder.checkpoint import check_file
+from thunder_core.workflow.models.folder.checkpoint import stored_names
 from thunder_core.workflow.models.folder.foreign_formats import PICKLED, SINGLE
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import leave_out_cache
@@ -47,7 +47,7 @@ def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
             if pickled
             else "add the weights, or use --random-weights to build the model from its configs alone",
         )
-    require_same_names(folder, needed, check_file(file))
+    require_same_names(folder, needed, stored_names(file))
     return file
 
 

@@ -57,11 +57,11 @@ class Token:
     ends: bool
 
 
-Hear = Callable[[Token], object]
+OnToken = Callable[[Token], object]
 
 
-class WeightReading(NamedTuple):
-    """The bytes of the weights, all of which each token reads, and the memory bandwidth in bytes per second."""
+class WeightTraffic(NamedTuple):
+    """The bytes of weights that each token reads, and the memory bandwidth of the device in bytes per second."""
 
     weights: int
     bandwidth: float
@@ -86,13 +86,13 @@ class Generator(ABC):
         """The lengths that the artifact's programs support, in words."""
 
     @abstractmethod
-    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
-        """Generate `count` tokens after a prompt, or up to the token that ends the text; call `hear` with each."""
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, on_token: OnToken) -> None:
+        """Generate `count` tokens after a prompt, or up to the token that ends the text; call `on_token` with each."""
 
-    def reading(self) -> WeightReading | None:
-        """Return the size of the weights and the memory bandwidth; None for a model that fits into caches."""
+    def weight_traffic(self) -> WeightTraffic | None:
+        """Return the traffic of the weights; None for a model so small that its weights may stay in caches."""
         weights = weight_bytes(self.loaded.model)
-        return WeightReading(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
+        return WeightTraffic(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
 
     def tokenizer(self) -> Any:
         """Return the tokenizer in the model's folder; raise `BadData` if there is none."""
@@ -143,9 +143,9 @@ def finite_logits() -> Iterator[None]:
 class TokenListener(BaseStreamer):
     """A streamer of the transformers library that reports each token and its time; the prompt comes first."""
 
-    def __init__(self, hear: Hear, ends: frozenset[int]) -> None:
-        """Report tokens to `hear`; `ends` are the tokens that end a text."""
-        self.hear, self.ends = hear, ends
+    def __init__(self, on_token: OnToken, ends: frozenset[int]) -> None:
+        """Report tokens to `on_token`; `ends` are the tokens that end a text."""
+        self.on_token, self.ends = on_token, ends
         self.had_prompt = False
         self.began = time.perf_counter()
 
@@ -155,7 +155,7 @@ class TokenListener(BaseStreamer):
             self.had_prompt = True
             return
         token, now = int(value.reshape(-1)[0]), time.perf_counter()
-        self.hear(Token(token, now - self.began, token in self.ends))
+        self.on_token(Token(token, now - self.began, token in self.ends))
         self.began = time.perf_counter()
 
     def end(self) -> None:
@@ -181,7 +181,7 @@ class LibraryGenerator(Generator):
             return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.new_tokens} new tokens"
         return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.total} tokens in total"
 
-    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, on_token: OnToken) -> None:
         """Generate tokens with the model's generation config, which `sampling` overrides."""
         ids = torch.tensor([prompt], device=self.loaded.model.device)
         if sampling.seed is not None:
@@ -193,7 +193,7 @@ class LibraryGenerator(Generator):
                 max_new_tokens=count,
                 num_beams=1,
                 do_sample=sampling.draws,
-                streamer=TokenListener(hear, ends_of(self.loaded)),
+                streamer=TokenListener(on_token, ends_of(self.loaded)),
                 **sampling.stated,
             )
 
@@ -236,11 +236,11 @@ class StepGenerator(Generator):
         """The number of tokens in the cache."""
         return f"its cache has room for {self.lengths.cached}"
 
-    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, on_token: OnToken) -> None:
         """Choose tokens by the model's own settings of generation, which `sampling` overrides."""
         cache = DynamicCache(config=self.loaded.config.get_text_config(decoder=True))
         warpers = warpers_of(self.loaded, sampling)
-        listener = TokenListener(hear, ends_of(self.loaded))
+        listener = TokenListener(on_token, ends_of(self.loaded))
         listener.put(torch.tensor(prompt))
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)

@@ -11,6 +11,7 @@ from pathlib import Path
 from thunder_core.foundation.errors import OutputNotWritable
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
+from thunder_core.foundation.storage.nearest_existing import nearest_existing
 from thunder_core.workflow.artifact.format.artifact_folder import refuse_existing
 from thunder_core.workflow.pipeline.request.request import Request
 
@@ -53,7 +54,7 @@ def file_stem(name: str) -> str:
 
 def require_parent(folder: Path) -> None:
     """Raise `OutputNotWritable` or an OSError unless the folder can be created."""
-    parent = next(parent for parent in folder.parents if parent.exists())
+    parent = nearest_existing(folder.parent)
     if not parent.is_dir():
         raise _not_writable(folder, f"{parent} is a file")
     with tempfile.TemporaryDirectory(dir=parent, prefix=".thunder-"):

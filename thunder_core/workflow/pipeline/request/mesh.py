@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.foundation.errors import BadOption
 
-LEAST = 2  # ranks of an axis
+MIN_RANKS = 2  # ranks of an axis
 WRITE = "name each axis and its number of ranks, the outermost axis first, as in {0} dp=2 {0} tp=4"
 
 
@@ -25,8 +25,8 @@ def require_axes(option: str, axes: Mapping[str, object]) -> None:
     for name, size in axes.items():
         if not name.isidentifier():
             raise BadOption(f"{option} has the name {name!r:.80}, which is not an identifier", fix=WRITE.format(option))
-        if not isinstance(size, int) or size < LEAST:
+        if not isinstance(size, int) or size < MIN_RANKS:
             raise BadOption(
-                f"{option} {name}={size} has fewer than {LEAST} ranks",
+                f"{option} {name}={size} has fewer than {MIN_RANKS} ranks",
                 fix="leave out the axis and its recipe, or start more processes",
             )

@@ -10,7 +10,7 @@ from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.workflow.models.request.input_size import InputSize
 
 SizeRange = tuple[int, int]
-LEAST = {"cache": 0}  # the minimum sizes of dimensions, if not 1
+MIN_SIZES = {"cache": 0}  # the minimum sizes of dimensions, if not 1
 WRITE = "write the minimum and the maximum, as in {} {}=1:64"
 
 
@@ -56,7 +56,7 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
             raise BadOption(f"{option} {name} is {given!r:.80}, which is not a range", fix="write (minimum, maximum)")
         lower, upper = given
         text = f"{option} {name}={lower}:{upper}"
-        if lower < LEAST.get(name, 1):
+        if lower < MIN_SIZES.get(name, 1):
             raise BadOption(
                 f"{text} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
             )

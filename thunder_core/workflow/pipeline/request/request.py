@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 COMPILERS = ("jit", "thunderfx")
-MOST_ROUNDS = 1_000_000  # more would take days even for the smallest model
+MAX_ROUNDS = 1_000_000  # more would take days even for the smallest model
 
 
 def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
@@ -220,16 +220,16 @@ class Request:
         parse=axes_in,
         check=require_axes,
     )
-    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MOST_ROUNDS)
-    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MOST_ROUNDS)
-    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1, most=MOST_ROUNDS)
+    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MAX_ROUNDS)
+    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MAX_ROUNDS)
+    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1, most=MAX_ROUNDS)
     validate_budget: float | None = option(
         None,
         float,
         metavar="SECONDS",
         least=0,
         help="Time limit for validation in seconds. The report lists skipped inputs",
-        default_text="5 eager calls for each input, at least 30",
+        default_text="the time of 5 eager calls for each input, at least 30",
     )
     benchmark_budget: float = option(
         30.0,

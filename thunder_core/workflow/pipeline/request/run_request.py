@@ -12,7 +12,7 @@ from thunder_core.workflow.models.request.request import LARGEST_SEED
 
 SAMPLING = "Sampling"  # the title of these options in the help
 SEED_BITS = 32
-LEAST_TEMPERATURE = 1e-6  # logits divided by it are finite in float32
+MIN_TEMPERATURE = 1e-6  # logits divided by it are finite in float32
 PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids 1,2,3"
 
 
@@ -36,10 +36,10 @@ def require_positive(option_name: str, value: float) -> None:
 def require_temperature(option_name: str, value: float) -> None:
     """Raise `BadOption` for a temperature that is not above 0, or too small to divide logits by."""
     require_positive(option_name, value)
-    if value < LEAST_TEMPERATURE:
+    if value < MIN_TEMPERATURE:
         raise BadOption(
             f"{option_name} is {value:g}; logits divided by it are not finite",
-            fix=f"set {option_name} to {LEAST_TEMPERATURE:g} or more; for greedy decoding, leave out {option_name}",
+            fix=f"set {option_name} to {MIN_TEMPERATURE:g} or more; for greedy decoding, leave out {option_name}",
         )
 
 

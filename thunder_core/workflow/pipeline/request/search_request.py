@@ -89,8 +89,8 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency, throughput, memory or size. Memory counts the weights and a call, size "
-        "only the weights",
+        help="Objective of the search: latency, throughput, memory or size. `memory` is the weights and the peak "
+        "of a call, `size` only the weights",
     )
     max_kl: float | None = option(
         None,

@@ -16,7 +16,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 class ValidateRequest:
     """The number of inputs for the comparison with eager PyTorch, and whether the artifact is marked as validated."""
 
-    inputs: int = same_option(Request, "inputs", help="Number of new inputs, with the sizes that were traced")
+    inputs: int = same_option(Request, "inputs", help="Number of new inputs; they have the sizes of the traced inputs")
     seed: int | None = same_option(
         ModelRequest,
         "seed",
@@ -41,7 +41,8 @@ class ValidateRequest:
         (),
         metavar="[NAME=]X",
         repeats=True,
-        help="Allow errors of X times those of eager PyTorch; or a bound by its name: times_eager, floor, kl or top1",
+        help="Bound on the error, as a multiple of eager PyTorch's own error against higher precision. NAME=X sets "
+        "another bound: floor, kl or top1 (times_eager=X is the same as X)",
         default_text="the artifact's, within what its recipe allows",
         check=lambda option, text: asked_tolerance(option, (text,), Tolerance()),
     )

@@ -31,7 +31,7 @@ from thunder_core.workflow.validation.precision import reference_bytes, widest_a
 
 # No published model needs more than this multiple of its inputs' bytes: a token of 16 bytes becomes at most half a
 # megabyte of logits. Inputs that fit with this factor are not estimated further.
-MOST_FOR_INPUTS = 1 << 17
+MAX_BYTES_PER_INPUT_BYTE = 1 << 17
 SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # the minimum for a random token, or a random pixel
 
 
@@ -96,7 +96,7 @@ def least_bytes(size: InputSize) -> int:
 
 def are_small(inputs: int, free: int | None) -> bool:
     """Whether a call with this number of bytes of inputs fits into the free bytes, whatever the model is."""
-    return free is None or inputs * MOST_FOR_INPUTS <= free
+    return free is None or inputs * MAX_BYTES_PER_INPUT_BYTE <= free
 
 
 def require_room(what: str, needed: int, free: int, device: torch.device, smaller: str) -> None:

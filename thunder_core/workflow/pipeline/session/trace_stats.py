@@ -21,7 +21,7 @@ from thunder_core.workflow.report import (
     TraceSummary,
 )
 
-MOST_FREQUENT = 5  # the number of operations that a report names for each executor
+MAX_LISTED_OPERATIONS = 5  # the number of operations that a report names for each executor
 LATER_TRACES = ("tail", "backward")  # traces that are made at their first use
 SymbolCounts = Counter[tuple[str, str, str]]
 
@@ -74,7 +74,7 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
             backward=behind[name],
             time_share=times.forward.get(name),
             backward_share=times.backward.get(name),
-            frequent=operation_counts(trace, executor=name)[:MOST_FREQUENT],
+            frequent=operation_counts(trace, executor=name)[:MAX_LISTED_OPERATIONS],
         )
         for name in dict.fromkeys((*forward, *behind))
     )

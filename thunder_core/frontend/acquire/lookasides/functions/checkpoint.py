@@ -91,5 +91,5 @@ def is_refused(kwargs: dict[str, Any]) -> bool:
 
 
 def _requires_grad(value: object) -> bool:
-    """Whether autograd follows an argument. If it follows no argument, the reentrant variant turns autograd off."""
+    """Whether autograd tracks an argument. If it tracks no argument, the reentrant variant turns autograd off."""
     return isinstance(value, torch.Tensor) and value.requires_grad

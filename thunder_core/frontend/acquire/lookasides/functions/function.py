@@ -33,17 +33,17 @@ FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of th
 
 @lookaside(APPLY)
 def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Record the function as one operation if autograd follows it, and otherwise record the operations of its forward.
+    """Record the function as one operation if autograd tracks it, and otherwise record the operations of its forward.
 
     The forward of a function that is one operation runs natively, with the program.
     """
     levels = run.recorder.levels
     if levels.depth or wrapped_tensors(args):
         return levels.call(within_levels(run, kind).apply, args, kwargs)
-    if kind is BackwardHookFunction and _is_followed(run.recorder, args):
+    if kind is BackwardHookFunction and _is_tracked(run.recorder, args):
         return _as_one_operation(run, pass_gradients, args)
     is_foreign = run.runs_through_functions or issubclass(kind, FOREIGN)
-    if is_foreign or not tensors_in(args) or not _is_followed(run.recorder, args):
+    if is_foreign or not tensors_in(args) or not _is_tracked(run.recorder, args):
         return NOT_TAKEN
     return run.functions.apply(kind, args, kwargs)
 
@@ -62,7 +62,7 @@ def call_from_c(
 def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a function to fakes, so that its node in autograd's graph leads to the nodes of the fakes."""
     run.before_native(function, args, kwargs)
-    if wrappers_in((args, kwargs)):  # no gradients are followed, so this runs the operations of the forward
+    if wrappers_in((args, kwargs)):  # autograd tracks nothing, so this runs the operations of the forward
         return run.recorder.function(function, args, kwargs)
     tensors = run.recorder.tensors
     positional, by_name = with_defaults(function.__self__, args, kwargs)
@@ -103,7 +103,7 @@ def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: Any) -
 def within_levels(run: TracedRun, kind: Any) -> Any:
     """Return a class that function transforms can decompose; the operations below the transforms are recorded.
 
-    The methods of the class are interpreted. If autograd follows the operations below the transforms, they are one
+    The methods of the class are interpreted. If autograd tracks the operations below the transforms, they are one
     operation with the function's own backward.
     """
 
@@ -112,7 +112,7 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
 
         @classmethod
         def apply(cls, *args: Any, **kwargs: Any) -> Any:
-            if torch._C._are_functorch_transforms_active() or not _is_followed(run.recorder, args):
+            if torch._C._are_functorch_transforms_active() or not _is_tracked(run.recorder, args):
                 return super().apply(*args, **kwargs)
             return run.functions.apply(kind, args, kwargs)
 
@@ -125,12 +125,12 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
     return _named_like(Lowered, kind)
 
 
-def _is_followed(recorder: Any, args: Any) -> bool:
-    """Whether autograd follows operations on these tensors, or the recorded operations are being differentiated."""
+def _is_tracked(recorder: Any, args: Any) -> bool:
+    """Whether autograd tracks operations on these tensors, or the recorded operations are being differentiated."""
     tensors = (recorder.tensors.fake(tensor) if recorder.knows(tensor) else tensor for tensor in tensors_in(args))
     with torch._C.DisableTorchFunction():
-        follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return follows or recorder.derivatives_in_progress > 0
+        tracks = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return tracks or recorder.derivatives_in_progress > 0
 
 
 def _interpret(run: TracedRun, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

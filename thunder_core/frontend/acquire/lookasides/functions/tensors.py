@@ -37,7 +37,7 @@ def make_subclass(
 
 @lookaside(AS_SUBCLASS)
 def as_subclass(run: TracedRun, /, tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    """Return an alias of a tensor, which autograd follows, as an instance of another class."""
+    """Return an alias of a tensor, which autograd tracks, as an instance of another class."""
     return cast(run, record(run, ALIAS, tensor), cls)
 
 
@@ -170,5 +170,6 @@ def names_of_tensor(run: TracedRun, /, tensor: torch.Tensor) -> list[str] | NotT
     if isinstance(tensor, FakeTensor):
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             hidden = hidden | attributes_of_fakes()
+    run.native_reads.list_names(tensor)
     names = (*dir(kind), *run.machine.call(list, load(tensor, "__dict__")))
     return sorted(name for name in names if name not in hidden)

@@ -90,9 +90,9 @@ def emit_branches(
     The branches have results with the same metadata, and are in the order of the operator's arguments.
     """
     read = subtraces.operands(branches.values(), ())
-    followed = are_followed(subtraces, read)
+    tracked = are_tracked(subtraces, read)
     first = next(iter(branches.values()))
-    results = [subtraces.like(result, requires_grad=followed) for result in first.results]
+    results = [subtraces.like(result, requires_grad=tracked) for result in first.results]
     traces = [subtraces.trace(recording, name, (), read) for name, recording in branches.items()]
     subtraces.emit(operator, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
     return subtraces.to_program(results)
@@ -138,13 +138,13 @@ def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]
     return all(left.stride() == right.stride() for left, right in fakes)
 
 
-def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
+def are_tracked(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
     """Whether autograd is on and an input requires a gradient. Then all floating-point results require one."""
     tensors = (subtraces.recorder.tensors.named(proxy.name) for proxy in inputs if isinstance(proxy, TensorProxy))
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-def followed_proxy(subtraces: Subtraces, proxy: TensorProxy) -> TensorProxy:
+def tracked_proxy(subtraces: Subtraces, proxy: TensorProxy) -> TensorProxy:
     """Return the proxy of a tensor, which requires a gradient if the tensor does at this point of the program."""
     tensor = subtraces.recorder.tensors.named(proxy.name)
     return proxy if tensor is None else replace(proxy, requires_grad=tensor.requires_grad)
@@ -247,8 +247,8 @@ def over_slices(
     starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
     stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
     sliced = [recorder.proxy_of(tensor) for tensor in stacks]
-    like = [*(followed_proxy(subtraces, proxy) for proxy in starts)]
-    like += [slice_proxy(followed_proxy(subtraces, proxy)) for proxy in sliced]
+    like = [*(tracked_proxy(subtraces, proxy) for proxy in starts)]
+    like += [slice_proxy(tracked_proxy(subtraces, proxy)) for proxy in sliced]
     placeholders = [subtraces.placeholder(proxy) for proxy in like]
     inputs = subtraces.to_program(placeholders)
     recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], placeholders)
@@ -258,10 +258,10 @@ def over_slices(
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in placeholders], read)
     length = recorder.tensors.fake(stacks[0]).shape[0]
     arguments = detach(subtraces, placeholders, (tuple(starts), tuple(sliced), read), recording.results)
-    followed = are_followed(subtraces, sum(arguments, ()))
+    tracked = are_tracked(subtraces, sum(arguments, ()))
     results = [
-        *(subtraces.like(tensor, requires_grad=followed) for tensor in carried),
-        *(subtraces.stack(tensor, length, requires_grad=followed) for tensor in rows),
+        *(subtraces.like(tensor, requires_grad=tracked) for tensor in carried),
+        *(subtraces.stack(tensor, length, requires_grad=tracked) for tensor in rows),
     ]
     subtraces.emit(operator, (trace, *(arguments if starts else arguments[1:])), results)
     stacked = map(batches.with_batches_first, results[len(starts) :])

@@ -109,7 +109,7 @@ class Unchanged:
         self._has_equal = len({*map(id, tensors)}) < len(tensors)
         objects = HeldObjects(held, lambda value: self._run.outside.path_of(value) is not None)
         for value in objects.objects:
-            if not is_followed(value):
+            if not is_tracked(value):
                 raise Unsteady(f"its body refers to an object {kind_of(value)}, whose state is unknown")
             if any(map(is_local_class, (type(value), *contents_of(value)))):
                 raise Unsteady("its body refers to a class that the program has made")
@@ -139,7 +139,7 @@ def is_local_class(value: Any) -> bool:
     return owner is not value
 
 
-def is_followed(value: Any) -> bool:
+def is_tracked(value: Any) -> bool:
     """Whether changes of an object can be noted by what it contains."""
     if isinstance(value, BuiltinFunctionType):
         return is_steady(value)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, are_followed, check_carried
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, are_tracked, check_carried
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -67,8 +67,8 @@ def emit_while_loop(
     read = subtraces.operands(tuple(recordings.values()), placeholders)
     names = [subtraces.recorder.proxy_of(tensor) for tensor in placeholders]
     traces = [subtraces.trace(recording, name, names, read) for name, recording in recordings.items()]
-    followed = are_followed(subtraces, (*carried, *read))
-    results = [subtraces.like(result, requires_grad=followed) for result in recordings["body"].results]
+    tracked = are_tracked(subtraces, (*carried, *read))
+    results = [subtraces.like(result, requires_grad=tracked) for result in recordings["body"].results]
     subtraces.emit(while_loop, (*traces, tuple(carried), read), results)
     return results
 

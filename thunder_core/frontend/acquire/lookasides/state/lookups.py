@@ -22,7 +22,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 
 LOOKUPS = frozenset({"get", "__contains__"})  # methods of containers that look a key up
-MOST_KEYS = 32  # maximum keys with a guard for each; with more, a program for each value costs less
+MAX_KEYS = 32  # maximum keys with a guard for each; with more, a program for each value costs less
 NUMBERS = (int, float, bool)
 # Classes of keys that equal no number, and of which only `str` can equal a text.
 NOT_NUMBERS = (str, bytes, type(None), tuple, frozenset, type)
@@ -73,7 +73,7 @@ def known_keys(container: Any, key: Any) -> list[Any] | None:
     if not is_list and not is_plain_mapping(container) and type(container) not in SETS:
         return None
     keys = list(container)
-    return keys if len(keys) <= MOST_KEYS and all(type(item) in (*NUMBERS, *NOT_NUMBERS) for item in keys) else None
+    return keys if len(keys) <= MAX_KEYS and all(type(item) in (*NUMBERS, *NOT_NUMBERS) for item in keys) else None
 
 
 def equal_numbers(keys: Iterable[Any], key: Any) -> tuple[SymbolicNumber, list[Any]] | None:

@@ -18,6 +18,7 @@ from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLA
 
 CONVERSIONS = (float, int)
 LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without their own Python code for `len`
+LEN_OF_TENSOR = torch.Tensor.__len__
 
 
 @lookaside_of_each(*CONVERSIONS)
@@ -69,5 +70,7 @@ def product(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
 def length(run: TracedRun, /, *args: Any) -> Any:
     """Return the length of a tensor as its first size."""
     if run.recorder.sizes is None or len(args) != 1 or type(args[0]) not in LENGTHS or not args[0].dim():
+        return NOT_TAKEN
+    if torch.Tensor.__len__ is not LEN_OF_TENSOR:
         return NOT_TAKEN
     return run.recorder.function(torch.Tensor.size, (args[0], 0), {})

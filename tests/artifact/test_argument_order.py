@@ -1,4 +1,4 @@
-"""Keyword arguments of an artifact's example may be passed in any order, also with `strict`."""
+"""Keyword arguments of an artifact's example may be passed in any order and by position, also with `strict`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,34 @@ def test_an_artifact_accepts_its_keywords_in_another_order(tmp_path: Path) -> No
         assert torch.equal(loaded(a=X, b=Y), X * 2 + Y)
     assert thunder.cache_misses(loaded) == 0
     assert thunder.cache_hits(loaded) == 4
+
+
+def test_an_artifact_accepts_its_keywords_by_position(tmp_path: Path) -> None:
+    loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted(), strict=True)
+    for _ in range(2):
+        assert torch.equal(loaded(X, Y), X * 2 + Y)
+        assert torch.equal(loaded(X, b=Y), X * 2 + Y)
+    assert thunder.cache_misses(loaded) == 0
+    assert thunder.cache_hits(loaded) == 4
+
+
+class OnlySecond(torch.nn.Module):
+    def forward(self, a: torch.Tensor | None = None, b: torch.Tensor | None = None) -> torch.Tensor | None:
+        return b if a is None else a - 1
+
+
+def test_only_the_first_parameters_are_accepted_by_position(tmp_path: Path) -> None:
+    compiled = thunder.jit(OnlySecond())
+    compiled(b=Y)
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "a.thunder", example={"b": Y}), OnlySecond())
+    assert torch.equal(loaded(Y), Y - 1)
+    assert torch.equal(loaded(b=Y), Y)
+
+
+def test_a_call_with_two_values_for_an_argument_raises_the_error_of_eager(tmp_path: Path) -> None:
+    loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted())
+    with pytest.raises(TypeError, match="multiple values for argument 'a'"):
+        loaded(X, a=X, b=Y)
 
 
 def test_keywords_that_the_example_does_not_have_keep_their_order(tmp_path: Path) -> None:

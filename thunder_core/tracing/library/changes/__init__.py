@@ -1,0 +1,1 @@
+"""Changes of classes and functions between calls: what prologues check by versions of types."""

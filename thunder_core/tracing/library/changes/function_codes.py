@@ -1,0 +1,20 @@
+"""The code of functions: reloading tools exchange the code of a function, which stays the same object."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any
+
+# By the `id` of a function: the code that it had when a program that calls it was first traced in this process.
+_first: dict[int, tuple[types.CodeType, Any]] = {}
+
+
+def has_first_code(function: types.FunctionType) -> bool:
+    """Whether a function has the same code as at the first call of `has_first_code` for it."""
+    try:
+        return _first[id(function)][0] is function.__code__
+    except KeyError:
+        key = id(function)
+        reference = weakref.ref(function, lambda _: _first.pop(key, None))
+        return _first.setdefault(key, (function.__code__, reference))[0] is function.__code__
