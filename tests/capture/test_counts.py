@@ -132,6 +132,36 @@ def test_count_after_a_write_is_not_computed_in_the_prologue() -> None:
         assert torch.equal(mine, theirs)
 
 
+def sums_around_a_write(x: Tensor) -> Tensor:
+    positive = (x > 0).long()
+    increased = positive + 1
+    positive.fill_(3)
+    return x * int(positive.sum()) + int(increased.sum())
+
+
+def pairs_around_a_write(x: Tensor) -> tuple[Tensor, Tensor]:
+    equal = ((x[:, None, 0] > 0) == (x[None, :, 0] > 0)).byte()
+    different = equal ^ 1
+    equal.fill_diagonal_(0)
+    return torch.where(equal)[0], torch.where(different)[1]
+
+
+def three_counts_around_two_writes(x: Tensor) -> tuple[Tensor, ...]:
+    mask = (x > -9).long()
+    sums, doubled = mask.cumsum(0), mask * 2
+    mask[0] = 0
+    tripled, last = mask * 3, mask.nonzero()
+    mask.add_(1)
+    return last, (sums > 1).nonzero(), (tripled > 2).nonzero(), (doubled > 1).nonzero(), mask.nonzero()
+
+
+@pytest.mark.parametrize("program", [sums_around_a_write, pairs_around_a_write, three_counts_around_two_writes])
+def test_count_of_a_tensor_from_before_a_write_does_not_see_the_write(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for x in inputs():
+        assert_same(compiled(x), program(x))
+
+
 def test_size_that_depends_on_a_matrix_product_is_a_symbol() -> None:
     def program(x: Tensor) -> Tensor:
         y = x @ x.T

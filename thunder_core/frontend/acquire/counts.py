@@ -12,6 +12,7 @@ import torch
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.written.shared_operations import WrittenOperations
 from thunder_core.tracing.capture.quantities import TENSOR, Quantity
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.literal import Code
@@ -27,8 +28,9 @@ class Count:
     """An integer that a tensor determines, such as its number of nonzero elements.
 
     `bsyms` compute the tensor. `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols
-    to the paths of their values. Expressions are not simplified by constraints, because a constraint may replace an
-    expression by another expression that contains the count itself.
+    to the paths of their values. `memory` maps names of tensors to the identities of their storages. Expressions are
+    not simplified by constraints, because a constraint may replace an expression by another expression that contains
+    the count itself.
     """
 
     text: str
@@ -37,6 +39,7 @@ class Count:
     tensor: Proxy
     inputs: Mapping[str, Path]
     symbols: Mapping[sympy.Basic, Path]
+    memory: Mapping[str, int | None]
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -48,15 +51,9 @@ class Count:
         """The names that the bound symbols define."""
         return {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
 
-    def bsyms_with(self, variable: Callable[[Path], str], written: set[int]) -> Iterable[BoundSymbol]:
-        """Yield the bound symbols that are not `written` yet, with the prologue's variables for inputs and symbols.
-
-        Counts share bound symbols. The identities of the yielded bound symbols are added to `written`.
-        """
-        for bsym in self.bsyms:
-            if id(bsym) in written:
-                continue
-            written.add(id(bsym))
+    def bsyms_with(self, variable: Callable[[Path], str], written: WrittenOperations) -> Iterable[BoundSymbol]:
+        """Yield the bound symbols that are not `written` yet, with the prologue's variables for inputs and symbols."""
+        for bsym in written.add(self.bsyms, self.memory):
             args, kwargs = replace_leaves(
                 (bsym.args, dict(bsym.kwargs)), lambda leaf: self._with_variable(leaf, variable)
             )
@@ -106,7 +103,9 @@ class CountSources:
         paths = self._paths([proxy for proxy in (*read, tensor) if proxy.name not in defined])
         if paths is None or not (paths[0] or paths[1]):
             return None
-        key = Count(text, quantity, tuple(bsyms), tensor, *paths)
+        names = {proxy.name for bsym in bsyms for proxy in (*bsym.inputs, *bsym.defines)}
+        memory = {name: self.recorder.tensors.memory_of_name(name) for name in names}
+        key = Count(text, quantity, tuple(bsyms), tensor, *paths, memory)
         path = Path(key.sources[0], "count", key, value)
         return path if quantity is TENSOR or self.outside.symbolic.includes_count(text, value) else None
 

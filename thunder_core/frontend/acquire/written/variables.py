@@ -10,6 +10,7 @@ import torch
 from thunder_core.frontend.acquire.outside.guards import GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
+from thunder_core.frontend.acquire.written.shared_operations import WrittenOperations
 from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import Code, LibraryFunction, Scope, literal, unique_name
@@ -41,7 +42,7 @@ class Variables:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self.scope = GuardScope({"torch"}, taken=self._taken, variables=self._expressions)
         self._uses: dict[Path, int] = {}
-        self._written_bsyms: set[int] = set()  # the identities of the bound symbols that compute counts
+        self._written_operations = WrittenOperations()
 
     def count_use(self, path: Path) -> None:
         """Count one more use of a path. A path with several uses gets a variable."""
@@ -57,7 +58,7 @@ class Variables:
         if path.step == "computed":
             return self._computation_call(path)
         if path.step == "count":
-            self.statements += path.key.bsyms_with(self.variable, self._written_bsyms)
+            self.statements += path.key.bsyms_with(self.variable, self._written_operations)
             return str(path.key.expression(self.variable))
         if path.step == "expression":
             expression, sources = path.key

@@ -1,0 +1,38 @@
+"""Operations of a prologue that several counts share: each runs once, unless a later write has changed its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+class WrittenOperations:
+    """The operations in a prologue so far that compute counts. `memory` maps names of tensors to their storages."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, set[int | None]] = {}  # the memory that each operation writes to, by its identity
+
+    def add(self, bsyms: Sequence[BoundSymbol], memory: Mapping[str, int | None]) -> Sequence[BoundSymbol]:
+        """Return the operations of a count that the prologue lacks, and note that the prologue has them.
+
+        The prologue repeats all operations of the count if it has an operation that must not run before one of them.
+        """
+        lacking: Sequence[BoundSymbol] = [bsym for bsym in bsyms if id(bsym) not in self._written]
+        if self._has_later_write(bsyms, lacking, set(memory.values())):
+            self._written.clear()
+            lacking = bsyms
+        for bsym in lacking:
+            self._written[id(bsym)] = {memory.get(name) for name in bsym.mutates}
+        return lacking
+
+    def _has_later_write(
+        self, bsyms: Sequence[BoundSymbol], lacking: Sequence[BoundSymbol], memory: set[int | None]
+    ) -> bool:
+        """Whether an operation of the prologue writes to memory of a count after an operation that is lacking.
+
+        The operations of a count include all writes to its memory before the count.
+        """
+        identities = list(map(id, bsyms))
+        before = set(identities[: identities.index(id(lacking[0]))] if lacking else identities)
+        return any(written & memory for identity, written in self._written.items() if identity not in before)
