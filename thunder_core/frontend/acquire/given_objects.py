@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.frontend.acquire.written.rebuilding import attributes_of
+from thunder_core.frontend.interpreter.lookup import parts_of_partial
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import like
@@ -78,9 +79,7 @@ class GivenObjects:
         if isinstance(value, tuple):
             return like(value, [self._plain(item, holder) for item in value])
         if isinstance(value, functools.partial | types.MethodType):
-            parts = (
-                (value.__self__,) if isinstance(value, types.MethodType) else (value.func, value.args, value.keywords)
-            )
+            parts = (value.__self__,) if isinstance(value, types.MethodType) else parts_of_partial(value)
             if any(part is not self._plain(part, holder) for part in parts):
                 self._refuse(f"gets a {holder.__name__} that contains a number that changes from call to call")
             return value

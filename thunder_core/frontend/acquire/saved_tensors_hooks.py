@@ -14,6 +14,7 @@ from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.outside.guards import Identical
 from thunder_core.frontend.acquire.outside.recording import Recording
+from thunder_core.frontend.interpreter.lookup import parts_of_partial
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.constants import is_constant
@@ -95,7 +96,8 @@ class SavedTensorsHooks:
         if isinstance(value, FunctionType):
             return [*self._cells_of(value), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         if isinstance(value, partial):
-            return [value.func, *value.args, *value.keywords.values()]
+            function, args, keywords = parts_of_partial(value)
+            return [function, *args, *keywords.values()]
         return [value.__self__] if isinstance(value, MethodType) else None
 
     def _cells_of(self, function: FunctionType) -> Iterator[Any]:

@@ -6,7 +6,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import ABSENT, parts_of_partial, type_lookup
 
 Arguments = Sequence[Any]
 Keywords = dict[str, Any]
@@ -94,7 +94,8 @@ def call_slot(machine: Machine, function: Any, arguments: Arguments, keywords: K
 @route_of(functools.partial)
 def call_partial(machine: Machine, partial: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a partial as its function, with its arguments first."""
-    return machine.invoke(partial.func, (*partial.args, *arguments), {**partial.keywords, **keywords})
+    function, args, own_keywords = parts_of_partial(partial)
+    return machine.invoke(function, (*args, *arguments), {**own_keywords, **keywords})
 
 
 @route_of(functools._lru_cache_wrapper)

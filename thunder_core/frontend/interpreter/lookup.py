@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -10,6 +11,7 @@ from typing import Any
 from thunder_core.frontend.interpreter.native import UNBOUND, type_version
 
 ABSENT = UNBOUND
+PARTIAL_FIELDS = {name: vars(functools.partial)[name].__get__ for name in ("func", "args", "keywords")}
 dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
@@ -88,6 +90,15 @@ def _assign_version(kind: type) -> None:
     """Make CPython assign a version to the type, as it does on a lookup. No user code runs."""
     with contextlib.suppress(AttributeError):
         type.__getattribute__(kind, "no type has this name")
+
+
+def parts_of_partial(partial: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function and the arguments that a call of a partial uses.
+
+    A subclass may have attributes of its own under their names (`func`).
+    """
+    function, args, keywords = (field(partial) for field in PARTIAL_FIELDS.values())
+    return function, args, keywords
 
 
 def python_method(kind: type, name: str) -> FunctionType | None:

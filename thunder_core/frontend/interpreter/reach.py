@@ -32,7 +32,7 @@ from thunder_core.frontend.interpreter.iterators import (
     later,
     nothing,
 )
-from thunder_core.frontend.interpreter.lookup import remember, shortcut
+from thunder_core.frontend.interpreter.lookup import parts_of_partial, remember, shortcut
 from thunder_core.frontend.interpreter.native import proxied, unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 
@@ -63,10 +63,15 @@ def _arguments_of(error: BaseException) -> Iterable[Any]:
     return arguments
 
 
+def _parts_of_partial(partial: Any) -> Iterable[Any]:
+    function, args, keywords = parts_of_partial(partial)
+    return function, *args, *keywords.values()
+
+
 # The parts that C code finds in arguments, by exact type. Special methods of other types are examined too.
 PARTS: dict[type, Parts] = {
     MethodType: lambda method: (method.__func__, method.__self__),
-    functools.partial: lambda partial: (partial.func, *partial.args, *partial.keywords.values()),
+    functools.partial: _parts_of_partial,
     functools._lru_cache_wrapper: lambda cached: (getattr(cached, "__wrapped__", None),),
     staticmethod: lambda method: (method.__func__,),
     classmethod: lambda method: (method.__func__,),

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
-from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.changes.tensor_class import is_pytorchs
 from thunder_core.tracing.library.objects import is_native
@@ -157,7 +157,7 @@ def is_getter_in_c(unbound: Any) -> bool:
 def runs_python(function: Any) -> bool:
     """Whether a call runs Python code, directly or through a bound method or a partial."""
     while isinstance(function, types.MethodType | functools.partial):
-        function = function.__func__ if isinstance(function, types.MethodType) else function.func
+        function = function.__func__ if isinstance(function, types.MethodType) else parts_of_partial(function)[0]
     return isinstance(function, types.FunctionType) or python_method(type(function), "__call__") is not None
 
 

@@ -39,6 +39,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
+from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
@@ -47,9 +48,16 @@ from thunder_core.tracing.library.states import has_state, state_of, viewed_mapp
 WRAPPERS: dict[type, tuple[str, ...]] = {
     slice: ("start", "stop", "step"),
     types.MethodType: ("__func__", "__self__"),
-    functools.partial: ("func", "args", "keywords"),
     functools._lru_cache_wrapper: ("__wrapped__",),
 }
+
+
+def fields_of_call(kind: type) -> tuple[str, ...]:
+    """Return the attributes that a call of an instance uses, except those that a subclass of a partial hides."""
+    if not issubclass(kind, functools.partial):
+        return WRAPPERS.get(kind, ())
+    return tuple(name for name in PARTIAL_FIELDS if type_lookup(kind, name) is vars(functools.partial)[name])
+
 
 TOGETHER = (
     "compile both functions with the same settings, so that one program contains them, or call one outside the other"
@@ -142,7 +150,10 @@ class Outside(GuardedPaths):
             self.register_cells(path, value)
         elif not issubclass(kind, torch.Tensor):
             self.guard(OfType(path, kind))
-            for name in WRAPPERS.get(kind, ()):
+            names = fields_of_call(kind)
+            if issubclass(kind, functools.partial) and len(names) < len(PARTIAL_FIELDS):  # has fields without a path
+                self.guard(Is(path, value))
+            for name in names:
                 part = getattr(value, name)
                 self.read(path.attribute(name, part), part)
                 self.expand(part)

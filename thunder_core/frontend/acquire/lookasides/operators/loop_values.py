@@ -18,6 +18,7 @@ from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopB
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.lookup import parts_of_partial
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
@@ -84,7 +85,7 @@ def is_steady(value: Any, depth: int = 3) -> bool:
     if isinstance(value, ModuleType):
         return value.__name__.split(".")[0] in MODULES
     if isinstance(value, MethodType | functools.partial):
-        parts = (value.__self__,) if isinstance(value, MethodType) else (value.func, value.args, value.keywords)
+        parts = (value.__self__,) if isinstance(value, MethodType) else parts_of_partial(value)
         return depth > 0 and all(is_steady(part, depth - 1) for part in parts)
     if isinstance(value, BuiltinFunctionType):
         return value in (*BUILTINS, enumerate, reversed) or is_of_module(value)
