@@ -20,7 +20,7 @@ class Derived(functools.partial):  # type: ignore[type-arg]
 class Bound(functools.partial):  # type: ignore[type-arg]
     """Hides `func`, as pyro's handlers do; `partial` itself joins the arguments of a nested partial."""
 
-    __slots__ = "func"
+    __slots__ = ("func",)
 
     def __init__(self, func: Any) -> None:
         self.func = func
