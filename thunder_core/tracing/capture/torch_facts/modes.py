@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import (
 pop_mode: Callable[[], Any] = _pop_mode
 push_mode: Callable[[Any], None] = _push_mode
 Handler = Callable[..., Any]
+PACKAGE = __name__.partition(".")[0]
 
 
 class FunctionMode(TorchFunctionMode):
@@ -68,11 +69,16 @@ def is_recording() -> bool:
 def outer_function_mode() -> TorchFunctionMode | None:
     """Return a mode of the user that receives the torch functions of this thread, or None.
 
-    A default device is a mode, too, which the guards describe.
+    A default device is a mode, too, which the guards describe. Thunder's own modes are not the user's.
     """
     count = torch._C._len_torch_function_stack()
     modes = (torch._C._get_function_stack_at(index) for index in range(count))
-    return next((mode for mode in modes if not isinstance(mode, FunctionMode | DeviceContext)), None)
+    return next((mode for mode in modes if not isinstance(mode, DeviceContext) and not is_own(mode)), None)
+
+
+def is_own(mode: TorchFunctionMode) -> bool:
+    """Whether a mode is Thunder's."""
+    return type(mode).__module__.partition(".")[0] == PACKAGE
 
 
 @contextmanager
