@@ -53,7 +53,7 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 
 
 def fields_of_call(kind: type) -> tuple[str, ...]:
-    """Return the attributes that a call of an instance uses, except those that a subclass of a partial hides."""
+    """Return the attributes that a call of an instance uses, except fields of a partial that a subclass hides."""
     if not issubclass(kind, functools.partial):
         return WRAPPERS.get(kind, ())
     return tuple(name for name in PARTIAL_FIELDS if type_lookup(kind, name) is vars(functools.partial)[name])
