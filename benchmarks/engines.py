@@ -1,4 +1,4 @@
-"""Inference engines for ONNX on CPUs, of which those that are installed take part in benchmarks."""
+"""Inference engines for ONNX on CPUs. Benchmarks run the installed engines."""
 
 from __future__ import annotations
 

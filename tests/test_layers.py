@@ -33,6 +33,7 @@ HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in ro
 # Rooms that programs do not import: their names are internal.
 NOT_BY_THEIR_OWN_NAMES = {
     "foundation": {
+        "own_builtins",
         "progress_marks",
         "rooms",
         "similar_names",

@@ -32,7 +32,7 @@ def test_handlers_of_an_unknown_version_are_refused(observed):
 def test_memory_of_an_unknown_build_is_not_touched(build):
     for offsets in (native.offsets_of(SUPPORTED[-1], build), native.offsets_of(NEXT, Build())):
         with pytest.raises(PythonNotSupported):
-            _ = offsets.type_version
+            _ = offsets.frame_back
 
 
 @pytest.mark.parametrize("words", UNKNOWN)

@@ -64,9 +64,9 @@ class Specializations:
     that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
     specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
     module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
-    generate for it. If every program refuses a call, it is tried again with the arguments in the
-    `argument_order`. `last` is the program of the latest call. `hits` and `misses` count the calls that found a program
-    and the calls that were traced.
+    generate for it. If every program refuses a call, it is tried again with the arguments in the `argument_order`.
+    `last` is the program of the latest call. `hits` and `misses` count the calls that found a program and the calls
+    that were traced.
     """
 
     subject: Callable[..., Any]

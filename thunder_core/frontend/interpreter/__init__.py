@@ -3,7 +3,7 @@
 The package needs only the standard library. `interpret(function)` returns a function that behaves as `function` does.
 """
 
-from thunder_core.frontend.interpreter.own_builtins import own_builtins
+from thunder_core.foundation.own_builtins import own_builtins
 
 with own_builtins(__name__):
     from thunder_core.frontend.interpreter import builtin, opcodes

@@ -6,7 +6,8 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import introspection
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, remember, shortcut, type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, remember, shortcut, type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 _GENERIC = object.__getattribute__
 _SLOT = type(_GENERIC)

@@ -9,11 +9,12 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.iterators import STEPPED, is_handing_on, later
-from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 from thunder_core.frontend.interpreter.reach import PARTS
 from thunder_core.frontend.interpreter.tracebacks import without_own_entries
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 class Callback:

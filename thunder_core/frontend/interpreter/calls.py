@@ -6,7 +6,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.lookup import ABSENT, parts_of_partial, type_lookup
+from thunder_core.frontend.interpreter.lookup import parts_of_partial, type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Arguments = Sequence[Any]
 Keywords = dict[str, Any]

@@ -7,7 +7,8 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Frame, Machine
 from thunder_core.frontend.interpreter.generators import driven_code, frame_of
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Reader = Callable[[Machine, Any, str], Any]
 

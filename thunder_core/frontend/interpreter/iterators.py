@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from types import FunctionType, GeneratorType
 from typing import Any
 
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Parts = Callable[[Any], Iterable[Any]]
 

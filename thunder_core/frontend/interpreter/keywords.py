@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 from thunder_core.frontend.interpreter import bridges, operators
 from thunder_core.frontend.interpreter.frame import Frame, Machine
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 # Since 3.12, CPython takes every KeyError with one argument for its own error about a repeated keyword.
 _TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)

@@ -1,4 +1,4 @@
-"""Access to CPython's C structures: set the handled exception, make a frame object, read a type's version.
+"""Access to CPython's C structures: set the handled exception, make a frame object.
 
 Each name here is CPython's own, accessed through `ctypes`. The offsets are those of the versions and builds in
 `versions`. On other versions and builds, nothing is read or written, and the first use of an offset raises an error.
@@ -13,7 +13,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 from thunder_core.frontend.interpreter.versions import HERE, Build, Version, require_supported
-from thunder_core.tracing.library.changes.type_versions import OFFSET
 
 _api = ctypes.pythonapi
 _POINTER = struct.calcsize("P")
@@ -29,9 +28,8 @@ class Offsets:
     data_instruction: int = 7 * _POINTER
     data_stack_top: int = 8 * _POINTER
     data_locals: int = 9 * _POINTER
-    # PyWeakReference and PyTypeObject
+    # PyWeakReference
     referent: int = 2 * _POINTER
-    type_version: int = OFFSET
     # PyThreadState, only of 3.12
     thread_c_calls: int = 36
     # Since 3.14, a frame's slots are tagged references: the bits of an empty slot, and the tag of a borrowed object.
@@ -138,14 +136,6 @@ def _set_stack_top(data: int, count: int) -> None:
         ctypes.c_void_p.from_address(data + _at.data_stack_top).value = data + _at.data_locals + count * _POINTER
     else:
         ctypes.c_int.from_address(data + _at.data_stack_top).value = count
-
-
-def type_version(kind: type) -> ctypes.c_uint:
-    """Return a view of CPython's version of a type.
-
-    Its `value` changes when the type or a base changes; 0 means unknown.
-    """
-    return ctypes.c_uint.from_address(id(kind) + _at.type_version)
 
 
 def c_calls_left() -> ctypes.c_int:

@@ -7,7 +7,8 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.iterators import is_handing_on
-from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Operator = Callable[[Any, Any], Any]
 
@@ -223,7 +224,6 @@ def get_item(machine: Machine, container: Any, key: Any) -> Any:
     if method is not None:
         return machine.invoke(method, (container, key), {})
     if issubclass(type(container), type):
-        method = python_method(type(container), "__getitem__")
         of_class = type_lookup(container, "__class_getitem__")
         if (
             type_lookup(type(container), "__getitem__") is ABSENT

@@ -35,6 +35,7 @@ from thunder_core.frontend.interpreter.iterators import (
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, remember, shortcut
 from thunder_core.frontend.interpreter.native import proxied, unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 Functions = dict[FunctionType, None]
 Keywords = dict[str, Any]
@@ -46,8 +47,6 @@ _CLASSES = 100
 _HEAP_TYPE = 1 << 9
 # Immutable types, which are defined in C.
 _OF_C = 1 << 8
-_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-_dict_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
 
 # Types whose instances lead to no Python function.
 QUIET = PLAIN | {
@@ -231,7 +230,7 @@ class Reach:
                 if depth >= _CLASSES:
                     self._add(_constructors(value), reached)
                 return
-            parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
+            parts = next((_HOLDING[base] for base in mro_of(kind) if base in _HOLDING), None)
             if parts is None and issubclass(kind, BaseException):
                 parts = _arguments_of
             elif parts is None and kind.__flags__ & _OF_C:
@@ -293,10 +292,10 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
         return cached
     chosen_functions: dict[FunctionType, None] = {}
     seen: set[str] = set()
-    for base in _mro_of(kind):
+    for base in mro_of(kind):
         if not base.__flags__ & _HEAP_TYPE:
             continue
-        for name, unbound in _dict_of(base).items():
+        for name, unbound in dict_of(base).items():
             if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(unbound, property))):
                 seen.add(name)
                 chosen_functions.update(dict.fromkeys(_functions_of_attribute(unbound)))

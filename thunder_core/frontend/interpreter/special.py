@@ -2,7 +2,8 @@
 
 import types
 
-from thunder_core.frontend.interpreter.lookup import dict_of, remember, shortcut, type_lookup
+from thunder_core.frontend.interpreter.lookup import remember, shortcut, type_lookup
+from thunder_core.tracing.library.changes.class_entries import dict_of
 
 _OF_C = (object, type, int, float, complex, str, bytes, list, dict, set, memoryview, types.GeneratorType, property)
 _OF_LIBRARIES = (

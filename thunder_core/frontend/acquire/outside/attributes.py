@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
-from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, parts_of_partial, python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
+from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.changes.tensor_class import is_pytorchs
 from thunder_core.tracing.library.objects import is_native
 

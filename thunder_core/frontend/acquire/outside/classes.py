@@ -12,8 +12,8 @@ from thunder_core.frontend.acquire.outside.guards import Is, OfType
 from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
-from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.frontend.interpreter.special import special_methods
+from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 if TYPE_CHECKING:
     from thunder_core.frontend.acquire.outside.outside import Outside

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of
-from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 # Methods of builtin containers that change them; all others only read.
 IN_PLACE = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")

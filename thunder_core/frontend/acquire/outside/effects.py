@@ -26,7 +26,7 @@ from thunder_core.frontend.acquire.outside.snapshots import (
     has_own,
     tables_of,
 )
-from thunder_core.frontend.interpreter.lookup import mro_of
+from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.states import kept_state, put_buffer_back, state_of
 
 

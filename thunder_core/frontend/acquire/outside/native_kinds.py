@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
-from thunder_core.frontend.interpreter.lookup import mro_of, remember, shortcut, type_lookup
+from thunder_core.frontend.interpreter.lookup import remember, shortcut, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, CONSTANT_TYPES
+from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import STATES
 

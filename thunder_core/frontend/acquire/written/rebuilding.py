@@ -13,10 +13,10 @@ import torch
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.frontend.acquire.outside.snapshots import MISSING, namespace_of
-from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
 from thunder_core.tracing.ir.literal import dotted_name
+from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
 
 # Attributes that PyTorch itself sets, by the beginnings or ends of their names.

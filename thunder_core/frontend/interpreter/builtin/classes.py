@@ -7,7 +7,8 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.calls import Arguments, Keywords, replaces
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 @replaces(__build_class__)

@@ -7,8 +7,9 @@ from thunder_core.frontend.interpreter import texts
 from thunder_core.frontend.interpreter.bridges import gather
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.keywords import merge_keywords, merge_mapping
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.table import opcode
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 def take(frame: Frame, count: int) -> list[Any]:

@@ -4,8 +4,8 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.frontend.interpreter.lookup import ABSENT
 from thunder_core.frontend.interpreter.table import opcode
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 def _enter(frame: Frame, enter: str, leave: str, kind: str) -> Any:

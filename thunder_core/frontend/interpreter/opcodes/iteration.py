@@ -5,8 +5,9 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.bridges import gather
 from thunder_core.frontend.interpreter.frame import NULL, Frame
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.table import opcode
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 @opcode("GET_ITER")

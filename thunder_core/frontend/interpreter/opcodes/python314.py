@@ -8,7 +8,6 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
-from thunder_core.frontend.interpreter.lookup import ABSENT
 from thunder_core.frontend.interpreter.namespaces import find_global
 from thunder_core.frontend.interpreter.opcodes.calls import unpacked_arguments
 from thunder_core.frontend.interpreter.opcodes.exceptions import check_eg_match as check_group
@@ -20,6 +19,7 @@ from thunder_core.frontend.interpreter.opcodes.suspension import end_async_for
 from thunder_core.frontend.interpreter.operators import BINARY
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 templates: Any = None
 with suppress(ImportError):  # before 3.14

@@ -7,9 +7,10 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import YIELDED, Frame
 from thunder_core.frontend.interpreter.generators import delegate, is_coroutine
-from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.table import LEAVE, opcode
 from thunder_core.frontend.interpreter.tracebacks import reraise, without_own_entries
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 @opcode("YIELD_VALUE")

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 from thunder_core.tracing.library.changes.type_versions import HAS_VERSIONS, assign_version, type_version
 
 KINDS = (torch.Tensor, Parameter)
 OWN = {kind: dict(vars(kind)) for kind in KINDS}  # PyTorch's entries
 HIDEABLE = frozenset(dir(torch.Tensor)) | frozenset(dir(Parameter))
-ABSENT = object()
 Replaced = tuple[tuple[str, str, Any], ...]
 
 # changes whenever `torch.Tensor` changes, because `Parameter` derives from it

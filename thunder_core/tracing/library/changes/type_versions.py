@@ -1,10 +1,14 @@
-"""CPython's version of a type: a number that changes when the type or a base changes."""
+"""CPython's version of a type, which changes when the type or a base changes, and results that are cached by it."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import struct
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 OFFSET = 48 * struct.calcsize("P")  # of `tp_version_tag` in PyTypeObject, in bytes, in CPython 3.11 to 3.14
 
@@ -32,3 +36,67 @@ def _is_found() -> bool:
 
 
 HAS_VERSIONS = _is_found()
+
+
+class ClassCache(dict[str, Any]):
+    """Results for one class by name, valid for one version of the class."""
+
+    __slots__ = ("reference", "version", "versions")
+
+    def __init__(self, kind: type, caches: ClassCaches) -> None:
+        super().__init__()
+        self.versions: ctypes.c_uint = type_version(kind)
+        self.version = 0
+        key = id(kind)
+        self.reference = weakref.ref(kind, lambda _: caches.pop(key, None))
+
+    def store(self, name: str, result: Any, version: int) -> None:
+        """Store a result that was found at a version, unless the class has changed or has no version."""
+        if version and self.version == version == self.versions.value:
+            self[name] = result
+
+
+class ClassCaches(dict[int, ClassCache]):
+    """The cache of each class, by the class's id."""
+
+    def current(self, kind: type) -> ClassCache:
+        """Return the cache for the current version of a class; its `version` is 0 if Python gives the class none."""
+        cache = self.get(id(kind))
+        if cache is None:
+            cache = self[id(kind)] = ClassCache(kind, self)
+        if not cache.versions.value:
+            assign_version(kind)
+        version = cache.versions.value if HAS_VERSIONS else 0
+        if version != cache.version or not version:
+            cache.clear()
+            cache.version = version
+        return cache
+
+
+Find = Callable[[type, str], tuple[Any, bool]]
+
+
+def cached_by_version(caches: ClassCaches) -> Callable[[Find], Callable[[type, str], Any]]:
+    """Cache what a function finds in a class under a name, until the class or a base changes.
+
+    The function returns the result, and whether the result stays the same as long as the class does.
+    """
+
+    def decorate(find: Find) -> Callable[[type, str], Any]:
+        @functools.wraps(find)
+        def cached(kind: type, name: str) -> Any:
+            cache = caches.get(id(kind))
+            if cache is not None and cache.versions.value == cache.version:
+                result = cache.get(name, cache)
+                if result is not cache:
+                    return result
+            cache = caches.current(kind)
+            version = cache.version
+            result, stays = find(kind, name)
+            if stays:
+                cache.store(name, result, version)
+            return result
+
+        return cached
+
+    return decorate

@@ -28,8 +28,8 @@ LIBRARY_PREFIX = "transformers."
 SENTENCE_MODEL_PATH = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
 
 
-# The key in a config's text for the attributes that `from_dict` does not restore: those that it adds, and those with
-# another value. They must be restored, because guards of programs that copy a config check all attributes.
+# The key in a config's text for attributes that `from_dict` adds, drops or changes. They must be restored, because
+# guards of programs that copy a config check all attributes.
 DIFFERENCES = "thunder_differences"
 PLAIN = (type(None), bool, int, float, str)
 

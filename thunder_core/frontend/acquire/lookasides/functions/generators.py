@@ -18,8 +18,8 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concre
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
-# Methods whose results are not known while tracing.
 SEEDS = 2**64  # generators keep seeds as unsigned numbers of 64 bits
+# Methods whose results are not known while tracing.
 REFUSED = ("clone_state", "graphsafe_get_state", "graphsafe_set_state", "set_offset", "get_offset")
 
 

@@ -14,9 +14,10 @@ from thunder_core.frontend.acquire.outside.guards import Truth
 from thunder_core.frontend.acquire.outside.object_guards import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.capturing_hooks import HOOKS, is_capturing
+from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",

@@ -1,4 +1,4 @@
-"""Private builtins of the interpreter, so that a program that replaces `len` does not affect the interpreter."""
+"""Private builtins for packages, so that a program that replaces `len` does not affect the interpreter or guards."""
 
 import builtins
 import functools
