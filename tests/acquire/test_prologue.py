@@ -31,6 +31,7 @@ from torch.nn.modules.module import __dict__ as module_globals
 
 
 def prologue(module, args, kwargs):
+    if not (type(module) is Linear): refuse(n, module)
     if not (len(args) == 1): refuse(n, args)
     if not (not kwargs): refuse(n, kwargs)
     state = module.__dict__

@@ -11,7 +11,7 @@ import torch
 
 import thunder_core as thunder
 from tests.symbolic.test_sizes import assert_same
-from thunder_core.backend.runtime.layouts import layouts_watched
+from thunder_core.workflow.validation.layouts import layouts_watched
 
 SHAPES = ((3, 5), (6, 2), (2, 7))
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -19,7 +19,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from tests.layouts.steps import TABLE, Apply, laid_out
-from thunder_core.backend.runtime.layouts import layouts_watched
+from thunder_core.workflow.validation.layouts import layouts_watched
 
 SHAPES = ((1, 16, 8), (2, 4, 6), (1, 8, 4, 4), (2, 4, 5, 6), (2, 1, 4, 4), (1, 4, 3, 4, 4), (2, 3, 1, 1), (1, 2, 4, 1))
 LARGEST = 4000

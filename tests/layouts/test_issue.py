@@ -11,8 +11,8 @@ from transformers import CvtConfig, CvtForImageClassification
 from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
 import thunder_core as thunder
-from thunder_core.backend.runtime.layouts import layouts_watched
 from thunder_core.compilation.compiler import last_backward_reason
+from thunder_core.workflow.validation.layouts import layouts_watched
 
 
 class ConvolutionalProjection(nn.Module):

@@ -12,17 +12,20 @@ import torch
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature
 from thunder_core.backend.runtime.blame import leave_inference_modes, tell_line, user_line
 from thunder_core.backend.runtime.generate import executable, executable_trace
+from thunder_core.backend.runtime.quick_prologue import install_quick_prologue
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.backend.runtime.retracing import draws, lines_caught
 from thunder_core.backend.runtime.tracers import blame_tracer
 from thunder_core.backend.runtime.undo import Undo, inputs_written_before_caught_error, inputs_written_before_last_check
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_state
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_of
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.printer import Source, print_trace
 from thunder_core.tracing.ir.requirement import Requirement, StatedConstraint
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.changes.memory_words import CAN_WATCH
 from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
@@ -78,7 +81,8 @@ class Program:
     numbers and sizes that the program was traced with, by their paths. `constant_because` is the reason why sizes that
     should be symbolic are constant, or empty; `shortfalls` name the sizes and numbers that the program does not support
     all values of. At `caught_lines`, an operation may raise an error that depends on values and that the program
-    catches; the program was traced for values without such an error.
+    catches; the program was traced for values without such an error. Calls skip the `module_reads` of the prologue
+    while the module is unchanged (`QuickPrologue`).
     """
 
     stages: tuple[Stage, ...]
@@ -90,6 +94,7 @@ class Program:
     constant_because: str = ""
     shortfalls: tuple[Any, ...] = ()
     caught_lines: frozenset[SourceLine] = frozenset()
+    module_reads: ModuleReads | None = field(default=None, repr=False)
     _written: tuple[int, ...] | None = field(init=False)
     _written_before_caught: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
@@ -111,6 +116,8 @@ class Program:
         object.__setattr__(self, "_switches_autocast", switches)
         object.__setattr__(self, "_restores_random", bool(self.caught_lines) and draws(computation))
         object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
+        if self.module_reads is not None and CAN_WATCH:
+            install_quick_prologue(self, self.last("prologue"), self.module_reads)
         if self.derivative is not None:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
 

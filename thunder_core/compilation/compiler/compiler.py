@@ -327,6 +327,7 @@ def program_of(
         recorded=why_recorded,
         observed=acquired.observed,
         constant_because=constant_because,
+        module_reads=acquired.module_reads,
         caught_lines=acquired.caught_lines,
         shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
     )

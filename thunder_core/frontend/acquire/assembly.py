@@ -27,6 +27,7 @@ from thunder_core.frontend.acquire.written.epilogue import Epilogue
 from thunder_core.frontend.acquire.written.merged_guards import with_merged_tuples
 from thunder_core.frontend.acquire.written.prologue import Prologue
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.ir.guard import requirements_of
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
@@ -42,7 +43,8 @@ class Acquired:
 
     `observed` maps paths to the numbers and sizes from outside in this call, including symbolic ones. `sizes` holds the
     symbols, if there are any. The last `number_counting` statements of the prologue compute counts. At `caught_lines`,
-    operations may raise depending on values, and the program may catch the errors.
+    operations may raise depending on values, and the program may catch the errors. `module_reads` are the statements of
+    the prologue that a call can skip if the module is unchanged.
     """
 
     prologue: Trace
@@ -52,6 +54,7 @@ class Acquired:
     observed: Mapping[str, int | float]
     sizes: SymbolicSizes | None = None
     number_counting: int = 0
+    module_reads: ModuleReads | None = None
     caught_lines: frozenset[SourceLine] = frozenset()
 
     @property
@@ -104,6 +107,7 @@ def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sh
         observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
         sizes=run.recorder.sizes if symbols else None,
         number_counting=prologue.number_counting,
+        module_reads=prologue.module_reads(),
         caught_lines=frozenset(run.recorder.caught_errors.lines),
     )
 

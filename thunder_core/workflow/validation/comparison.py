@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 import torch
 
-from thunder_core.backend.runtime.layouts import layouts_watched
 from thunder_core.foundation.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.models.memory.release_memory import trim_memory
@@ -28,6 +27,7 @@ from thunder_core.workflow.validation.distance import Distance, measure_distance
 from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
 from thunder_core.workflow.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
+from thunder_core.workflow.validation.layouts import layouts_watched
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
 from thunder_core.workflow.validation.model_copies import (
     ModelCopy,

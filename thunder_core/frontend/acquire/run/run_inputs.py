@@ -58,7 +58,9 @@ class RunInputs:
         }
 
     def expand(self) -> None:
-        """Guard the object of a bound method, and the arguments except for symbolic numbers."""
+        """Guard the class of a module, the object of a bound method, and the arguments except for symbolic numbers."""
+        if isinstance(self.subject, torch.nn.Module):
+            self._outside.guard(OfType(self.roots[0], type(self.subject)))
         if isinstance(self.subject, types.MethodType):
             owner = self.subject.__self__
             self._outside.read(self.roots[0].attribute("__self__", owner), owner)

@@ -12,13 +12,16 @@ from thunder_core.frontend.acquire.outside.draws import Kept
 from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
+from thunder_core.frontend.acquire.written.module_paths import ModulePaths, is_quiet, may_run_user_code
 from thunder_core.frontend.acquire.written.variables import Variables, statement, without_torch_function
+from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
 from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.tensor_class import Replaced
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
@@ -49,6 +52,7 @@ IMPORTS_OF_QUERIES = {
 }
 
 
+MIN_STATEMENTS = 200  # fewer statements are run at each call, because skipping them takes as long
 FROM_TENSORS = ("count", "expression", "size")  # steps to numbers that draws take, computed from tensors
 NO_SYMBOLS: Mapping[str, Path] = {}
 
@@ -85,6 +89,9 @@ class Prologue:
         self._variables = Variables(roots, own_names, OWN_NAMES | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
         self._number_of_checks = 0
+        self._module_paths = ModulePaths(roots[0])
+        self._guarded: dict[BoundSymbol, Guard] = {}  # the guards that statements check
+        self._tensor_checks = TensorChecks()
         self.number_counting = 0  # number of last statements that compute counts
         for query, value in state.items():
             self._scope.imports |= {module for prefix, module in IMPORTS_OF_QUERIES.items() if query.startswith(prefix)}
@@ -198,15 +205,21 @@ class Prologue:
                 self._variables.variable(path)
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
         passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
+        first_check = len(self._statements)
         self._check(f"{passed} or {tracer} is None", NO_TRACER, tracer)
         self._check_tensor_class(f"{passed} or ")
         for guard in guards:
             self._check_guard(guard, unless=f"{passed} or ")
+        checks = self._statements[first_check:]
         self._check_symbolic_strides(guards)
         self._check_overlaps(guards, tensors)
         self._statements.append(
             statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
+        given = tuple(
+            self._variables.variable(guard.path) for guard in guards if self._module_paths.number(guard.path) is None
+        )
+        self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, given)
         return tensors
 
     def _check_tensor_class(self, unless: str) -> None:
@@ -259,12 +272,38 @@ class Prologue:
             subject = self._variables.variable(guard.path)
             condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
         self._check(unless + without_torch_function(guard.path, condition, self._scope), state_guard(guard), subject)
+        self._guarded[self._statements[-1]] = guard
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
         """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""
         self._scope.function(REFUSE)
         self._statements.append(check_statement(GuardCheck(self._number_of_checks, guard, condition, subject)))
         self._number_of_checks += 1
+
+    def module_reads(self) -> ModuleReads | None:
+        """Return the statements that only read the module and libraries, or None.
+
+        Returns None if the program has no module, if the statements are few, and if the program draws random numbers in
+        its prologue, which then runs once.
+        """
+        if self._draws or not isinstance(self._roots[0].value, torch.nn.Module):
+            return None
+        number = self._module_paths.number
+        reads = {bsym: path for bsym, path in self._variables.reads.items() if number(path) is not None}
+        checks = {bsym for bsym, guard in self._guarded.items() if self._module_paths.covers(guard)}
+        statements = frozenset((*reads, *checks))
+        if len(statements) < MIN_STATEMENTS:
+            return None
+        others = (guard for bsym, guard in self._guarded.items() if bsym not in checks)
+        paths = (path for bsym, path in self._variables.reads.items() if bsym not in reads)
+        return ModuleReads(
+            tuple(self._module_paths.steps),
+            tuple(self._module_paths.roots),
+            {bsym.output.name: position for bsym, path in reads.items() if (position := number(path)) is not None},
+            statements,
+            self._tensor_checks,
+            any(map(may_run_user_code, others)) or not all(map(is_quiet, paths)),
+        )
 
 
 def state_guard(guard: Guard) -> StatedGuard:

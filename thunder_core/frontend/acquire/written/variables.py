@@ -38,6 +38,7 @@ class Variables:
     def __init__(self, roots: Sequence[Path], names: Mapping[Path, str], taken: Collection[str]) -> None:
         self._taken: set[str] = {*taken, *(str(root.key) for root in roots), *names.values()}
         self.statements: list[BoundSymbol] = []
+        self.reads: dict[BoundSymbol, Path] = {}  # the paths whose values statements assign
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self.scope = GuardScope({"torch"}, taken=self._taken, variables=self._expressions)
@@ -114,6 +115,7 @@ class Variables:
         """Append a statement that assigns the value at a path to its variable, and return the variable's name."""
         name = self._names.get(path) or self.new_name(path_name(path))
         self._expressions[path] = self.assign(name, expression)
+        self.reads[self.statements[-1]] = path
         return self._expressions[path]
 
     def new_name(self, text: str) -> str:

@@ -8,13 +8,13 @@ from torch import Tensor
 
 import thunder_core as thunder
 from tests.layouts.unfaithful import UnfaithfulMode
-from thunder_core.backend.runtime.layouts import LayoutWatch, differs, layouts_watched
 from thunder_core.compilation.compiler import last_program
 from thunder_core.foundation.errors import Bug
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.capture.fakes import fake
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.workflow.validation.comparison import validate
+from thunder_core.workflow.validation.layouts import LayoutWatch, differs, layouts_watched
 
 
 class Viewing(torch.nn.Module):

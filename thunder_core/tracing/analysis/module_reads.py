@@ -1,0 +1,42 @@
+"""The part of a prologue that depends on its module alone, which a call skips while the module is unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.changes.module_state import ReadStep
+
+
+@dataclass(frozen=True)
+class TensorChecks:
+    """The checks of a prologue's plain tensors: `statements` that run only if the variable `passed` is false.
+
+    `tensors` is the variable of the tuple of these tensors, and `given` are the variables of tensors that come from
+    elsewhere than the module. Without tensors, all names are empty.
+    """
+
+    statements: frozenset[BoundSymbol] = frozenset()
+    passed: str = ""
+    tensors: str = ""
+    given: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleReads:
+    """The reads and checks of a prologue that depend on its module and on libraries, and run no code of the user.
+
+    The module has number 0, and each of the `steps` leads to the object with the next number. `roots` are the classes
+    and the globals of modules where steps begin. `variables` has the numbers of the objects that variables of the
+    prologue refer to. `statements` are the reads and checks. `runs_user_code` says that another statement may run the
+    user's code, which may change the module.
+    """
+
+    steps: tuple[ReadStep, ...]
+    roots: tuple[Any, ...]
+    variables: Mapping[str, int]
+    statements: frozenset[BoundSymbol]
+    tensor_checks: TensorChecks
+    runs_user_code: bool

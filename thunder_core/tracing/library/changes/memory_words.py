@@ -1,0 +1,105 @@
+"""Words of memory that change when objects change: the versions of dicts, and the classes and parts of objects.
+
+The offsets are those of CPython 3.11 and 3.12, where each change of a dict gives it another version. They are tried
+when this module is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from thunder_core.tracing.library.changes.class_entries import dict_of
+
+WORD = struct.calcsize("P")
+CACHE_LINE = 64  # of x86 and most ARM processors, in bytes
+FIRST = 4096  # the lowest address that is read
+address_of = id
+_count = (2**47 - FIRST) // 8
+_memory: Any = np.ctypeslib.as_array((ctypes.c_uint64 * _count).from_address(FIRST)) if WORD == 8 else None
+
+TYPE = WORD  # of `ob_type` in PyObject
+DICT_VERSION = 3 * WORD  # of `ma_version_tag` in PyDictObject
+DICT_KEYS = 4 * WORD  # of `ma_keys` in PyDictObject
+MANAGED_DICT = -3 * WORD  # of the pointer to an object's `__dict__`, if its class has the flag
+HAS_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class of an object may be replaced only if it is such a class
+
+
+class Words:
+    """The words at some addresses, with the values that they had.
+
+    Words are read in the order of their addresses, which takes half of the time if they are not in the cache.
+    """
+
+    def __init__(self, addresses: Iterable[int]) -> None:
+        self._memory = _memory
+        self._indices = (np.unique(np.fromiter(addresses, dtype=np.int64)) - FIRST) // WORD
+        self._values = self.read()
+
+    def read(self) -> Any:
+        """Return the words as an array. The caller keeps the objects at the addresses alive."""
+        return self._memory[self._indices]
+
+    def are_unchanged(self) -> bool:
+        """Whether all words have the same values. The caller keeps the objects at the addresses alive."""
+        return bool((self._memory[self._indices] == self._values).all())
+
+
+def word_at(address: int) -> int:
+    """Return the word at an address."""
+    return int(ctypes.c_uint64.from_address(address).value)
+
+
+def dict_slot(value: Any, namespace: dict[str, Any]) -> int | None:
+    """Return the address of the pointer from an object to its `__dict__`; None if it is not found."""
+    kind = type(value)
+    offset = MANAGED_DICT if kind.__flags__ & HAS_MANAGED_DICT else kind.__dictoffset__
+    address = address_of(value) + offset
+    return address if offset and word_at(address) == address_of(namespace) else None
+
+
+def _find_tensor_slot() -> int | None:
+    """Return the offset of the pointer from a tensor object to its implementation in C++; None if it is not found."""
+    tensor = torch.empty(0)
+    own: int = tensor._cdata
+    return next((offset for offset in (2 * WORD, 3 * WORD) if word_at(address_of(tensor) + offset) == own), None)
+
+
+def _versions_change() -> bool:
+    """Whether each change of a dict changes its version, also the change of an attribute by specialized bytecode."""
+
+    class Tried:
+        number = 0
+
+    tried = Tried()
+    namespace: dict[str, Any] = tried.__dict__
+    if dict_slot(tried, namespace) is None or "number" not in dict_of(Tried):
+        return False
+    changes: list[Callable[[], Any]] = [
+        *[lambda number=number: setattr(tried, "number", 1000 + number) for number in range(3)],
+        *[lambda number=number: _assign_number(tried, 2000 + number) for number in range(100)],
+        lambda: namespace.update(other=1),
+        lambda: namespace.pop("other"),
+        lambda: namespace.setdefault("other", 2),
+        lambda: namespace.__delitem__("other"),
+        namespace.clear,
+    ]
+    seen = {word_at(address_of(namespace) + DICT_VERSION)}
+    for change in changes:
+        change()
+        seen.add(word_at(address_of(namespace) + DICT_VERSION))
+    return len(seen) == len(changes) + 1
+
+
+def _assign_number(tried: Any, number: int) -> None:
+    tried.number = number
+
+
+TENSOR_SLOT = _find_tensor_slot() if WORD == 8 else None
+CAN_WATCH = WORD == 8 and TENSOR_SLOT is not None and _versions_change()
