@@ -3,7 +3,7 @@
 For a function of 60 programs: calls that the latest program accepts, and calls that another program accepts each time.
 All contenders are built first and then timed in turn, for many rounds, in one process and one thread, by CPU time, so
 that other load on the machine counts less; the figures are medians over the rounds. `F.linear` is the lower limit for
-the module: its calls in a plain loop. The prologues of three programs are also timed alone.
+the module: its calls in a plain loop. Prologues are also timed alone.
 
 Usage: python -m benchmarks.overhead [--out FILE]
 """
@@ -29,6 +29,7 @@ from thunder_core.compilation.compiler import last_program
 PARAMETERS = 300
 PROGRAMS = 60
 WIDTH = 2
+OTHER_BYTES = 2**26  # of memory that is written before a cold prologue: more than the caches hold
 
 
 def add() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
@@ -78,36 +79,59 @@ def many(programs: int, rounds: int) -> dict[str, float]:
 
 
 def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], rounds: int) -> dict[str, float]:
-    """Return the number of guards of a program, and the median time of its prologue."""
+    """Return the number of guards of a program, and median times of its whole prologue and of the one that runs.
+
+    A cold prologue runs after other memory has been written, as by the kernels of a call.
+    """
     compiled = thunder_core.jit(subject)
-    for _ in range(2):
+    for _ in range(3):
         compiled(*arguments)
     program = last_program(compiled)
-    times = [microseconds(program.prepare, (subject, arguments, {}), 100) for _ in range(rounds)]
-    return {"guards": len(program.guards), "us": statistics.median(times)}
+    contenders = {"whole": program.generated("prologue"), "quick": program.prepare}
+    other = torch.zeros(OTHER_BYTES // 4)
+    times: dict[str, list[float]] = {f"{kind} {state}": [] for kind in contenders for state in ("warm", "cold")}
+    call = (subject, arguments, {})
+    for _ in range(rounds):
+        for kind, prepare in contenders.items():
+            prepare(*call)
+            times[f"{kind} warm"].append(microseconds(prepare, call, 10))
+            other.add_(1)
+            times[f"{kind} cold"].append(microseconds(prepare, call, 1, clock=time.perf_counter))
+    return {"guards": len(program.guards), **{name: statistics.median(values) for name, values in times.items()}}
 
 
 def prologues(rounds: int) -> dict[str, dict[str, float]]:
-    """Return the prologues of `a + b`, of the module and of a Llama of 8 layers."""
+    """Return the prologues of `a + b`, of the module, and of models of transformers with random weights."""
+    from transformers import BertConfig, BertModel, MobileNetV2Config, MobileNetV2Model
+
     sums, numbers = add()
     net, inputs = linears()
     model, tokens = model_and_input(8)
+    bert = BertModel(BertConfig(hidden_size=128, intermediate_size=256, num_attention_heads=4)).eval()
+    image = torch.zeros(1, 3, 224, 224)
     return {
         "a + b": prologue(sums["eager"], numbers, rounds),
         "module": prologue(net["eager"], inputs, rounds),
         "Llama of 8 layers": prologue(model, (tokens,), rounds),
+        "BERT of 12 layers": prologue(bert, (tokens[:, :16],), rounds),
+        "MobileNet V2": prologue(MobileNetV2Model(MobileNetV2Config()).eval(), (image,), rounds),
     }
 
 
 CASES = {"a + b on 2x2": (add, 2000), f"module of {PARAMETERS} parameters": (linears, 20)}
 
 
-def microseconds(function: Callable[..., Any], arguments: tuple[Any, ...], calls: int) -> float:
+def microseconds(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    calls: int,
+    clock: Callable[[], float] = time.process_time,
+) -> float:
     """Return the mean time of a call, in microseconds."""
-    start = time.process_time()
+    start = clock()
     for _ in range(calls):
         function(*arguments)
-    return (time.process_time() - start) / calls * 1e6
+    return (clock() - start) / calls * 1e6
 
 
 def measure(case: str, rounds: int) -> dict[str, float]:
@@ -144,7 +168,8 @@ def main() -> None:
         print(f"one of {PROGRAMS} programs: {times}  (another over the last: {ratio:.2f})")
         results["prologues"] = prologues(options.rounds)
     for name, figures in results["prologues"].items():
-        print(f"prologue of {name}: {figures['guards']} guards, {figures['us']:.1f} us")
+        times = "  ".join(f"{kind} {value:.1f} us" for kind, value in figures.items() if kind != "guards")
+        print(f"prologue of {name}: {figures['guards']} guards  {times}")
     if options.out:
         options.out.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -2,8 +2,8 @@
 
 import types
 
-from thunder_core.frontend.interpreter.lookup import remember, shortcut, type_lookup
 from thunder_core.tracing.library.changes.class_entries import dict_of
+from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 
 _OF_C = (object, type, int, float, complex, str, bytes, list, dict, set, memoryview, types.GeneratorType, property)
 _OF_LIBRARIES = (
@@ -20,14 +20,15 @@ SPECIAL = frozenset(
     {name for kind in _OF_C for name, entry in vars(kind).items() if name[:2] == "__" and type(entry) in _SLOTS}
     | set(_OF_LIBRARIES.split())
 )
-_LABEL = "special methods"
 
 
 def special_methods(kind: type) -> tuple[str, ...]:
     """Return the special methods that a class defines itself, without its bases; cached until the class changes."""
-    names: tuple[str, ...] | None = shortcut(kind, _LABEL)
-    if names is None:
-        type_lookup(kind, "__init__")
-        names = tuple(sorted(SPECIAL.intersection(dict_of(kind))))
-        remember(kind, _LABEL, names)
+    names: tuple[str, ...] = _special_entries(kind, "")
     return names
+
+
+@cached_by_version(ClassCaches())
+def _special_entries(kind: type, _: str) -> tuple[tuple[str, ...], bool]:
+    """Return the names of a class's own special methods; no entry is kept, which could refer to the class."""
+    return tuple(sorted(SPECIAL.intersection(dict_of(kind)))), True

@@ -151,8 +151,9 @@ class ModuleState:
 
     def _watch_tensor(self, tensor: torch.Tensor) -> None:
         """Watch the class of a tensor, and its tensor in C++, which `torch.utils.swap_tensors` exchanges."""
-        if TENSOR_SLOT is None or tensor.is_nested:
-            raise CannotWatch
+        with torch._C.DisableTorchFunction():
+            if TENSOR_SLOT is None or tensor.is_nested:
+                raise CannotWatch
         self._tensor_addresses += [address_of(tensor) + TYPE, address_of(tensor) + TENSOR_SLOT]
         own = word_at(address_of(tensor) + TENSOR_SLOT)
         self._cached_addresses += [own + line * CACHE_LINE for line in range(METADATA_LINES)]
