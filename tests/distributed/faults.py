@@ -19,14 +19,20 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 from unittest import mock
 
+import pytest
+import torch
 import torch.distributed as dist
 
 from tests.distributed.commands import QUICK, run, small_model
-from thunder_core.foundation.errors import OperationFailed, RankFailed
+from thunder_core.backend.runtime import agreement
+from thunder_core.foundation.errors import OperationFailed, RankFailed, ThunderError
 from thunder_core.workflow.pipeline.ranks import standing, watch
+from thunder_core.workflow.pipeline.ranks.link import Link, link_ranks
+from thunder_core.workflow.pipeline.request.launch import Launch
 
 RANK = "thunder_core.workflow.pipeline.ranks.rank.Rank."
 SENTENCE = "this rank cannot compute"
+NOTED = "told.json"  # the file in which a rank notes how its command ended
 
 
 def raise_error(*args: Any, **options: Any) -> None:
@@ -37,9 +43,10 @@ def end_process(*args: Any, **options: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stop_process(*args: Any, **options: Any) -> None:
-    """Stop this process; after a while another process ends it."""
-    subprocess.Popen(["sh", "-c", f"sleep 25; kill -KILL {os.getpid()}"])
+def stop_process(folder: str) -> None:
+    """Stop this process; another process ends it when the other rank has noted how its command ended."""
+    waiting = f"for second in $(seq 60); do [ -e '{folder}/{NOTED}' ] && break; sleep 1; done"
+    subprocess.Popen(["sh", "-c", f"{waiting}; kill -KILL {os.getpid()}"])
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -80,7 +87,7 @@ FAULTS = {
 }
 
 
-def failing(fault: Fault, *, at_the_end: bool = False) -> Any:
+def failing(fault: Fault, folder: str, *, at_the_end: bool = False) -> Any:
     """Patch the function of a fault, which fails before or after its work."""
     owner, _, name = fault.function.rpartition(".")
     target = resolve_name(owner)
@@ -89,10 +96,10 @@ def failing(fault: Fault, *, at_the_end: bool = False) -> Any:
     def replaced(*args: Any, **options: Any) -> Any:
         fails = next(calls) == fault.call
         if fails and not at_the_end:
-            fault.fail()
+            fault.fail(folder)
         result = original(*args, **options)
         if fails:
-            fault.fail()
+            fault.fail(folder)
         return result
 
     return mock.patch.object(target, name, replaced)
@@ -106,7 +113,7 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
 
     def note(status: int, out: str, err: str) -> None:
         facts = {"status": status, "out": out, "err": err, "seconds": time.monotonic() - began}
-        Path(folder, "told.json").write_text(json.dumps(facts))
+        Path(folder, NOTED).write_text(json.dumps(facts))
 
     def end_noted(status: int) -> None:
         """End the process as the watch does, after what was printed is noted."""
@@ -121,7 +128,10 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
     with (
         quick if stops or loops else nullcontext(),
         mock.patch.object(standing, "STUCK", 3.0 if loops else standing.STUCK),
-        failing(fault) if fails else mock.patch.object(watch.os, "_exit", end_noted),
+        mock.patch.object(
+            agreement, "SECONDS", 2.0
+        ),  # for which a rank compares its program with that of a killed rank
+        failing(fault, folder) if fails else mock.patch.object(watch.os, "_exit", end_noted),
     ):
         status, out, err = run("optimize", model, *chosen)
     if fails:
@@ -131,11 +141,38 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
     note(status, out, err)
 
 
+def interrupted_while_it_receives() -> None:
+    """The watch reports the error of the first rank while the second rank waits for a command.
+
+    The second rank then has called the same collectives as the first rank.
+    """
+    launch, send = Launch(dist.get_rank(), 2, dist.get_rank()), Link.send
+
+    def send_late(self: Link, command: Any) -> None:
+        time.sleep(0.5)
+        send(self, command)
+
+    quick = mock.patch.object(watch, "PERIOD", 0.02), mock.patch.object(Link, "send", send_late)
+    with (
+        quick[0],
+        quick[1],
+        pytest.raises(ThunderError, match=SENTENCE),
+        link_ranks(launch, torch.device("cpu")) as link,
+    ):
+        if launch.follows:
+            link.receive()
+        link.others_receive = True
+        raise_error()
+    numbers: list[Any] = [None, None]
+    dist.all_gather_object(numbers, dist.get_rank())
+    assert numbers == [0, 1]
+
+
 def killed_after_the_last_command(folder: str) -> None:
     """The second rank ends while the first writes the artifact, which is complete."""
     chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", "--no-benchmark", *QUICK)
     model = small_model(Path(folder))
     fault = Fault(1, f"{RANK}digests", end_process, "")
-    with failing(fault, at_the_end=True) if dist.get_rank() == 1 else nullcontext():
+    with failing(fault, folder, at_the_end=True) if dist.get_rank() == 1 else nullcontext():
         status, _, err = run("optimize", model, *chosen)
     assert status == 0, err

@@ -35,3 +35,7 @@ def test_artifact_is_complete_if_a_rank_ends_while_it_is_written(tmp_path: Path)
     with pytest.raises(AssertionError, match=r"^rank 1: a process ended$"):
         ranks.run(MODULE, "killed_after_the_last_command", str(tmp_path))
     assert open_artifact(tmp_path / "artifact").manifest.programs
+
+
+def test_error_that_interrupts_a_rank_leaves_the_ranks_at_the_same_collective(ranks: Ranks) -> None:
+    ranks.run(MODULE, "interrupted_while_it_receives")

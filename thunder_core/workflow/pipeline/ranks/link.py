@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,23 @@ PATIENCE = 3.0  # seconds that a rank waits for the error of another rank
 PAUSE = 0.02  # seconds between two queries of the store
 
 
+@contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """Delay the interrupt of the watch to the end of the block.
+
+    PyTorch sends an object by several collectives. A rank that is interrupted between two of these would call other
+    collectives than the other ranks.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 @dataclass
 class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
@@ -39,12 +57,15 @@ class Link:
     def send(self, command: tuple[Any, ...] | None) -> None:
         """Send a command to the other ranks; None ends them."""
         self.others_receive = False
-        dist.broadcast_object_list([pack(command)], 0)
+        packed = [pack(command)]
+        with delay_interrupts():
+            dist.broadcast_object_list(packed, 0)
 
     def receive(self) -> tuple[Any, ...] | None:
         """Receive the next command of the first rank; raise `RankFailed` if the first rank has failed."""
         received: list[Any] = [None]
-        dist.broadcast_object_list(received, 0)
+        with delay_interrupts():
+            dist.broadcast_object_list(received, 0)
         command: tuple[Any, ...] | None = unpack(received[0], self.device)
         if command is not None and command[0] == FAILURE:
             raise rank_error(0, command[1])
@@ -64,7 +85,9 @@ class Link:
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks in order on the first rank, and an empty list on the other ranks."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
-        dist.gather_object(pack(value), values, 0)
+        packed = pack(value)
+        with delay_interrupts():
+            dist.gather_object(packed, values, 0)
         return [unpack(content, self.device) for content in values or ()]
 
 
