@@ -134,5 +134,5 @@ def main(case: str, ahead: int, rank: int, size: int, folder: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=300)
     )
-    deadlocks.PATIENCE, deadlocks.PROOF, deadlocks.QUESTION_PAUSE, deadlocks.GRACE = 1.5, 0.5, 0.25, 0.5
+    deadlocks.PATIENCE, deadlocks.PROOF, deadlocks.QUESTION_PAUSE, deadlocks.GRACE = 1.0, 0.5, 0.25, 0.5
     globals()[case](ahead)

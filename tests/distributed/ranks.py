@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
-import thunder_core as thunder
+from tests.distributed.preload import fork_server
 
 WORLD_SIZE = 2
-TIMEOUT = 60.0  # seconds that a case may take
+TIMEOUT = 120.0  # seconds that a case may take
 FAILED = "failed"
 
 
@@ -29,7 +28,7 @@ def serve(rank: int, size: int, store: str, connection: Connection) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=20)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
     )
     while (asked := received(connection)) is not None:
         module, name, args = asked
@@ -59,8 +58,7 @@ class Ranks:
 
     def start(self) -> None:
         """Start the processes; a fork server has imported all that they need."""
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload([__name__, thunder.__name__, "thunder_core.workflow.pipeline.optimization"])
+        context = fork_server()
         store = str(Path(tempfile.mkdtemp()) / "store")
         for rank in range(self.size):
             ours, theirs = context.Pipe()

@@ -9,6 +9,7 @@ import torch
 import torch.multiprocessing as mp
 
 from tests.distributed import backends
+from tests.distributed.preload import fork_server
 
 
 @pytest.mark.gpu
@@ -19,4 +20,5 @@ def test_recipes_train_as_pytorch_with_nccl(tmp_path: Path) -> None:
 
 
 def test_recipes_train_as_pytorch_with_gloo(tmp_path: Path) -> None:
-    mp.spawn(backends.train, (2, "gloo", "cpu", str(tmp_path / "store")), nprocs=2)
+    fork_server()  # which has the modules of the ranks
+    mp.start_processes(backends.train, (2, "gloo", "cpu", str(tmp_path / "store")), 2, start_method="forkserver")

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch.multiprocessing as mp
 
 from tests.distributed import deadlocks
+from tests.distributed.preload import fork_server
 from thunder_core.foundation.errors import CollectivesDiffer
 
 IN_BARRIER, IN_PROGRAM = "waits in `barrier` at", "waits in `all_reduce` at"
@@ -27,8 +27,7 @@ CASES = {  # the rank that is ahead, and what its error says of the other rank
 
 def run(case: str, ahead: int, folder: Path, size: int = 2) -> list[tuple[int, str]]:
     """Run a case on several ranks; return the status and the errors of each rank."""
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload([deadlocks.__name__])
+    context = fork_server()
     processes = [
         context.Process(target=deadlocks.main, args=(case, ahead, rank, size, str(folder))) for rank in range(size)
     ]
