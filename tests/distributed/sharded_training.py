@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 import thunder_core as thunder
 from tests.distributed.comparison import assert_equal
-from tests.distributed.models import Clipping, Layers
+from tests.distributed.models import Clipping, Layers, Normalized
 from tests.distributed.training import (
     DTYPES,
     EAGER,
@@ -79,7 +79,7 @@ def begins_on_the_meta_device(recipes: Any = "fsdp") -> None:
         model = Layers()
     loaded = thunder.compile(model, recipes, without=EAGER)
     with pytest.raises(WrongInputs, match="converted"):
-        loaded.double()
+        loaded.float()
     loaded.to_empty(device="cpu")
     assert loaded.head.weight is loaded.table.weight
     assert sum(one.to_local().numel() for one in loaded.parameters()) < sum(one.numel() for one in twin.parameters())
@@ -216,6 +216,18 @@ def refusals() -> None:
     with pytest.raises(WrongInputs, match="cannot be copied"):
         copy.deepcopy(thunder.compile(torch.nn.Sequential(torch.nn.Linear(2, 2)), "fsdp", without=EAGER))
     compiled(torch.ones(1, 2))
+
+
+def conversions_that_change_nothing() -> None:
+    """Launchers move each module to its device, and convert it to the dtype of the training."""
+    compiled = thunder.compile(Normalized(seed=dist.get_rank()), "fsdp", without=EAGER)
+    parameters = list(compiled.parameters())
+    assert compiled.to("cpu").double().to(torch.float64) is compiled
+    assert all(after is before for after, before in zip(compiled.parameters(), parameters, strict=True))
+    compiled(torch.ones(1, 2, 4, dtype=torch.float64)).sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)
+    with pytest.raises(WrongInputs, match="cannot be converted"):
+        compiled.to("meta")
     with tempfile.TemporaryDirectory() as folder, pytest.raises(CannotReplay, match=r"fsdp cannot include weights"):
         thunder.save(compiled, folder, include_weights=True)
     with pytest.raises(OperationFailed, match="writes to a parameter"):

@@ -80,6 +80,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "fsdp has the state of PyTorch": (SHARDED, "state_is_that_of_pytorch"),
     "fsdp refuses what it cannot shard": (SHARDED, "refusals"),
+    "fsdp allows conversions that change nothing": (SHARDED, "conversions_that_change_nothing"),
     "tensor-parallel equals PyTorch with SGD in float64": (PARALLEL, "equals_pytorch", "float64", "sgd"),
     "tensor-parallel equals PyTorch with SGD in bfloat16": (PARALLEL, "equals_pytorch", "bfloat16", "sgd"),
     "tensor-parallel takes PyTorch's styles": (PARALLEL, "plan_of_pytorchs_styles"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -14,6 +14,7 @@ from torch.distributed.tensor.placement_types import Placement
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.foundation.errors import WrongInputs
 
+Conversion = Callable[[torch.Tensor], torch.Tensor]
 Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
 LEAVES = "_local_shards"  # the attribute that maps names of sharded parameters to the tensors that programs read
 PLACEMENTS_OF_PARTS = "_placements_of_parts"  # maps names of parameters that tensor parallelism divides to placements
@@ -101,10 +102,31 @@ def subclass_like(kind: Any, members: Mapping[str, Any]) -> Any:
     return type(kind)(kind.__name__, (kind,), {**names, **members})
 
 
-def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse `to`, `double` and similar methods, because the program would not read the converted parameters."""
+def convert_rest(module: Any, fn: Conversion, recurse: bool = True) -> Any:
+    """Convert the buffers and the inner modules of a module whose parameters stay as they are.
+
+    Launchers move each module to its device. A conversion that would change a parameter is refused, because the program
+    would not read the converted parameter.
+    """
+    leaves = [leaf.detach() for leaf in module.__dict__[LEAVES].values()]
+    if not all(fn(leaf) is leaf for leaf in leaves):
+        refuse_conversion(module)
+    return apply_to_rest(module, fn, recurse)
+
+
+def apply_to_rest(module: Any, fn: Conversion, recurse: bool) -> Any:
+    """Apply a function to the buffers and the inner modules of a module."""
+    registered = dict(module._parameters)
+    module._parameters.clear()
+    torch.nn.Module._apply(module, fn, recurse)  # type: ignore[no-untyped-call]
+    module._parameters.update(registered)
+    return module
+
+
+def refuse_conversion(module: Any) -> NoReturn:
+    """Refuse `double`, `to` another device, and similar methods."""
     raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be converted",
+        f"the parameters of this {type(module).__name__} are sharded over ranks and cannot be converted",
         fix="change the dtype or device of the model before you compile it",
     )
 
@@ -129,7 +151,7 @@ def refuse_parameter(self: Any, name: str, param: Any) -> Any:
 
 # The members of a module with sharded parameters that refuse to convert, copy or replace them.
 REFUSALS: Mapping[str, Any] = {
-    "_apply": refuse_conversion,
+    "_apply": convert_rest,
     "register_parameter": refuse_parameter,
     **dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy),
 }

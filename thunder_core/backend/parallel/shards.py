@@ -30,13 +30,15 @@ from thunder_core.backend.parallel.local_parts import (
     DIVIDED_OVER,
     LEAVES,
     REFUSALS,
+    Conversion,
     Distributed,
     add_gradient,
+    apply_to_rest,
+    convert_rest,
     distributed_parameter,
     distributor,
     own_parameters,
     placement_of_part,
-    refuse_conversion,
     subclass_like,
 )
 from thunder_core.backend.parallel.mesh_axes import program_name
@@ -221,23 +223,20 @@ class Materialization:
     shards: dict[torch.nn.Parameter, ShardedParameter] = field(default_factory=dict)
 
     def method(self, shards: Mapping[str, ShardedParameter]) -> Callable[..., Any]:
-        """Return the method `_apply` of a module with shards; it refuses all conversions but that of `to_empty`."""
+        """Return the method `_apply` of a module with shards; `to_empty` allocates shards on the meta device."""
 
-        def apply(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        def apply(module: torch.nn.Module, fn: Conversion, recurse: bool = True) -> Any:
             leaves = module.__dict__[LEAVES]
-            empty = {name: fn(leaf.detach()) if leaf.is_meta else leaf for name, leaf in leaves.items()}
-            if any(leaf.is_meta or leaf is leaves[name] for name, leaf in empty.items()):
-                refuse_conversion(module)
+            empty = {name: fn(leaf.detach()) for name, leaf in leaves.items() if leaf.is_meta}
+            if len(empty) < len(leaves) or any(leaf.is_meta for leaf in empty.values()):
+                return convert_rest(module, fn, recurse)
             parameters = own_parameters(module)
             for name, parameter in parameters.items():
                 if parameter not in self.shards:
                     leaf, (rows, path) = empty[name], (shards[name].rows, shards[name].path)
                     args = module, name, path, self.synchronization
                     self.shards[parameter] = self.sharding._shard_with(leaf, rows, *args)
-            registered = dict(module._parameters)
-            module._parameters.clear()  # the base class converts only the buffers and the inner modules
-            torch.nn.Module._apply(module, fn, recurse)  # type: ignore[no-untyped-call]
-            module._parameters.update(registered)
+            apply_to_rest(module, fn, recurse)
             keep_shards(module, {name: self.shards[parameter] for name, parameter in parameters.items()})
             return module
 
