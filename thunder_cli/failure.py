@@ -11,7 +11,15 @@ from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
 from thunder_cli.streams import flush_results, gone_folder_of
-from thunder_core.foundation.errors import Bug, Interrupted, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.foundation.errors import (
+    BadOption,
+    Bug,
+    Interrupted,
+    OutOfDisk,
+    OutOfMemory,
+    RankFailed,
+    ThunderError,
+)
 from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
@@ -21,10 +29,18 @@ CONTINUED = "\n      "  # the lines of a message are indented, so that they diff
 
 @dataclass(frozen=True)
 class Audience:
-    """The form in which a command's errors are reported: as JSON on stdout, and with a traceback."""
+    """The form in which a command's errors are reported: as JSON on stdout, with a traceback, or in one line.
+
+    A rank that `follows` prints the errors that other ranks print in full, in one line.
+    """
 
     json: bool = False
     debug: bool = False
+    follows: bool = False
+
+    def prints_in_full(self, error: ThunderError) -> bool:
+        """Whether no other rank prints this error: an error in the arguments is on all ranks the same."""
+        return not self.follows or not isinstance(error, RankFailed | BadOption)
 
 
 def report_error(error: BaseException, audience: Audience) -> int:
@@ -34,7 +50,8 @@ def report_error(error: BaseException, audience: Audience) -> int:
         stderr().print("".join(traceback.format_exception(error)), end="")
     if not (audience.json and printed_as_json(known)):
         with suppress(OSError, ValueError):  # the stream is full or closed; the exit status still reports the error
-            stderr().print(error_text(known), soft_wrap=True)
+            text = error_text(known) if audience.prints_in_full(known) else error_line(known)
+            stderr().print(text, soft_wrap=True)
             sys.stderr.flush()
     return known.status
 
@@ -103,6 +120,11 @@ def bug_of(error: BaseException) -> Bug:
         f"{type(error).__name__}: {message}" if message else type(error).__name__,
         fix="this is a bug in Thunder: please report it with the output of `--debug` and `thunder doctor --json`",
     )
+
+
+def error_line(error: ThunderError) -> Text:
+    """Return the error as one line: its code and the problem."""
+    return Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), error.what.partition("\n")[0])
 
 
 def error_text(error: ThunderError) -> Text:

@@ -64,7 +64,9 @@ def run(arguments: Sequence[str] | None) -> int:
         atexit.register(gc.freeze)  # otherwise, Python visits each object of PyTorch again, for a second or longer
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", given))
-    audience = Audience(json=asks_for_json(options) and not follows(), debug="--debug" in options)
+    is_other_rank = follows()
+    json = asks_for_json(options) and not is_other_rank
+    audience = Audience(json=json, debug="--debug" in options, follows=is_other_rank)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     ignore_narrow_columns()
     reserve = bytearray(RESERVE)

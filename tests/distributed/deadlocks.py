@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from datetime import timedelta
@@ -95,6 +96,43 @@ def other_has_raised_in_an_exception_handler(ahead: int) -> None:
         dist.barrier()
 
 
+def both_in_eager_pytorch(ahead: int) -> None:
+    """No program runs, but the ranks have run one in this group before."""
+    steps(ahead, 0)
+    if dist.get_rank() == ahead:
+        dist.all_reduce(torch.ones(3))  # eager
+    else:
+        dist.barrier()  # eager
+
+
+def both_in_eager_pytorch_of_two_groups(ahead: int) -> None:
+    group = dist.new_group([0, 1])
+    steps(ahead, 0)
+    dist.barrier(None if dist.get_rank() == ahead else group)  # eager
+
+
+def other_waits_for_a_work(ahead: int) -> None:
+    steps(ahead, 0)
+    if dist.get_rank() == ahead:
+        dist.barrier()  # eager
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.wait()  # eager
+
+
+def late_in_eager_pytorch(ahead: int) -> None:
+    """The other rank only comes late, and a thread of it waits in another group meanwhile, which is no deadlock."""
+    group = dist.new_group([0, 1])
+    steps(ahead, 0)
+    beside = threading.Thread(target=dist.barrier, args=(group,))
+    if dist.get_rank() != ahead:
+        beside.start()
+        time.sleep(5)
+    dist.all_reduce(torch.ones(3))
+    if dist.get_rank() == ahead:
+        beside.start()
+    beside.join()
+
+
 def late(ahead: int) -> None:
     """The other rank only comes late, which is no deadlock."""
     compiled = steps(ahead, 0)
@@ -135,4 +173,5 @@ def main(case: str, ahead: int, rank: int, size: int, folder: str) -> None:
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=300)
     )
     deadlocks.PATIENCE, deadlocks.PROOF, deadlocks.QUESTION_PAUSE, deadlocks.GRACE = 1.0, 0.5, 0.25, 0.5
+    deadlocks.QUIET = 1.5
     globals()[case](ahead)

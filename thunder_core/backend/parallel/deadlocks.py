@@ -1,9 +1,9 @@
-"""Deadlocks: a rank waits in a program for a rank that waits in another collective, or that has ended.
+"""Deadlocks: a rank waits in a collective for a rank that waits in another collective, or that has ended.
 
-A rank that waits in a program without progress asks the other ranks of the group in which collectives they wait. The
-rank that proves a deadlock writes the error to the store of the group. A rank that waits in a collective cannot be
-interrupted, so that rank then ends its process, as the watchdog of NCCL does. The end of its connections releases the
-other ranks. A rank that computes, sleeps or compiles is only late, however long it takes.
+A rank that waits without progress, in a program or in eager PyTorch, asks the other ranks of the group in which
+collectives they wait. The rank that proves a deadlock writes the error to the store of the group. A rank that waits in
+a collective cannot be interrupted, so that rank then ends its process, as the watchdog of NCCL does. The end of its
+connections releases the other ranks. A rank that computes, sleeps or compiles is only late, however long it takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -22,15 +22,26 @@ import torch.distributed as dist
 
 from thunder_core.backend.parallel.ledger import Ledger, RecordedRun
 from thunder_core.backend.parallel.positions import position_of
-from thunder_core.backend.parallel.waits import Running, Wait, base_kind, text_of_group, waits
+from thunder_core.backend.parallel.waits import (
+    EAGER,
+    KINDS,
+    PROGRAM,
+    WORK,
+    Running,
+    Wait,
+    base_kind,
+    text_of_group,
+    waits,
+)
 from thunder_core.foundation.errors import CollectivesDiffer
 from thunder_core.tracing.analysis.collectives import first_difference
 
-PATIENCE = 10.0  # seconds without progress after which a rank asks the other ranks
-PROOF = 5.0  # seconds for which another rank must wait in the same collective
+PATIENCE = 4.0  # seconds without progress after which a rank asks the other ranks
+PROOF = 2.0  # seconds for which another rank must wait in the same collective
 QUESTION_PAUSE = 1.0  # seconds between two questions
+QUIET = 10.0  # seconds without progress after which no data is on the way, if the process is idle
 IDLE = 0.01  # the share of a processor that a process without progress may use; receiving data takes more
-GRACE = 2.0  # seconds in which the other ranks read an error, before the rank that found it ends
+GRACE = 1.0  # seconds in which the other ranks read an error, before the rank that found it ends
 RELEASE = 10.0  # seconds in which another rank may end by itself after that
 NOTHING = "no more collectives"
 FIX = "let all ranks run the same number of steps, and call the same collectives in the same order"
@@ -79,13 +90,18 @@ class Search:
             self.others.clear()
             self.stuck.clear()
             return ""
+        others = self.ask(ledger, now)
+        found = next(filter(None, (self.of_rank(program, rank, now) for rank in others)), "")
+        return found or self.of_all_ranks(program, others, now)
+
+    def ask(self, ledger: Ledger, now: float) -> list[int]:
+        """Ask the other ranks in which collectives they wait, unless they were asked just now; return their numbers."""
         others = [rank for rank in range(ledger.size) if rank != ledger.rank]
         if now - self.asked_at > QUESTION_PAUSE:
             self.asked_at = now
             for rank in others:
                 ledger.ask(rank)
-        found = next(filter(None, (self.of_rank(program, rank, now) for rank in others)), "")
-        return found or self.of_all_ranks(program, others, now)
+        return others
 
     def of_rank(self, program: Running, rank: int, now: float) -> str:
         """Return a sentence about a deadlock with another rank; empty if the other rank may only be late."""
@@ -94,16 +110,26 @@ class Search:
             return f"{sentence} has ended"
         if (difference := different_line(program, rank)) is not None:
             return f"{sentence} calls `{difference}`"
+        position, waiting = self.new_answer(ledger, rank, now)
+        blocking = next((wait for wait in waiting if is_deadlock(program, position, wait)), None)
+        return "" if blocking is None else f"{sentence} waits in `{blocking.kind}` at {blocking.line}"
+
+    def new_answer(self, ledger: Ledger, rank: int, now: float) -> tuple[int, list[Wait]]:
+        """Return the position and the collectives in which another rank has waited for long; no waits without news."""
         standing = ledger.standing_of(rank)
         if self.answered.get(rank) == standing.question:
-            return ""
+            return standing.position, []
         self.answered[rank] = standing.question
         self.stuck.pop(rank, None)
         if self.others.setdefault(rank, Standstill()).read(standing[:2], now) < PROOF:
-            return ""
-        waiting = self.stuck[rank] = [Wait(*values) for values in json.loads(standing.waits)]
-        blocking = next((wait for wait in waiting if is_deadlock(program, standing.position, wait)), None)
-        return "" if blocking is None else f"{sentence} waits in `{blocking.kind}` at {blocking.line}"
+            return standing.position, []
+        self.stuck[rank] = [Wait(*values) for values in json.loads(standing.waits)]
+        return standing.position, self.stuck[rank]
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether this process has received no data for so long that no data is on the way."""
+        seconds = now - self.own.since
+        return seconds > QUIET and processor_seconds() - self.processor_before < IDLE * seconds
 
     def of_all_ranks(self, program: Running, ranks: Sequence[int], now: float) -> str:
         """Return a sentence about a deadlock if all other ranks wait in later collectives of the group.
@@ -113,11 +139,67 @@ class Search:
         """
         waits_of_ranks = ([wait for wait in self.stuck.get(rank, ()) if is_later(program, wait)] for rank in ranks)
         later = [waiting[0] for waiting in waits_of_ranks if waiting]
-        used = processor_seconds() - self.processor_before
-        if len(later) < len(ranks) or used > IDLE * (now - self.own.since):
+        if len(later) < len(ranks) or not self.is_quiet(now):
             return ""
         sentence = sentence_about(program, ranks[0])
         return f"{sentence} has left this collective, and waits in a later `{later[0].kind}` at {later[0].line}"
+
+
+class EagerSearch(Search):
+    """The search of this rank for deadlocks in one group while a function of eager PyTorch waits."""
+
+    def message_about(self, own: Wait, ledger: Ledger, now: float) -> str:
+        """Return a sentence about a deadlock of a collective that waits; empty if there is no proof of a deadlock."""
+        seconds = self.own.read(own, now)
+        if seconds == 0:
+            self.processor_before = processor_seconds()
+        if seconds < PATIENCE:
+            self.others.clear()
+            self.stuck.clear()
+            return ""
+        others = self.ask(ledger, now)
+        for rank in others:
+            position, waiting = self.new_answer(ledger, rank, now)
+            for wait in waiting:
+                if never_meet(own, position, wait):
+                    return sentence_of_waits(own, ledger, rank, wait)
+        return self.of_all_waits(own, ledger, others, now)
+
+    def of_all_waits(self, own: Wait, ledger: Ledger, ranks: Sequence[int], now: float) -> str:
+        """Return a sentence about a deadlock if all other ranks wait in other or later collectives of the group."""
+        waits_of_ranks = ([wait for wait in self.stuck.get(rank, ()) if has_left(own, wait)] for rank in ranks)
+        left = [waiting[0] for waiting in waits_of_ranks if waiting]
+        is_proof = len(left) == len(ranks) and self.is_quiet(now)
+        return sentence_of_waits(own, ledger, ranks[0], left[0]) if is_proof else ""
+
+
+def sentence_of_waits(own: Wait, ledger: Ledger, rank: int, wait: Wait) -> str:
+    """Return a sentence about two ranks that wait in different collectives."""
+    group = "" if own.group == wait.group else " of another process group"
+    return (
+        f"rank {ledger.rank} waits in `{own.kind}` of the process group {ledger.name!r}, but rank {rank} waits in "
+        f"`{wait.kind}`{group} at {wait.line}"
+    )
+
+
+def never_meet(own: Wait, position: int, wait: Wait) -> bool:
+    """Whether a collective of this rank can never end if another rank, at a position in its group, waits in another."""
+    if own.group == wait.group:
+        return own.caller == wait.caller == EAGER and is_other_collective(own, wait)
+    is_ahead = own.in_main and own.caller == EAGER and position < own.position
+    return is_ahead and needs_this_rank(wait)
+
+
+def is_other_collective(own: Wait, wait: Wait) -> bool:
+    """Whether two ranks wait in collectives of different kinds at the same position of a group."""
+    kinds = {base_kind(own.kind), base_kind(wait.kind)}
+    return own.group == wait.group and own.position == wait.position > 0 and len(kinds) == 2 and kinds <= KINDS
+
+
+def has_left(own: Wait, wait: Wait) -> bool:
+    """Whether another rank waits in another collective than this rank, at the same or a later position of a group."""
+    is_later = own.group == wait.group and wait.position > own.position > 0 and wait.caller != WORK
+    return is_other_collective(own, wait) or (is_later and base_kind(wait.kind) in KINDS)
 
 
 def sentence_about(program: Running, rank: int) -> str:
@@ -157,14 +239,17 @@ def is_deadlock(program: Running, position: int, wait: Wait) -> bool:
     """
     own_position = position_of(program.group)
     if wait.group == text_of_group(program.group):
-        is_in_program = program.ledger.position < wait.position <= own_position
+        is_in_program = program.ledger.position < wait.position <= own_position and wait.caller != WORK
         kinds = {base_kind(collective.kind) for collective in program.collectives}
         return is_in_program and base_kind(wait.kind) not in kinds
-    if position >= own_position or program.has_several_groups:
-        return False
+    return position < own_position and not program.has_several_groups and needs_this_rank(wait)
+
+
+def needs_this_rank(wait: Wait) -> bool:
+    """Whether the main thread of another rank waits in a collective that this rank has not started."""
     groups = list(dist.distributed_c10d._world.pg_map)
     shared = next((group for group in groups if text_of_group(group) == wait.group), None)
-    return shared is not None and position_of(shared) < wait.position
+    return wait.in_main and wait.caller != WORK and shared is not None and position_of(shared) < wait.position
 
 
 def is_later(program: Running, wait: Wait) -> bool:
@@ -172,17 +257,20 @@ def is_later(program: Running, wait: Wait) -> bool:
     return wait.group == text_of_group(program.group) and wait.position > position_of(program.group)
 
 
-def print_error(message: str) -> None:
-    """Print the error of a deadlock."""
-    print(f"error {CollectivesDiffer(message, fix=FIX)}", file=sys.stderr, flush=True)
+def print_error(message: str, rank: int, *, is_own: bool) -> None:
+    """Print the error of a deadlock, or one line on a rank that has not found the deadlock itself."""
+    error = CollectivesDiffer(message, fix=FIX)
+    short = f"[{error.code}] rank {rank} ends: {message}"
+    print(f"error {error if is_own else short}", file=sys.stderr, flush=True)
 
 
 class ReportedDeadlock(NamedTuple):
-    """A deadlock that a rank has found: a sentence, the waits of this rank, and when this rank ends."""
+    """A deadlock: a sentence, the waits of this rank, when this rank ends, and whether this rank has found it."""
 
     message: str
     waiting: list[Wait]
     end_at: float
+    is_own: bool
 
 
 @dataclass
@@ -191,6 +279,7 @@ class DeadlockWatch:
 
     programs: dict[object, list[Running]] = field(default_factory=dict)
     searches: dict[int, Search] = field(default_factory=dict)  # by ledger
+    eager_searches: dict[int, EagerSearch] = field(default_factory=dict)  # by ledger
     reports: dict[int, ReportedDeadlock] = field(default_factory=dict)  # by ledger
     end: Callable[[int], Any] = os._exit
 
@@ -205,15 +294,17 @@ class DeadlockWatch:
         """
         return json.dumps(waits([program for program in self.running() if not program.has_several_groups]))
 
-    def look(self, ledgers: Iterable[Ledger]) -> None:
-        """Search for deadlocks of this rank, and end the process if there is one."""
+    def look(self, groups: Sequence[tuple[Any, Ledger]]) -> None:
+        """Search for deadlocks of this rank in groups with a ledger, and end the process if there is one."""
         running, now = self.running(), time.monotonic()
         if not (waiting := waits(running)):
             self.searches.clear()
+            self.eager_searches.clear()
             return
         for program in running:
             self.search(program, now)
-        for ledger in ledgers:
+        for group, ledger in groups:
+            self.search_eager(text_of_group(group), ledger, waiting, now)
             self.end_waiting(ledger, waiting, now)
 
     def search(self, program: Running, now: float) -> None:
@@ -223,19 +314,34 @@ class DeadlockWatch:
             return
         message = self.searches.setdefault(id(ledger), Search()).message(program, now)
         if message and program.last_started is not None:
-            message += f" (rank {ledger.rank}: {program.collectives[program.last_started].source})"
-            ledger.report_deadlock(message)
-            self.reports[id(ledger)] = ReportedDeadlock(ledger.deadlock(), waits(self.running()), now + GRACE)
+            self.report(ledger, message, f"{program.collectives[program.last_started].source}", now)
+
+    def search_eager(self, group: str, ledger: Ledger, waiting: Sequence[Wait], now: float) -> None:
+        """Search for a deadlock of a collective of eager PyTorch in a group, and report it to the other ranks."""
+        own = next((wait for wait in waiting if wait.group == group and wait.caller != PROGRAM), None)
+        if own is None or id(ledger) in self.reports:
+            self.eager_searches.pop(id(ledger), None)
+            return
+        message = self.eager_searches.setdefault(id(ledger), EagerSearch()).message_about(own, ledger, now)
+        if message:
+            self.report(ledger, message, own.line, now)
+
+    def report(self, ledger: Ledger, message: str, line: str, now: float) -> None:
+        """Write a deadlock to the store, with the line of this rank, which ends soon if no rank was faster."""
+        own = f"{message} (rank {ledger.rank}: {line})"
+        ledger.report_deadlock(own)
+        if ledger.deadlock() == own:
+            self.reports[id(ledger)] = ReportedDeadlock(own, waits(self.running()), now + GRACE, is_own=True)
 
     def end_waiting(self, ledger: Ledger, waiting: list[Wait], now: float) -> None:
         """End the process with an error that a rank reported, unless this rank does not wait any more."""
         report = self.reports.get(id(ledger))
         if report is None and (message := ledger.deadlock()):
-            report = self.reports[id(ledger)] = ReportedDeadlock(message, waiting, now + RELEASE)
+            report = self.reports[id(ledger)] = ReportedDeadlock(message, waiting, now + RELEASE, is_own=False)
             if not self.programs:  # the collective of eager PyTorch raises an error of its own
-                print_error(message)
+                print_error(message, ledger.rank, is_own=False)
         if report is not None and report.waiting == waiting and now > report.end_at:
-            print_error(report.message)
+            print_error(report.message, ledger.rank, is_own=report.is_own)
             sys.stdout.flush()
             self.end(CollectivesDiffer.status)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -21,6 +23,36 @@ C10D = dist.distributed_c10d.__file__ if dist.is_available() else ""
 TORCH = str(Path(torch.__file__).parent)
 GENERATED = "<thunder "
 WAITING = ("wait_tensor(", "wait_tensor.default(", "thunder_c10d.")  # in a line of a printed program
+EAGER, PROGRAM, WORK = "eager", "program", "work"
+WAIT_CALL = re.compile(r"(\w+)\.wait\(")
+# The collectives by the numbers of the C++ enumeration `OpType`, which a work tells.
+OPERATIONS = {
+    0: "broadcast",
+    1: "all_reduce",
+    2: "all_reduce_coalesced",
+    3: "reduce",
+    4: "all_gather",
+    5: "all_gather_into_tensor",
+    6: "all_gather_coalesced",
+    7: "gather",
+    8: "scatter",
+    9: "reduce_scatter",
+    10: "all_to_all_single",
+    11: "all_to_all",
+    15: "barrier",
+    16: "reduce_scatter_tensor",
+}
+KINDS = {
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+}
 SUFFIXES = re.compile("(_coalesced|_into_tensor|_tensor|_single|_list)+$")
 
 
@@ -40,12 +72,19 @@ class Running(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A collective in which a thread waits: its group, the position of the group, and its kind and line."""
+    """A collective in which a thread waits: its group, the position of the group, and its kind and line.
+
+    `caller` is the code that waits: an `EAGER` function, a `PROGRAM`, or the method `wait` of a `WORK`, after whose
+    collective the thread may have started others, so that the position is not that of the collective. `in_main` tells
+    whether the main thread waits; other threads wait beside the training, for example to write checkpoints.
+    """
 
     group: str
     position: int
     kind: str
     line: str
+    caller: str = EAGER
+    in_main: bool = True
 
 
 def base_kind(kind: str) -> str:
@@ -68,11 +107,13 @@ def frames_outwards(frame: FrameType | None) -> Iterator[FrameType]:
 def waits(running: Sequence[Running]) -> list[Wait]:
     """Return the collectives in which the threads of this process wait now."""
     found: list[Wait] = []
-    for innermost in list(sys._current_frames().values()):
-        if innermost.f_code.co_filename == C10D:
-            found += eager_wait(innermost)
-        elif waits_in_program(innermost):
-            found += [wait for program in running for wait in program_wait(program)]
+    main = threading.main_thread().ident
+    for thread, innermost in list(sys._current_frames().items()):
+        if waits_in_program(innermost):
+            waiting = [wait for program in running for wait in program_wait(program)]
+        else:
+            waiting = eager_wait(innermost) if innermost.f_code.co_filename == C10D else work_wait(innermost)
+        found += [wait._replace(in_main=thread == main) for wait in waiting]
     return found
 
 
@@ -94,8 +135,37 @@ def eager_wait(innermost: FrameType) -> list[Wait]:
         return []
     outside = (frame for frame in frames_outwards(innermost) if not frame.f_code.co_filename.startswith(TORCH))
     caller = next(outside, innermost)
-    line = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-    return [Wait(text_of_group(group), position_of(group), innermost.f_code.co_name, line)]
+    return [Wait(text_of_group(group), position_of(group), innermost.f_code.co_name, line_of(caller))]
+
+
+def line_of(frame: FrameType) -> str:
+    """Return the file and the line at which a frame is."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def work_wait(innermost: FrameType) -> list[Wait]:
+    """Return the collective of a `Work` for which a thread waits; empty if this is not known, or for other waits.
+
+    A `Work` does not tell its group, which is known if the process has one group alone.
+    """
+    groups = list(dist.distributed_c10d._world.pg_map) if dist.is_available() else []
+    work = waited_object(innermost) if len(groups) == 1 else None
+    if not isinstance(work, dist.Work):
+        return []
+    kind = OPERATIONS.get(work._get_op_type())  # type: ignore[attr-defined]
+    if kind is None:
+        return []
+    return [Wait(text_of_group(groups[0]), position_of(groups[0]), kind, line_of(innermost), WORK)]
+
+
+def waited_object(frame: FrameType) -> Any:
+    """Return the object whose method `wait` a frame calls now; None if the frame does not call it by a variable."""
+    line, end_line, start, end = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    if line is None or line != end_line:
+        return None
+    text = linecache.getline(frame.f_code.co_filename, line).encode()[start:end].decode(errors="replace")
+    called = WAIT_CALL.match(text)
+    return None if called is None else frame.f_locals.get(called[1], frame.f_globals.get(called[1]))
 
 
 def program_wait(program: Running) -> list[Wait]:
@@ -104,4 +174,4 @@ def program_wait(program: Running) -> list[Wait]:
         return []
     collective = program.collectives[program.last_started]
     line = f"{collective.source or 'a program'}"
-    return [Wait(text_of_group(program.group), position_of(program.group), collective.kind, line)]
+    return [Wait(text_of_group(program.group), position_of(program.group), collective.kind, line, PROGRAM)]

@@ -58,7 +58,7 @@ def answer_all() -> None:
     for group, ledger in known_ledgers():
         with suppress(RuntimeError):  # the store of this group has gone; the other groups are answered
             ledger.answer(group, _watch.waits_text)
-    _watch.look(ledger for _, ledger in known_ledgers())
+    _watch.look(known_ledgers())
 
 
 def end_all() -> None:

@@ -146,7 +146,7 @@ class CollectivesDiffer(UnsupportedError):
     with tensors of the same sizes and dtypes. `THUNDER_COMPARE_COLLECTIVES=0` leaves the comparison out.
 
     The error also ends ranks that wait forever, for example after one rank has run one more step than the others: a
-    rank waits in a program for a rank that waits in another collective, or that has ended.
+    rank waits in a collective for a rank that waits in another collective, or that has ended.
     """
 
     code = "TH0813"
