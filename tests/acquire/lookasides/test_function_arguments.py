@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import CannotReplay
 
 Point = namedtuple("Point", "h w")
 
@@ -135,17 +134,3 @@ def test_arguments_match_eager(name: str, cache: str) -> None:
         for result in results:
             result.sum().backward()
         torch.testing.assert_close(ours.grad, eager.grad)
-
-
-REFUSED = {
-    "Settings": lambda x: Scaled.apply(x, Settings(x.detach() * 2)),
-    "OrderedDict": lambda x: Scaled.apply(x, OrderedDict(k=x.detach() * 2)),
-    "Row": lambda x: Scaled.apply(x, labelled(1, extra=x.detach() * 2)),
-    "partial": lambda x: Applied.apply(x, functools.partial(times, n=x.detach() * 2)),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_an_object_that_holds_a_computed_tensor_is_refused(name: str) -> None:
-    with pytest.raises(CannotReplay, match=f"gets a {name} that contains a tensor of the program"):
-        thunder.jit(REFUSED[name])(torch.ones(2, requires_grad=True))

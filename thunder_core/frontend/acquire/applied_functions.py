@@ -8,7 +8,7 @@ first, and finds their reads and writes before the function is applied.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
+from thunder_core.frontend.acquire.held_objects import refers_to_tensors, values_behind
 from thunder_core.frontend.acquire.inlined_functions import InlinedFunction, KeptContainers
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
@@ -32,7 +33,7 @@ from thunder_core.tracing.capture.torch_facts.torch_versions import apply_of
 from thunder_core.tracing.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.ir.tree import leaves, replace_leaves, structure
+from thunder_core.tracing.ir.tree import leaves, structure
 from thunder_core.tracing.library.applied_functions import forward_alone, gradients
 
 Function = type[torch.autograd.Function]
@@ -81,13 +82,16 @@ class AppliedFunctions:
         has no names for them.
         """
         self._read_methods(kind)
-        if not kwargs and self._conflicts(kind, args):
+        with without_functions():
+            given = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
+        if not kwargs and self._conflicts(kind, given):
             return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
-        self._settle(kind, args, kwargs)
+        given.require_same_objects()
         effects = self._run.outside.effects.effects
+        args, kwargs = given.for_operation()
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
-            self._met[key] = ((args, kwargs), self._meet(kind, args, kwargs))
+            self._met[key] = ((args, kwargs), self._meet(kind, given))
         with without_functions():
             output = self._run.recorder.function(operation_of(kind), args, kwargs)
         if effects and not self._met[key][1]:
@@ -103,29 +107,19 @@ class AppliedFunctions:
             handover.check()
             handover.guard()
 
-    def _settle(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Make objects that the program creates and passes to a function equal at each call."""
-        outside, recorder = self._run.outside, self._run.recorder
-        given_objects = GivenObjects(
-            lambda value: outside.path_of(value) is not None,
-            lambda tensor: recorder.knows(tensor) and id(tensor) not in recorder.inputs,
-            lambda reason: self._refuse(kind, reason),
-        )
-        with without_functions():
-            given_objects.settle_arguments((args, kwargs))
-
-    def _conflicts(self, kind: Function, args: tuple[Any, ...]) -> bool:
+    def _conflicts(self, kind: Function, arguments: GivenObjects) -> bool:
         """Whether the forward has to be a part of the program; a forward without a probe may read what was written.
 
+        A forward that runs natively would leave tensors without data in a cache of `functools.lru_cache`.
         PyTorch refuses stand-ins that a forward writes to, so a probe of the forward alone follows.
         """
-        given, _ = self._stand_ins(args, {})
+        (given, _), _ = self._stand_ins(arguments)
         forward, _ = self._probe(apply_of(kind), given, {})
         if forward is None:
             forward, _ = self._probe(forward_alone, (kind, given), {})
         if forward is None:
             return bool(self._run.outside.effects.effects)
-        return self._handover(kind, forward).conflicts()
+        return forward.fills_caches or self._handover(kind, forward).conflicts()
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard which methods the function has, because its backward is derived ahead of calls."""
@@ -139,11 +133,12 @@ class AppliedFunctions:
         with torch._C.DisableTorchFunction():
             return (str(tensor_proxy("", fake)), fake.requires_grad, self._run.outside.path_of(leaf))
 
-    def _meet(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _meet(self, kind: Function, given: GivenObjects) -> bool:
         """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
-        stand_in_args, stand_in_kwargs = self._stand_ins(args, kwargs)
+        (stand_in_args, stand_in_kwargs), copies = self._stand_ins(given)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
+            self._keep(kind, [value for value, _ in copies])
             return False
         handover = self._handover(kind, forward)
         handover.check()
@@ -155,8 +150,20 @@ class AppliedFunctions:
             (*arguments_of_backward(kind, stand_in_args, stand_in_kwargs, output), *stand_in_args),
             stand_in_kwargs,
         )
-        self._meet_backward(kind, None if both is None else self._handover(kind, both))
+        backward = None if both is None or both.fills_caches else self._handover(kind, both)
+        is_writing = backward is None or backward.written_path() is not None
+        self._keep(kind, kept_by(output, copies), are_written=is_writing)
+        self._meet_backward(kind, backward)
         return True
+
+    def _keep(self, kind: Function, objects: Iterable[Any], *, are_written: bool = True) -> None:
+        """Refuse objects that the backward reads as they are in this call, if the program changes them afterwards.
+
+        Objects that the backward may write to may not be reached after the program, either.
+        """
+        for value in objects:
+            may_be_shared = not are_written and not refers_to_tensors(value)
+            self._kept.add(value, self._refusal(kind), may_be_shared=may_be_shared)
 
     def _meet_backward(self, kind: Function, handover: Handover | None) -> None:
         """Make the program guard the reads of a backward that is derived ahead; leave a backward that writes to
@@ -245,10 +252,13 @@ class AppliedFunctions:
                 run.replacements.were_called |= self._probes[-1].replacements.were_called
         return probe, output
 
-    def _stand_ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the arguments with tensors and numbers of their kind that do not belong to the program."""
-        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in((args, kwargs))}
-        return replace_leaves((tuple(args), kwargs), lambda leaf: stand_ins.get(id(leaf), example(leaf)))
+    def _stand_ins(self, given: GivenObjects) -> Any:
+        """Return the arguments with tensors and numbers of their kind that do not belong to the program.
+
+        Each object that the program creates follows, with its copy in the arguments.
+        """
+        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(given.for_operation())}
+        return given.changed(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
@@ -273,6 +283,16 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
         inputs = [tensor for tensor in tensors_in((args, kwargs)) if tensor.requires_grad]
     pick = operator.itemgetter(*indices) if is_tuple and indices else tuple if is_tuple else operator.pos
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
+
+
+def kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
+    """Return the objects whose copies are in the `ctx` of an output; all objects if an output has another node."""
+    with torch._C.DisableTorchFunction():
+        nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
+    if not all(hasattr(node, "__dict__") for node in nodes):
+        return [value for value, _ in copies]
+    kept = {id(value) for node in nodes for value in values_behind(vars(node))}
+    return [value for value, copy in copies if id(copy) in kept]
 
 
 def example(leaf: Any) -> Any:

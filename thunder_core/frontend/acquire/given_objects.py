@@ -1,102 +1,142 @@
-"""Objects that a program creates and passes to a function at a line of the trace: they are equal at each call.
+"""The objects that the program creates and gives to a bound symbol, as arguments or for a backward.
 
-A trace holds the object itself. So the symbolic numbers in the object are replaced by their values, which are guarded.
-An object that contains tensors computed by the program is refused.
+A trace holds an object as it is after the program, with the tensors of the traced call. So the bound symbol takes a
+snapshot of such objects, and the tensors and numbers in them.
 """
 
 from __future__ import annotations
 
 import functools
 import types
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.frontend.acquire.written.rebuilding import attributes_of
-from thunder_core.frontend.interpreter.lookup import parts_of_partial
+from thunder_core.frontend.acquire.held_objects import refers_to_tensors
+from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.outside.outside import Outside
+from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
+from thunder_core.frontend.acquire.written.rebuilding import is_rebuildable
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
-from thunder_core.tracing.ir.tree import like
+from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.tracing.library.copies_of_objects import COPY, Copies, Hole, Snapshot
 
-PLAIN = (tuple, list, dict, slice, torch.Size)  # containers whose tensors and numbers are leaves of the arguments
+IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, tuple, frozenset, slice)  # but not what they hold
+
+
+class ObjectSnapshot:
+    """A snapshot of a tree, and the `values` in its holes: tensors and numbers of the program.
+
+    The containers in `entered` are new at each call, also if they are from outside. `refuse(reason)` raises for an
+    object that cannot be copied.
+    """
+
+    def __init__(self, outside: Outside, entered: Iterable[Any], refuse: Callable[[str], NoReturn]) -> None:
+        self._outside = outside
+        self._entered = set(map(id, entered))
+        self._refuse = refuse
+        self._from_outside: list[Any] = []
+        self._holes: dict[int, Hole] = {}
+        self._copies = Copies(self._decide)
+        self.values: list[Any] = []
+
+    def of(self, tree: Any) -> Snapshot:
+        """Return the snapshot of a tree."""
+        arguments = self._copies.of(tree)
+        return Snapshot(arguments, frozenset(id(copy) for _, copy in self._copies.pairs if not isinstance(copy, Hole)))
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The objects of the program that were copied, each with its copy in the snapshot."""
+        return [
+            (value, copy)
+            for value, copy in self._copies.pairs
+            if not isinstance(copy, Hole) and id(value) not in self._entered
+        ]
+
+    def require_same(self, is_constant_there: Callable[[Any], bool]) -> None:
+        """Guard that each object from outside is the same at each call, but for those that are constants there."""
+        for value in self._from_outside:
+            path = self._outside.path_of(value)
+            if path is not None and not is_constant_there(value):
+                self._outside.guard(Identical(path, value))
+
+    def _decide(self, value: Any) -> Any:
+        if id(value) in self._entered:
+            return COPY
+        if isinstance(value, torch.Tensor | SymbolicNumber):
+            return self._hole(value)
+        if is_constant(value) or type(value) is object:
+            return value
+        if self._outside.path_of(value) is not None:
+            self._from_outside.append(value)
+            return value
+        return COPY if self._is_copied(value) else value
+
+    def _hole(self, value: Any) -> Hole:
+        if id(value) not in self._holes:
+            self._holes[id(value)] = Hole(len(self.values))
+            self.values.append(value)
+        return self._holes[id(value)]
+
+    def _is_copied(self, value: Any) -> bool:
+        """Whether an object of the program may change later, or refers to objects that may change."""
+        if isinstance(value, types.FunctionType):
+            return bool(value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value))
+        if is_bound_in_c(value) or isinstance(value, (types.CellType, types.SimpleNamespace, *IMMUTABLE)):
+            return True
+        if not isinstance(value, BY_IDENTITY) and is_rebuildable(type(value)):
+            return True
+        if not isinstance(value, BY_IDENTITY) and refers_to_tensors(value):
+            self._refuse(f"gets a {type(value).__name__} that contains a tensor of the program")
+        return False
 
 
 class GivenObjects:
-    """Settles the objects among the arguments of one call. `is_outside` is true for objects from before the program."""
+    """The positional and named arguments of one call, with a snapshot if the program creates objects among them."""
 
     def __init__(
-        self,
-        is_outside: Callable[[Any], bool],
-        is_computed: Callable[[torch.Tensor], bool],
-        refuse: Callable[[str], NoReturn],
+        self, outside: Outside, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: Callable[[str], NoReturn]
     ) -> None:
-        self._is_outside = is_outside
-        self._is_computed = is_computed
-        self._refuse = refuse
-        self._settled: dict[int, Any] = {}
+        self.args, self.kwargs = args, kwargs
+        given = (args, kwargs)
+        self._objects = ObjectSnapshot(outside, _containers_in(given), refuse)
+        snapshot = self._objects.of(given)
+        self._snapshot = snapshot if self._objects.pairs else None
 
-    def settle_arguments(self, tree: Any) -> None:
-        """Settle the objects that are leaves of the arguments, and the attributes of their containers."""
-        if isinstance(tree, torch.Tensor | SymbolicNumber):
-            return
-        if isinstance(tree, tuple | list | dict) and (type(tree) in PLAIN or not isinstance(tree, dict)):
-            self._settle_attributes(tree)
-            for item in tree.values() if isinstance(tree, dict) else tree:
-                self.settle_arguments(item)
-        elif type(tree) not in PLAIN:
-            self._plain(tree, type(tree))
+    def for_operation(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the bound symbol."""
+        if self._snapshot is None:
+            return self.args, self.kwargs
+        return (self._snapshot, tuple(self._objects.values)), {}
 
-    def _plain(self, value: Any, holder: type) -> Any:
-        """Return the value without symbolic numbers.
+    def changed(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Return the arguments with changed tensors and numbers, and each created object with its copy in them."""
+        given = (self.args, self.kwargs)
+        if self._snapshot is None:
+            arguments = replace_leaves(given, change)
+            return arguments, _lists_of(given, arguments)
+        arguments, copies = self._snapshot.filled([change(value) for value in self._objects.values])
+        copy_of = {id(made): copy for made, copy in copies.pairs}
+        pairs = [(value, copy_of[id(made)]) for value, made in self._objects.pairs if id(made) in copy_of]
+        return arguments, [*pairs, *_lists_of(given, arguments)]
 
-        Built-in containers and objects are changed, tuples are rebuilt.
-        """
-        if isinstance(value, SymbolicNumber):
-            return value.concretize()
-        if isinstance(value, torch.Tensor):
-            if self._is_computed(value):
-                self._refuse(f"gets a {holder.__name__} that contains a tensor of the program")
-            return value
-        if is_constant(value) or self._is_outside(value) or id(value) in self._settled:
-            return value
-        self._settled[id(value)] = value
-        if isinstance(value, types.FunctionType):
-            self._settle_function(value)
-        return value if isinstance(value, BY_IDENTITY) else self._settle_contents(value, holder)
+    def require_same_objects(self) -> None:
+        """Guard that each object from outside is the same at each call, if it refers to tensors."""
+        self._objects.require_same(lambda value: not refers_to_tensors(value))
 
-    def _settle_function(self, function: types.FunctionType) -> None:
-        """Settle the closure and the defaults of a function."""
-        for cell in function.__closure__ or ():
-            with suppress(ValueError):  # an empty cell
-                cell.cell_contents = self._plain(cell.cell_contents, types.FunctionType)
-        for name in ("__defaults__", "__kwdefaults__"):
-            setattr(function, name, self._plain(getattr(function, name), types.FunctionType))
 
-    def _settle_contents(self, value: Any, holder: type) -> Any:
-        if isinstance(value, tuple):
-            return like(value, [self._plain(item, holder) for item in value])
-        if isinstance(value, functools.partial | types.MethodType):
-            parts = (value.__self__,) if isinstance(value, types.MethodType) else parts_of_partial(value)
-            if any(part is not self._plain(part, holder) for part in parts):
-                self._refuse(f"gets a {holder.__name__} that contains a number that changes from call to call")
-            return value
-        if isinstance(value, slice):
-            return slice(*(self._plain(part, holder) for part in (value.start, value.stop, value.step)))
-        if isinstance(value, dict):
-            for key, item in list(dict.items(value)):
-                dict.__setitem__(value, key, self._plain(item, holder))
-        if isinstance(value, list | deque):
-            base: Any = list if isinstance(value, list) else deque
-            for index, item in enumerate(base.__iter__(value)):
-                base.__setitem__(value, index, self._plain(item, holder))
-        self._settle_attributes(value)
-        return value
+def _containers_in(tree: Any) -> Iterator[Any]:
+    """Yield the containers of arguments whose tensors and numbers are leaves of the arguments."""
+    if type(tree) in (tuple, list, dict):
+        yield tree
+        for item in tree.values() if type(tree) is dict else tree:
+            yield from _containers_in(item)
 
-    def _settle_attributes(self, value: Any) -> None:
-        for name, item in attributes_of(value).items():
-            plain = self._plain(item, type(value))
-            if plain is not item:
-                object.__setattr__(value, name, plain)
+
+def _lists_of(given: Any, changed: Any) -> list[tuple[Any, Any]]:
+    """Return the lists and dicts of arguments, each with the one in the same place of the changed arguments."""
+    pairs = zip(_containers_in(given), _containers_in(changed), strict=True)
+    return [(value, copy) for value, copy in pairs if type(value) is not tuple]

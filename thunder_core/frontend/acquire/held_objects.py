@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.frontend.interpreter.reach import PARTS
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.library.stored_attributes import attributes_of
 
 # Types whose contents the interpreter knows, also for derived types.
 HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
@@ -57,4 +58,20 @@ def contents_of(value: Any) -> Iterator[Any]:
     else:
         kind = next((kind for kind in HOLDING if isinstance(value, kind)), None)
         yield from () if kind is None else PARTS[kind](value)
-    yield from getattr(value, "__dict__", {}).values()
+    yield from attributes_of(value).values()
+
+
+def values_behind(value: Any) -> Iterator[Any]:
+    """Yield an object and the objects that it refers to, directly or by other objects, each once."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield value
+            waiting += () if isinstance(value, LEAVES) else contents_of(value)
+
+
+def refers_to_tensors(value: Any) -> bool:
+    """Whether an object is a module, or refers to one, to a tensor or a symbolic number, maybe by other objects."""
+    return any(isinstance(found, torch.Tensor | torch.nn.Module | SymbolicNumber) for found in values_behind(value))

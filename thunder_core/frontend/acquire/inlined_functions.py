@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, FunctionType, TracebackType
+from types import CellType, FrameType, FunctionType, TracebackType
 from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.frontend.acquire.held_objects import HeldObjects
-from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.given_objects import IMMUTABLE, ObjectSnapshot
+from thunder_core.frontend.acquire.held_objects import HeldObjects, refers_to_tensors
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connecting_operation
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.library.applied_functions import ForwardContext, inlined_forward
+from thunder_core.tracing.library.copies_of_objects import Snapshot
 
 NOT_WALKED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, TracebackType)
 MISMARKED = "marks a tensor as dirty that is not both an input and a result with a gradient"
@@ -35,21 +36,24 @@ class KeptContainers:
 
     def __init__(self, is_outside: Callable[[Any], bool]) -> None:
         self._is_outside = is_outside
-        self._kept: list[tuple[Any, HeldObjects, Callable[[str], NoReturn]]] = []
+        self._kept: list[tuple[Any, HeldObjects, Callable[[str], NoReturn], bool]] = []
 
     def includes(self, value: Any) -> bool:
-        """Whether a function keeps this object."""
-        return any(value is kept for kept, _, _ in self._kept)
+        """Whether a function keeps this object, which may change."""
+        return not isinstance(value, IMMUTABLE) and any(value is kept for kept, *_ in self._kept)
 
-    def add(self, value: Any, refuse: Callable[[str], NoReturn]) -> None:
-        """Add a list or dict; `refuse(reason)` raises."""
-        self._kept.append((value, HeldObjects(value, self._is_outside), refuse))
+    def add(self, value: Any, refuse: Callable[[str], NoReturn], *, may_be_shared: bool = False) -> None:
+        """Add a list, a dict or another object; `refuse(reason)` raises.
+
+        An object that may be shared may be reached after the program.
+        """
+        self._kept.append((value, HeldObjects(value, self._is_outside), refuse, may_be_shared))
 
     def require_unshared(self, reachable: Any) -> None:
         """Refuse an object that has changed since, or that can be reached after the program."""
         known = {id(value) for value in values_in(reachable, set())} if self._kept else set()
-        for value, held_objects, refuse in self._kept:
-            if held_objects.have_changed() or id(value) in known:
+        for value, held_objects, refuse, may_be_shared in self._kept:
+            if held_objects.have_changed() or (id(value) in known and not may_be_shared):
                 refuse(
                     f"keeps a {type(value).__name__} that the program creates for its backward, and that is used later"
                 )
@@ -89,8 +93,7 @@ class InlinedFunction:
         tensors = tuple(outputs[index] for index in results.indices)
         self._require_unshared(results.of_kind(tensors, VIEW), context)
         inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
-        attributes = {name: self._kept_value(value) for name, value in context.attributes().items()}
-        kept = (tuple(context.to_save), attributes, context.materialize_grads)
+        kept = (tuple(context.to_save), *self._kept_attributes(context), context.materialize_grads)
         with without_functions():
             made = self._run.recorder.function(
                 connecting_operation(self._kind), (inputs, tensors, Opaque(results), *kept), {}
@@ -159,34 +162,22 @@ class InlinedFunction:
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
             self._refuse("returns a view and also keeps it in another object")
 
-    def _kept_value(self, value: Any) -> Any:
-        """Return the value of an attribute for the backward.
+    def _kept_attributes(self, context: ForwardContext) -> tuple[Snapshot, tuple[Any, ...]]:
+        """Return a snapshot of the attributes of `ctx` for the backward, and the values in it.
 
-        The backward gets objects from outside as they are when the backward runs.
+        The backward gets objects from outside as they are when the backward runs, and copies of other objects.
         """
-        is_immutable = is_constant(value) or isinstance(value, (torch.Tensor, SymbolicNumber, *BY_IDENTITY))
-        if is_immutable and not self._closes_over_tensors(value):
-            return value
-        path = self._run.outside.path_of(value)
-        if path is not None:
-            self._run.outside.guard(Identical(path, value))
-            return Opaque(value)
-        if type(value) is tuple:
-            return tuple(map(self._kept_value, value))
-        if type(value) not in (list, dict):
-            self._refuse(f"keeps a {type(value).__name__} that the program creates for its backward")
-        if self._kept.includes(value):
-            self._refuse(f"keeps a {type(value).__name__} for its backward in two places, or in itself")
-        self._kept.add(value, self._refuse)
-        if type(value) is list:
-            return list(map(self._kept_value, value))
-        return {key: self._kept_value(item) for key, item in value.items()}
-
-    def _closes_over_tensors(self, value: Any) -> bool:
-        """Whether a value is a function that the program creates, and reads a tensor of the program."""
-        if not isinstance(value, FunctionType) or self._run.outside.path_of(value) is not None:
-            return False
-        return any(isinstance(found, torch.Tensor) for found in values_in(value, set()))
+        attributes = context.attributes()
+        objects = ObjectSnapshot(self._run.outside, [attributes], self._refuse)
+        with without_functions():
+            snapshot = objects.of(attributes)
+        objects.require_same(lambda value: isinstance(value, BY_IDENTITY) and not refers_to_tensors(value))
+        for value, _ in objects.pairs:
+            if self._kept.includes(value):
+                self._refuse(f"keeps a {type(value).__name__} for its backward that another function keeps too")
+            if not isinstance(value, (*IMMUTABLE, CellType)) or refers_to_tensors(value):
+                self._kept.add(value, self._refuse)
+        return snapshot, tuple(objects.values)
 
 
 def values_in(value: Any, seen: set[int]) -> Iterator[Any]:

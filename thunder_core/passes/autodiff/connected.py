@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.passes.autodiff.rules import register_live
-from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.tracing.library.copies_of_objects import Snapshot
 
 # How a result is connected: the tensor itself joins autograd's graph, or a view of it, or none needs a gradient. An
 # input that the forward has written to, and marked as dirty, is a tensor that joins the graph itself.
@@ -19,7 +19,7 @@ ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """An object from outside the program, which the backward reads as it is when it runs."""
+    """An object that is a constant of a trace."""
 
     value: Any
 
@@ -75,11 +75,11 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
         tensors: tuple[Any, ...],
         results: Opaque,
         saved: tuple[Any, ...],
-        attributes: dict[str, Any],
+        attributes: Snapshot,
+        values: tuple[Any, ...],
         materializes: bool,
     ) -> Any:
-        opened = replace_leaves(attributes, lambda leaf: leaf.value if isinstance(leaf, Opaque) else leaf)
-        kept = (len(inputs), results.value, saved, opened, materializes)
+        kept = (len(inputs), results.value, saved, attributes.filled(values)[0], materializes)
         return Connected.apply(*inputs, *tensors, kept)  # type: ignore[no-untyped-call]
 
     Connected.__name__ = Connected.__qualname__ = kind.__name__

@@ -17,6 +17,7 @@ from thunder_core.tracing.capture.torch_facts.torch_versions import apply_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace, with_subtraces
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.tracing.library.copies_of_objects import Snapshot
 
 Operation = Callable[..., Any]
 SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
@@ -98,11 +99,13 @@ def _named_like(name: str, function: Operation) -> Operation:
 def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
     """Return a user's `torch.autograd.Function` as one operation, which never returns an input object unchanged.
 
-    The backward of a live function reads or writes objects that the program writes, so it cannot be derived ahead of
-    time.
+    A snapshot and the values in it may take the place of the arguments. The backward of a live function reads or writes
+    objects that the program writes, so it cannot be derived ahead of time.
     """
 
     def apply(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Snapshot):
+            (args, kwargs), _ = args[0].filled(args[1])
         versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
 
         def apart(leaf: Any) -> Any:

@@ -20,7 +20,6 @@ from thunder_core.frontend.acquire.outside.containers import (
 )
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.snapshots import (
-    MISSING,
     attribute_snapshot,
     entry_snapshot,
     has_own,
@@ -28,6 +27,7 @@ from thunder_core.frontend.acquire.outside.snapshots import (
 )
 from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.states import kept_state, put_buffer_back, state_of
+from thunder_core.tracing.library.stored_attributes import MISSING
 
 
 @dataclass(frozen=True, eq=False)

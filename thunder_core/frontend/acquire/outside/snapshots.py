@@ -11,19 +11,10 @@ import torch
 
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.stored_attributes import MISSING, namespace_of
 
-MISSING = object()
 NOT_PERSISTENT = "_non_persistent_buffers_set"
 Restore = Callable[[], None]
-
-
-def namespace_of(owner: Any) -> dict[str, Any] | None:
-    """Return the `__dict__` of an object; None for classes and for objects that have only slots."""
-    try:
-        namespace = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        return None
-    return namespace if isinstance(namespace, dict) else None
 
 
 def tables_of(owner: Any) -> list[dict[str, Any]]:

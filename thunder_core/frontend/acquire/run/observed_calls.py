@@ -61,6 +61,7 @@ class ObservedCalls(ObservedReads):
     operations: frozenset[Callable[..., Any]]
     code_origins: CodeOrigins
     own_interrupt: KeyboardInterrupt | None
+    fills_caches: bool  # whether a function under `functools.lru_cache` has computed a tensor or a new object
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that is not interpreted, and return its result; otherwise return `NOT_TAKEN`.
@@ -189,6 +190,7 @@ class ObservedCalls(ObservedReads):
             self.outside.guard_cached_value(cached)
             return True
         is_kept = is_fixed(value)
+        self.fills_caches |= not is_kept
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         return is_kept

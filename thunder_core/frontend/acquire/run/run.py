@@ -105,6 +105,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.own_interrupt: KeyboardInterrupt | None = None
+        self.fills_caches = False
         self.replaced_entries = replaced_entries()
 
     def _observe(self, symbolic: Symbolic) -> None:

@@ -21,9 +21,7 @@ from thunder_core.frontend.acquire.outside.reductions import (
     reduction_of,
     root_of_array,
 )
-from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.acquire.written.rebuilding import (
-    attributes_of,
     is_rebuildable,
     name_of_method,
     parts_of,
@@ -40,6 +38,7 @@ from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, litera
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
+from thunder_core.tracing.library.stored_attributes import attributes_of, namespace_of
 
 NEW = LibraryFunction(OBJECTS, "new")
 RESTORE = LibraryFunction(OBJECTS, "restore")

@@ -12,12 +12,12 @@ import torch
 
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
-from thunder_core.frontend.acquire.outside.snapshots import MISSING, namespace_of
 from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
 from thunder_core.tracing.ir.literal import dotted_name
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
+from thunder_core.tracing.library.stored_attributes import attributes_of
 
 # Attributes that PyTorch itself sets, by the beginnings or ends of their names.
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
@@ -82,23 +82,6 @@ def is_rebuildable(kind: type) -> bool:
     return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
 
 
-def attributes_of(value: Any) -> Mapping[str, Any]:
-    """Return the attributes of an object, including those in slots."""
-    slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
-    slots += ["default_factory"] if issubclass(type(value), defaultdict) else []
-    attributes = {name: stored_attribute(value, name) for name in slots}
-    present = {name: item for name, item in attributes.items() if item is not MISSING}
-    return {**present, **(namespace_of(value) or {})}
-
-
-def stored_attribute(value: Any, name: str) -> Any:
-    """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
-    try:
-        return object.__getattribute__(value, name)
-    except AttributeError:
-        return MISSING
-
-
 def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
     """Return the attributes that the program gave a tensor."""
     state = vars(tensor)
@@ -107,9 +90,3 @@ def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
         for name in state
         if name not in attributes_of_fakes() and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
     }
-
-
-def slots_of(base: type) -> tuple[str, ...]:
-    """Return the names of the slots that a class adds."""
-    slots = base.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)

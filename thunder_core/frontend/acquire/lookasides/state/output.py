@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import Dressed
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.acquire.written.rebuilding import attributes_of, is_rebuildable
+from thunder_core.frontend.acquire.written.rebuilding import is_rebuildable
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
@@ -26,6 +26,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import of_class
 from thunder_core.tracing.library.objects import fill, is_native, new
 from thunder_core.tracing.library.output import log, log_once
+from thunder_core.tracing.library.stored_attributes import attributes_of
 
 LEVELS = {
     logging.Logger.debug: logging.DEBUG,

@@ -1,0 +1,182 @@
+"""Copies of the objects that a call gets: they hold the tensors and the numbers of that call.
+
+A trace has names only for tensors and numbers in plain containers. So a bound symbol with an object as argument takes
+a snapshot of its arguments, made at tracing, and the tensors and numbers in it. It copies the snapshot at each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.tree import PlaceholderSize, like, of_class
+from thunder_core.tracing.library.objects import fill, new
+from thunder_core.tracing.library.stored_attributes import attributes_of
+
+COPY = object()  # the decision to copy a value
+
+
+@dataclass(frozen=True, eq=False)
+class Hole:
+    """The place of a tensor or number in a snapshot."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class MethodOfHole:
+    """The place of a method of a tensor, which C code binds, in a snapshot."""
+
+    owner: Hole
+    name: str
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        """Make a `functools.partial` of the place possible; nothing calls it."""
+        raise AssertionError("a snapshot is copied before it is used")
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The arguments of a call at tracing, with a hole for each tensor and each number that varies.
+
+    `copied` has the identities of the objects that are copied at each call. All other objects are kept.
+    """
+
+    arguments: Any
+    copied: frozenset[int]
+
+    def filled(self, values: Sequence[Any]) -> tuple[Any, Copies]:
+        """Return the arguments with these values in the holes, and the copies of the objects in them."""
+
+        def decide(value: Any) -> Any:
+            if isinstance(value, Hole):
+                return values[value.number]
+            return COPY if id(value) in self.copied else value
+
+        copies = Copies(decide)
+        return copies.of(self.arguments), copies
+
+
+class Copies:
+    """Copies of objects and of the objects that they refer to, each made once.
+
+    `decide(value)` returns the value that takes the place of a value, or `COPY`.
+    """
+
+    def __init__(self, decide: Callable[[Any], Any]) -> None:
+        self._decide = decide
+        self._replacements: dict[int, tuple[Any, Any]] = {}  # with the values, so that no identity is used again
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The objects that were copied, each with its copy."""
+        return [(value, copy) for value, copy in self._replacements.values() if copy is not value]
+
+    def of(self, value: Any) -> Any:
+        """Return the copy of a value, or what takes its place."""
+        if id(value) not in self._replacements:
+            decision = self._decide(value)
+            self._keep(value, self._copy(value) if decision is COPY else decision)
+        return self._replacements[id(value)][1]
+
+    def _keep(self, value: Any, copy: Any) -> Any:
+        return self._replacements.setdefault(id(value), (value, copy))[1]
+
+    def _copy(self, value: Any) -> Any:
+        kind = type(value)
+        for base, copy in COPIERS.items():
+            if issubclass(kind, base):
+                return copy(self, value)
+        return self._instance(value)
+
+    def _tuple(self, value: tuple[Any, ...]) -> Any:
+        items = [self.of(item) for item in tuple.__iter__(value)]
+        if isinstance(value, torch.Size | PlaceholderSize):
+            return like(value, items)
+        return of_class(type(value), items, self._state(value))
+
+    def _frozenset(self, value: frozenset[Any]) -> Any:
+        return frozenset.__new__(type(value), map(self.of, frozenset.__iter__(value)))
+
+    def _slice(self, value: slice) -> slice:
+        return slice(self.of(value.start), self.of(value.stop), self.of(value.step))
+
+    def _partial(self, value: functools.partial[Any]) -> Any:
+        base: Any = functools.partial
+        function, args, keywords = (base.__dict__[name].__get__(value) for name in ("func", "args", "keywords"))
+        keywords = {name: self.of(item) for name, item in keywords.items()}
+        copy = base.__new__(type(value), self.of(function), *map(self.of, args), **keywords)
+        fill(copy, state=self._state(value))
+        return copy
+
+    def _method(self, value: types.MethodType) -> Any:
+        return types.MethodType(self.of(value.__func__), self.of(value.__self__))
+
+    def _method_of_c(self, value: types.BuiltinMethodType) -> Any:
+        owner = self.of(value.__self__)
+        return MethodOfHole(owner, value.__name__) if isinstance(owner, Hole) else getattr(owner, value.__name__)
+
+    def _method_of_hole(self, value: MethodOfHole) -> Any:
+        return getattr(self.of(value.owner), value.name)
+
+    def _cell(self, value: types.CellType) -> types.CellType:
+        copy: types.CellType = self._keep(value, types.CellType())
+        if value != types.CellType():
+            copy.cell_contents = self.of(value.cell_contents)
+        return copy
+
+    def _function(self, value: types.FunctionType) -> types.FunctionType:
+        """Copy a function; a cell of its closure may contain the function itself."""
+        cells = value.__closure__ and tuple(
+            cell if id(cell) in self._replacements else types.CellType() for cell in value.__closure__
+        )
+        cells = cells and tuple(
+            self._keep(cell, copy) for cell, copy in zip(value.__closure__ or (), cells, strict=True)
+        )
+        copy = types.FunctionType(value.__code__, value.__globals__, value.__name__, None, cells)
+        self._keep(value, copy)
+        for cell, its_copy in zip(value.__closure__ or (), cells or (), strict=True):
+            if cell != types.CellType() and its_copy == types.CellType():
+                its_copy.cell_contents = self.of(cell.cell_contents)
+        copy.__defaults__, copy.__kwdefaults__ = self.of(value.__defaults__), self._named(value.__kwdefaults__)
+        functools.update_wrapper(copy, value, updated=())
+        vars(copy).pop("__wrapped__", None)
+        vars(copy).update(self._named(vars(value)) or {})
+        return copy
+
+    def _named(self, items: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return items and {name: self.of(item) for name, item in items.items()}  # type: ignore[return-value]
+
+    def _instance(self, value: Any) -> Any:
+        kind = type(value)
+        copy = self._keep(value, new(kind))
+        if issubclass(kind, dict):
+            items: Any = {self.of(key): self.of(item) for key, item in dict.items(value)}
+        else:
+            base: Any = next((base for base in (list, set, deque) if issubclass(kind, base)), None)
+            items = [] if base is None else [self.of(item) for item in base.__iter__(value)]
+        fill(copy, items=items, state=self._state(value))
+        return copy
+
+    def _state(self, value: Any) -> dict[str, Any]:
+        return {name: self.of(item) for name, item in attributes_of(value).items()}
+
+
+COPIERS: dict[type, Callable[[Copies, Any], Any]] = {
+    tuple: Copies._tuple,
+    frozenset: Copies._frozenset,
+    slice: Copies._slice,
+    functools.partial: Copies._partial,
+    types.MethodType: Copies._method,
+    types.BuiltinMethodType: Copies._method_of_c,
+    types.MethodWrapperType: Copies._method_of_c,
+    MethodOfHole: Copies._method_of_hole,
+    types.CellType: Copies._cell,
+    types.FunctionType: Copies._function,
+}

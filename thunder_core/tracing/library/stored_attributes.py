@@ -1,0 +1,43 @@
+"""The attributes that objects store themselves, read without code of their classes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+MISSING = object()
+
+
+def namespace_of(owner: Any) -> dict[str, Any] | None:
+    """Return the `__dict__` of an object; None for classes and for objects that have only slots."""
+    try:
+        namespace = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    return namespace if isinstance(namespace, dict) else None
+
+
+def attributes_of(value: Any) -> Mapping[str, Any]:
+    """Return the attributes of an object, including those in slots."""
+    slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
+    slots += ["default_factory"] if issubclass(type(value), defaultdict) else []
+    attributes = {name: stored_attribute(value, name) for name in slots}
+    present = {name: item for name, item in attributes.items() if item is not MISSING}
+    return {**present, **(namespace_of(value) or {})}
+
+
+def stored_attribute(value: Any, name: str) -> Any:
+    """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return MISSING
+
+
+def slots_of(base: type) -> tuple[str, ...]:
+    """Return the names of the slots that a class adds; Python adds the class's name to private names."""
+    slots = base.__dict__.get("__slots__", ())
+    prefix = f"_{base.__name__.lstrip('_')}"
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(prefix + name if name.startswith("__") and not name.endswith("__") else name for name in names)
