@@ -337,3 +337,41 @@ def test_reason_names_the_cause_that_remains_without_the_writes() -> None:
     compiled = thunder.jit(program)
     compiled(torch.ones(2, requires_grad=True)).sum().backward()
     assert "registers a hook" in thunder.last_backward_reason(compiled)
+
+
+class Queue(nn.Module):
+    """A queue of keys, as in contrastive learning: the place of the next key is a number in a buffer."""
+
+    keys: Tensor
+    place: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("keys", torch.zeros(8, 4))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        new, start = self.layer(x), int(self.place)
+        logits = new @ self.keys.clone().detach().T
+        end = min(start + len(new), 8)
+        self.keys[start:end] = new[: end - start].detach()
+        self.place[0] = end % 8
+        return logits
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_buffers_at_a_place_that_another_buffer_gives_are_written_as_in_eager(cache: str) -> None:
+    ours, eager = Queue(), Queue()
+    compiled = thunder.jit(ours, cache=cache)
+    for n in (2, 3, 2, 3):
+        x = torch.linspace(-1, 1, 4 * n).view(n, 4).requires_grad_()
+        results = [compiled(x), eager(x)]
+        torch.testing.assert_close(*results)
+        gradients = [
+            torch.autograd.grad(result.sum(), model.layer.weight)[0]
+            for result, model in zip(results, (ours, eager), strict=True)
+        ]
+        torch.testing.assert_close(*gradients)
+        torch.testing.assert_close(ours.state_dict(), eager.state_dict())

@@ -18,10 +18,10 @@ from thunder_core.frontend.acquire.outside.guards import Identical
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.frontend.acquire.written.rebuilding import is_rebuildable
+from thunder_core.passes.autodiff.applied.object_copies import COPY, Copies, Hole, Snapshot
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import replace_leaves
-from thunder_core.tracing.library.copies_of_objects import COPY, Copies, Hole, Snapshot
 
 IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, tuple, frozenset, slice)  # but not what they hold
 
@@ -57,7 +57,7 @@ class ObjectSnapshot:
         ]
 
     def require_same(self, is_constant_there: Callable[[Any], bool]) -> None:
-        """Guard that each object from outside is the same at each call, but for those that are constants there."""
+        """Guard that each object from outside is the same at each call, unless it is a constant there."""
         for value in self._from_outside:
             path = self._outside.path_of(value)
             if path is not None and not is_constant_there(value):

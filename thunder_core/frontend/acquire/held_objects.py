@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.frontend.interpreter.reach import PARTS
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.library.stored_attributes import attributes_of
+from thunder_core.tracing.ir.stored_attributes import attributes_of
 
 # Types whose contents the interpreter knows, also for derived types.
 HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)

@@ -17,12 +17,19 @@ import torch
 from thunder_core.frontend.acquire.given_objects import IMMUTABLE, ObjectSnapshot
 from thunder_core.frontend.acquire.held_objects import HeldObjects, refers_to_tensors
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connecting_operation
+from thunder_core.passes.autodiff.applied.connected import (
+    CONSTANT,
+    ITSELF,
+    VIEW,
+    ForwardResults,
+    Opaque,
+    connecting_operation,
+)
+from thunder_core.passes.autodiff.applied.object_copies import Snapshot
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.library.applied_functions import ForwardContext, inlined_forward
-from thunder_core.tracing.library.copies_of_objects import Snapshot
 
 NOT_WALKED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, TracebackType)
 MISMARKED = "marks a tensor as dirty that is not both an input and a result with a gradient"

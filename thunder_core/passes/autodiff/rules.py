@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import NotDifferentiable, WrongInputs
+from thunder_core.passes.autodiff.applied.object_copies import Snapshot
 from thunder_core.tracing.analysis.own_derivatives import OWN_DERIVATIVES
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.torch_versions import apply_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace, with_subtraces
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
-from thunder_core.tracing.library.copies_of_objects import Snapshot
 
 Operation = Callable[..., Any]
 SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from thunder_core.tracing.analysis.disjoint_sets import DisjointSets
-from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
@@ -26,7 +26,7 @@ class AliasSets(DisjointSets[str]):
         """Record which results of a bound symbol's aten operations may share memory with their inputs."""
         for operation in bsym.at_level("aten"):
             for result in operation.outputs:
-                for source in aliased_inputs(operation):
+                for source in aliased_inputs(operation) if not isinstance(result, NumberProxy) else ():
                     self.unite(result.name, source.name)
 
 
@@ -53,12 +53,15 @@ def names_written_to(trace: Trace) -> frozenset[str]:
 
 
 def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
-    """Yield the inputs whose memory the results of an operation may share; all inputs if the schema is unknown."""
+    """Yield the inputs whose memory the results of an operation may share; all inputs if the schema is unknown.
+
+    Numbers have no memory.
+    """
     if operation.fresh or selects_by_tensor(operation):
         return
     schema = schema_of(operation)
     if schema is None:
-        yield from operation.inputs
+        yield from (proxy for proxy in operation.inputs if not isinstance(proxy, NumberProxy))
         return
     for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None:

@@ -25,9 +25,9 @@ from thunder_core.frontend.acquire.outside.snapshots import (
     has_own,
     tables_of,
 )
+from thunder_core.tracing.ir.stored_attributes import MISSING
 from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.states import kept_state, put_buffer_back, state_of
-from thunder_core.tracing.library.stored_attributes import MISSING
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.interpreter.lookup import type_lookup
-from thunder_core.tracing.library.stored_attributes import MISSING, namespace_of
+from thunder_core.tracing.ir.stored_attributes import MISSING, namespace_of
 
 NOT_PERSISTENT = "_non_persistent_buffers_set"
 Restore = Callable[[], None]

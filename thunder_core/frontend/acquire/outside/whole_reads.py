@@ -21,10 +21,10 @@ from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import viewed_mapping
-from thunder_core.tracing.library.stored_attributes import namespace_of
 
 # C attributes about where an exception was raised, which its text and its copies do not contain.
 LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})

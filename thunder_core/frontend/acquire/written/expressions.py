@@ -36,9 +36,9 @@ from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, literal
 from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
-from thunder_core.tracing.library.stored_attributes import attributes_of, namespace_of
 
 NEW = LibraryFunction(OBJECTS, "new")
 RESTORE = LibraryFunction(OBJECTS, "restore")

@@ -15,9 +15,9 @@ from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
 from thunder_core.tracing.ir.literal import dotted_name
+from thunder_core.tracing.ir.stored_attributes import attributes_of
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
-from thunder_core.tracing.library.stored_attributes import attributes_of
 
 # Attributes that PyTorch itself sets, by the beginnings or ends of their names.
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")

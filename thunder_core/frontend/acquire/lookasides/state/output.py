@@ -23,10 +23,10 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
+from thunder_core.tracing.ir.stored_attributes import attributes_of
 from thunder_core.tracing.ir.tree import of_class
 from thunder_core.tracing.library.objects import fill, is_native, new
 from thunder_core.tracing.library.output import log, log_once
-from thunder_core.tracing.library.stored_attributes import attributes_of
 
 LEVELS = {
     logging.Logger.debug: logging.DEBUG,

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.tracing.ir.stored_attributes import attributes_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, like, of_class
 from thunder_core.tracing.library.objects import fill, new
-from thunder_core.tracing.library.stored_attributes import attributes_of
 
 COPY = object()  # the decision to copy a value
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.passes.autodiff.applied.object_copies import Snapshot
 from thunder_core.passes.autodiff.rules import register_live
-from thunder_core.tracing.library.copies_of_objects import Snapshot
 
 # How a result is connected: the tensor itself joins autograd's graph, or a view of it, or none needs a gradient. An
 # input that the forward has written to, and marked as dirty, is a tensor that joins the graph itself.
