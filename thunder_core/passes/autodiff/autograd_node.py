@@ -19,7 +19,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 )
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes
+from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, why_not_again
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 
@@ -117,9 +117,10 @@ class Bridge:
 
     def _once_more(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
         """Run the program of a node again while autograd records it; return its results and the inputs that it read."""
-        inputs = inputs_before_writes(self.signature, _require_unchanged(node.inputs), node.former)
+        present = _require_unchanged(node.inputs)
+        inputs = inputs_before_writes(self.signature, present, node.former)
         if inputs is None:
-            raise self._refuse_second_run(incoming)
+            raise self._refuse_second_run(incoming, why_not_again(self.signature, present))
         with torch.enable_grad():
             aliases = [
                 value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
@@ -131,7 +132,7 @@ class Bridge:
                 return self.recorded(*aliases), aliases
             return self.split.recorded(*aliases, *call.replacements()), aliases
 
-    def _refuse_second_run(self, incoming: Gradients) -> NotDifferentiable:
+    def _refuse_second_run(self, incoming: Gradients, why: str) -> NotDifferentiable:
         if torch.is_grad_enabled():
             request = "the derivative of a derivative"
         elif are_vectorized(incoming):
@@ -140,7 +141,7 @@ class Bridge:
             request = "a derivative for some of the results alone"
         return NotDifferentiable(
             f"{request} was requested for a program that writes to its inputs, and the program cannot be run again on "
-            "copies of these inputs",
+            f"copies of these inputs: {why}",
             fix="compile the whole function that asks for derivatives, such as a training step with a gradient "
             "penalty, or leave the part that writes to the inputs out of the compiled program",
         )

@@ -104,6 +104,17 @@ def inputs_before_writes(
     return values
 
 
+def why_not_again(signature: AutogradSignature, inputs: Sequence[Any]) -> str:
+    """Return why a program with these inputs cannot run again, for an error message."""
+    written = [inputs[index] for index in signature.written]
+    if signature.kept is not None:
+        return "autograd tracks an input that the program writes to"
+    shapes = " and ".join(str(list(tensor.shape)) for tensor in written[:3])
+    if sum(tensor.nbytes for tensor in written) > MAXIMUM_BYTES:
+        return f"copies of the inputs of shape {shapes} would take more than {MAXIMUM_BYTES >> 20} MiB in each call"
+    return f"inputs of shape {shapes} share memory with inputs, and the program writes to this memory"
+
+
 class WithValue(torch.autograd.Function):
     """A tensor with the value of another tensor, in memory of its own."""
 
