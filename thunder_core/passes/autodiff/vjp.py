@@ -168,9 +168,8 @@ def derive_as_it_is(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> R
     if any(name in requires_grad_names for name in bsym.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
     if is_live(bsym.symbol.target):
-        raise Underivable(
-            "its backward runs after the program, because it cannot be traced, or reads or writes what is written"
-        )
+        reason = "because it cannot be traced, or reads or writes objects that are written to"
+        raise Underivable(f"its backward runs after the program, {reason}")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers read from a tensor, indices, comparisons
     with torch.inference_mode(False):  # in inference mode, autograd would record nothing
