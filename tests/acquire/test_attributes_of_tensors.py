@@ -45,3 +45,32 @@ def test_attribute_of_tensor_calls_the_method_that_it_hides() -> None:
     compiled = thunder.jit(lambda tensor: tensor.relu() + 1)
     for _ in range(2):
         assert compiled(tensor).tolist() == [3, 3]
+
+
+class Holder(torch.nn.Module):
+    """A module with a submodule, a parameter and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.weight = torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("scale", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Use all of them."""
+        return self.layer(x) * self.weight + self.scale  # type: ignore[no-any-return]
+
+
+STORED: dict[str, Any] = {"layer": lambda x: x * 7, "weight": torch.ones(2) * 7, "scale": 7}
+
+
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_attribute_that_hides_a_member_of_a_module_is_noticed(name: str, cache: str) -> None:
+    module, x = Holder(), torch.ones(2)
+    compiled = thunder.jit(lambda x: module(x), cache=cache)
+    assert torch.equal(compiled(x), module(x))
+    object.__setattr__(module, name, STORED[name])
+    assert torch.equal(compiled(x), module(x))
+    del vars(module)[name]
+    assert torch.equal(compiled(x), module(x))

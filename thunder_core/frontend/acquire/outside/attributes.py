@@ -56,6 +56,7 @@ def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | N
             for table in MODULE_TABLES:
                 if namespace[table].get(name, MISSING) is value:  # otherwise the class has an attribute of that name
                     outside.guard_unhidden(type(owner), name, is_stored=False)
+                    outside.absent(path.attribute("__dict__", namespace), name)
                     return path.entry(table, namespace[table]).item(name, value)
     if isinstance(owner, torch.Tensor):
         if name == "__dict__":
