@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 import pytest
@@ -144,6 +144,12 @@ CASES: dict[str, Case] = {
         lambda: (X, Config()),
         lambda x, c: setattr(c, "size", 2.0),
         "was 2, is 2.0",
+    ),
+    "class registered": Case(
+        lambda x, c: x * (2 if isinstance(c, Sized) else 3),
+        lambda: (X, type("Box", (), {})()),
+        lambda x, c: Sized.register(type(c)),
+        "had no subclass Box",
     ),
     "member of an enumeration of C": Case(
         lambda x, c: x * int(c.size),

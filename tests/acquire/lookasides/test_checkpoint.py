@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import warnings
 
 import pytest
@@ -19,6 +20,7 @@ from torch.utils.checkpoint import (
 import thunder_core as thunder
 from tests.families import sample
 from thunder_core.compilation.compiler import last_program
+from thunder_core.errors import CannotReplay
 from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 EXECUTORS = (("torch",), ("inductor", "torch"))
@@ -106,14 +108,81 @@ def test_nested_blocks_match_eager():
     assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"], x
 
 
-def test_batch_norm_in_a_block_counts_once():
-    """Eager PyTorch updates running statistics again in the backward; a compiled program updates them once."""
-    norm = torch.nn.BatchNorm1d(8)
-    compiled = thunder.jit(lambda x: checkpoint(norm, x, use_reentrant=False).square().sum())
-    x = torch.randn(16, 8, requires_grad=True)
-    compiled(x).backward()
-    torch.testing.assert_close(norm.running_mean, 0.1 * x.detach().mean(0))
-    assert int(norm.num_batches_tracked) == 1
+class Counter:
+    """What the blocks below write to."""
+
+    def __init__(self):
+        self.calls, self.seen = 0, []
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.buffer = torch.zeros(2, 8)
+
+    def count(self, x):
+        self.calls += 1
+        return x.sin() * 2
+
+    def collect(self, x):
+        self.seen.append(len(self.seen))
+        return x.sin() * 2
+
+    def show(self, x):
+        print("shown")
+        return x.sin() * 2
+
+    def draw(self, x):
+        return x.sin() * random.random()
+
+    def normalize(self, x):
+        return self.norm(x).sin()
+
+    def write(self, x):
+        self.buffer[0].add_(1)
+        return x.sin() * self.buffer[0]
+
+    def fill(self, x):
+        result = torch.zeros_like(x)
+        result.add_(x.sin())
+        return result * 2
+
+
+EFFECTS = ["count", "collect", "show", "draw", "normalize", "write"]
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_effects_that_eager_repeats_are_refused(name, reentrant):
+    counter = Counter()
+    compiled = thunder.jit(lambda x: checkpoint(getattr(counter, name), x, use_reentrant=reentrant).square().sum())
+    with pytest.raises(CannotReplay, match="which eager repeats in the backward pass"):
+        compiled(torch.randn(16, 8, requires_grad=True))
+    assert (counter.calls, counter.seen, int(counter.norm.num_batches_tracked)) == (0, [], 0)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_effects_that_eager_has_once_are_replayed(name, reentrant):
+    ours, eagers = Counter(), Counter()
+    results = []
+    for counter, compiler in ((ours, thunder.jit), (eagers, lambda program: program)):
+        program = compiler(lambda x, counter=counter: checkpoint(getattr(counter, name), x, use_reentrant=reentrant))
+        random.seed(0)
+        with torch.no_grad():
+            results.append([program(torch.ones(16, 8) * step) for step in range(3)])
+    torch.testing.assert_close(*results)
+    assert (ours.calls, ours.seen) == (eagers.calls, eagers.seen)
+    torch.testing.assert_close(ours.norm.state_dict(), eagers.norm.state_dict())
+    assert torch.equal(ours.buffer, eagers.buffer)
+
+
+@pytest.mark.parametrize("name", ["normalize", "fill"])
+def test_block_without_effects_is_recomputed(name):
+    counter = Counter()
+    counter.norm.eval()
+    block = getattr(counter, name)
+    found, expected = (torch.linspace(0, 1, 128).reshape(16, 8).requires_grad_() for _ in range(2))
+    thunder.jit(lambda x: checkpoint(block, x, use_reentrant=False).square().sum())(found).backward()
+    block(expected).square().sum().backward()
+    torch.testing.assert_close(found.grad, expected.grad)
 
 
 def test_checkpoint_sequential_matches_eager():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import CannotReplay, SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import CannotReplay
 
 HELD: dict[str, Any] = {}
 # A program of a tensor and an object, and objects that differ in state alone.
@@ -108,11 +108,3 @@ def test_a_write_to_an_array_from_outside_is_refused_and_undone(name: str) -> No
     with pytest.raises(CannotReplay, match=r"writes to args\[1\]"):
         thunder.jit(lambda x, external: (WRITERS[name](external), x + 1))(torch.ones(2), external)
     assert external.tolist() == [3.0, 1.0]
-
-
-def test_an_iterator_from_outside_is_a_sharp_edge() -> None:
-    with pytest.raises(SharpEdgeError, match="an iterator from outside"):
-        thunder.jit(lambda x, numbers: x * next(numbers), sharp_edges="error")(torch.ones(2), iter([1, 2]))
-    compiled = thunder.jit(lambda x, numbers: x * next(numbers))
-    with pytest.warns(SharpEdgeWarning, match="an iterator from outside"):
-        assert torch.equal(compiled(torch.ones(2), iter([3])), torch.ones(2) * 3)

@@ -43,6 +43,7 @@ from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.retrace import FillsCache, Retrace
 from thunder_core.tracing.library import transformed_calls
 from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws
 from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
@@ -272,7 +273,8 @@ class Specializations:
     ) -> Callable[[], Any]:
         """Compile a program for a call; return the function that makes the call, such as running the program.
 
-        The call of a module with lazy parameters, and a call that raises while it is traced, runs in eager PyTorch.
+        The call of a module with lazy parameters, a call that raises while it is traced, and a call that computes
+        values which `functools.lru_cache` keeps, run in eager PyTorch.
         """
         if is_uninitialized(self.subject):
             return initialization(self.subject, self.compiler, args, kwargs)
@@ -284,6 +286,10 @@ class Specializations:
             if not self.observed.eager_lines:
                 raise
             self.fallback.turn_on(error)
+            return partial(self.subject, *args, **kwargs)
+        except Retrace as request:
+            if not isinstance(request.reason, FillsCache):
+                raise
             return partial(self.subject, *args, **kwargs)
         except ProgramRaised as error:
             self.observed.note_values(error.observed)

@@ -13,6 +13,7 @@ from thunder_core.passes.autodiff.tape import first_line
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import (
     DecidesForOtherCalls,
+    FillsCache,
     LosesKernels,
     MeetsSymbol,
     NeedsNumbers,
@@ -139,6 +140,7 @@ REACTIONS: Mapping[type, Callable[[TracingAttempts, Symbolic, Any], bool]] = {
     DecidesForOtherCalls: TracingAttempts._at_other_calls,
     LosesKernels: TracingAttempts._at_lost_kernels,
     NeedsNumbers: TracingAttempts._at_numbers,
+    FillsCache: lambda attempts, tried, reason: False,  # eager PyTorch makes the call
     DataDependent: TracingAttempts._at_tensor_value,
     Exception: TracingAttempts._at_error,
 }

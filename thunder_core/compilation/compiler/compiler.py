@@ -243,6 +243,7 @@ class Compiler:
             nested=CallsByLine(self),
             lookasides=self.lookasides,
             differs_from_eager=self.differs_from_eager,
+            fills_caches=self.device is None and not (self.differs_from_eager or self.options.functional),
             in_eager=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
             lines_that_raised=observed.lines_that_raised if may_evaluate else frozenset(),
         )

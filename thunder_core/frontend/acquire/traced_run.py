@@ -11,6 +11,7 @@ from thunder_core.frontend.acquire.applied_functions import AppliedFunctions, Re
 from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
+from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
 from thunder_core.frontend.acquire.outside.recording import Recording
@@ -61,6 +62,7 @@ class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
     settings: Settings
+    classes: Classes
     detours: Detours
     numbers: OutsideNumbers
     draws: ProgramDraws

@@ -115,6 +115,8 @@ def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
     if frame.machine.observer is not None and not isinstance(iterator, _DELEGATES):
         frame.stack[-1] = _relay(frame.machine, iterator)
     inner = frame_of(iterator)
+    if inner is None:
+        frame.machine.announce_iteration(iterator)
     if inner is not None:
         frame.delegate, inner.delegator, inner.delegators = inner, frame, frame.delegators + 1
 

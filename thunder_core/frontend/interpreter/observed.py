@@ -95,7 +95,7 @@ class ObservedMachine(PlainMachine):
             redirection.add(self.reach.of_call(cached, arguments, keywords))
             value = self._run(cached, arguments, keywords)
             if not redirection.missed:
-                self.observer.on_cached(cached, value, hit=True)
+                self.observer.on_cached(cached, (*arguments, *keywords.values()), value, hit=True)
         except NotKeptError as passed:
             value = passed.value
         finally:
@@ -228,8 +228,8 @@ class ObservedMachine(PlainMachine):
         return self.observer.on_text(function, operands)
 
     def announce_iteration(self, iterable: Any) -> None:
-        """Announce that an iterable is about to be unpacked natively."""
-        self.observer.on_operation(iter, (iterable,))
+        """Announce that the items of an iterable are about to be taken natively."""
+        self.observer.on_operation(list, (iterable,))
 
     def announce_hash(self, value: Any) -> None:
         """Announce that C code is about to hash or compare a value: a key, a member of a set, an item to sort."""

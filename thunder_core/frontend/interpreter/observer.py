@@ -68,7 +68,7 @@ class Observer:
         """Whether a Python function that C code calls is interpreted. Otherwise, it runs natively."""
         return True
 
-    def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:  # noqa: ARG002
+    def on_cached(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:  # noqa: ARG002
         """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
         return True
 

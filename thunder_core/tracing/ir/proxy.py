@@ -48,9 +48,9 @@ class NumberProxy(Proxy):
 class TensorProxy(Proxy):
     """A name that represents a tensor with this metadata; sizes and strides are in elements.
 
-    `overrides` is True for a tensor subclass with its own methods or attributes in place of those of `torch.Tensor`. If
-    `is_conj` or `is_neg` is True (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates the values in memory when
-    it reads them.
+    `overrides` is True for a tensor that has, itself or by its class, methods or attributes in place of those of
+    `torch.Tensor`. If `is_conj` or `is_neg` is True (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates the
+    values in memory when it reads them.
     """
 
     shape: tuple[int, ...]

@@ -77,6 +77,11 @@ class ReadsCondition:
     offset: int
 
 
+@dataclass(frozen=True)
+class FillsCache:
+    """A function under `functools.lru_cache` computes a value that eager PyTorch keeps, so eager makes the call."""
+
+
 RetraceReason = (
     MeetsSymbol
     | DecidesForOtherCalls
@@ -88,6 +93,7 @@ RetraceReason = (
     | NeedsDrawingFunction
     | UnrollsLoop
     | ReadsCondition
+    | FillsCache
 )
 
 

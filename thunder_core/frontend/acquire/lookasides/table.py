@@ -51,8 +51,8 @@ SHARED = ("is_set", "isSet", "set", "clear", "notify", "notify_all", "acquire", 
 CONTEXTS = ("__enter__", "__exit__")
 OF_MODES = ("_push_mode", "_pop_mode", "_pop_mode_temporarily", "_get_current_function_mode")
 TRACED_PARTS = (applied_functions, captured_parts, transformed_calls)
-# Functions of these modules whose reads and writes matter: they change how tensors are printed, call the program, or
-# enter its modes.
+# Functions of these modules whose reads and writes matter: they change how tensors are printed, call the program, enter
+# its modes, or look for the attributes of a protocol.
 INTERPRETED = frozenset(
     {
         *(("inspect", name) for name in LOOKING_INTO),
@@ -60,6 +60,7 @@ INTERPRETED = frozenset(
         *(("torch.overrides", name) for name in (*OF_MODES, *CONTEXTS)),
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
         *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
+        *(("typing", name) for name in ("__instancecheck__", "__subclasscheck__", "<genexpr>")),
     }
 )
 # Modules among these that models consist of: the reads of their layers are guarded, and their operations are traced.

@@ -11,7 +11,7 @@ import torch
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
-from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
+from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 from thunder_core.tracing.library.changes.tensor_class import is_pytorchs
 from thunder_core.tracing.library.objects import is_native
 
@@ -39,11 +39,11 @@ def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | N
     """Return the path to an attribute of the object at `path`; None if no further guard is needed.
 
     No guard is needed for results of interpreted code (whose own reads are guarded), for the metadata of tensors
-    (guarded as a whole) and for C methods of classes (which cannot change).
+    (guarded as a whole) and for C methods of classes (which cannot change). An attribute of a tensor may hide a method.
     """
     owner = path.value
     namespace = getattr(owner, "__dict__", None)
-    if is_bound_anew(value, owner):
+    if is_bound_anew(value, owner) and not isinstance(owner, torch.Tensor):
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
         # The result depends on Python code. If the code returns a new object each time, its own reads are guarded.
@@ -56,12 +56,15 @@ def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | N
             for table in MODULE_TABLES:
                 if namespace[table].get(name, MISSING) is value:  # otherwise the class has an attribute of that name
                     outside.guard_unhidden(type(owner), name, is_stored=False)
+                    outside.absent(path.attribute("__dict__", namespace), name)
                     return path.entry(table, namespace[table]).item(name, value)
     if isinstance(owner, torch.Tensor):
         if name == "__dict__":
             return path.attribute(name, value)
-        if (added := guard_added_entry(outside, type(owner), name)) is not MISSING:
-            _guard_unshadowed(outside, path, name, added)
+        guard_added_entry(outside, type(owner), name)
+        unbound = type_lookup(type(owner), name)
+        if unbound is not ABSENT:
+            require_unshadowed(outside, path, name, unbound)
         return None
     if isinstance(owner, type):
         return _of_type(outside, path, name, value)
@@ -170,18 +173,18 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path 
         unbound = dict_of(base)[name]
         is_of_python = isinstance(unbound, types.FunctionType | property | staticmethod)
         if is_of_python and is_hidden_by_metaclass(kind, name):
-            _guard_unshadowed(outside, path, name, unbound)
+            require_unshadowed(outside, path, name, unbound)
             _read_entry(outside, kind, base, name)
             return None
         if is_getter_in_c(unbound):
             return path.attribute(name, value)
         if is_of_python:
-            _guard_unshadowed(outside, path, name, unbound)
+            require_unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
             return None
         if isinstance(unbound, classmethod) or isinstance(getattr(type(unbound), "__get__", None), types.FunctionType):
-            _guard_unshadowed(outside, path, name, unbound)
+            require_unshadowed(outside, path, name, unbound)
             outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
             return None
         return path.attribute(name, value)
@@ -202,7 +205,7 @@ def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
             outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 
-def _guard_unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
+def require_unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
     """Guard that the instance has no attribute of that name, which would override the class's."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import sys
 import types
@@ -13,6 +14,7 @@ from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
 from thunder_core.frontend.interpreter.special import special_methods
+from thunder_core.tracing.library.changes.abstract_classes import regards
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 if TYPE_CHECKING:
@@ -50,6 +52,16 @@ class Classes:
     def note_class(self, kind: type) -> None:
         """Note that the program made a class."""
         self._made[id(kind)] = kind
+
+    def note_abstract(self, kind: type, other: type) -> None:
+        """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
+
+        Other answers never change: an abstract class remembers a subclass that was found or registered.
+        """
+        if id(kind) in self._made or id(other) in self._made or not isinstance(kind, abc.ABCMeta):
+            return
+        if isinstance(other, type) and not regards(kind, other):
+            self._outside.guard_abstract(kind, other)
 
     def note_instance(self, kind: type) -> None:
         """Note that the program met an instance of a class."""

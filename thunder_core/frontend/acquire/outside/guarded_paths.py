@@ -14,6 +14,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     Misses,
     NotStored,
     OverridesNone,
+    RegardsNone,
 )
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import BY_IDENTITY
@@ -33,6 +34,7 @@ class GuardedPaths:
         self._identified: dict[type, dict[Path, None]] = {}  # by class, the paths of objects compared by identity
         self._absent: dict[Path, dict[Any, None]] = {}
         self._stored: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
+        self._abstract: dict[type, dict[type, None]] = {}  # by abstract class, the classes that are no subclasses
         self._looked_up: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
 
     def path_of(self, value: Any) -> Path | None:
@@ -120,6 +122,12 @@ class GuardedPaths:
         guard = (Absent if plain else NotStored)(path, tuple(names))
         self.guards[guard.key] = guard
 
+    def guard_unshadowed(self, owner: Any, unbound: Any) -> None:
+        """Guard that an outside object, which has none now, gets no attribute that hides a method of its class."""
+        path, name = self.paths.get(id(owner)), unbound.__name__
+        if path is not None and name not in vars(owner):
+            self.absent(path.attribute("__dict__", vars(owner)), name)
+
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
         """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds.
 
@@ -134,9 +142,15 @@ class GuardedPaths:
             guard = guard_class(self.root("class", kind.__name__, kind), tuple(names))
             self.guards[guard.key] = guard
 
+    def guard_abstract(self, kind: type, other: type) -> None:
+        """Guard that an abstract class does not regard another class as its subclass; one guard for each class."""
+        others = self._abstract.setdefault(kind, {})
+        others[other] = None
+        guard = RegardsNone(self.root("class", kind.__name__, kind), tuple(others))
+        self.guards[guard.key] = guard
+
     def guard_cached_value(self, function: Any) -> None:
-        """Guard a value read from the cache of `functools.lru_cache`. Eager PyTorch reads it while the cache is
-        unchanged.
+        """Guard the cache of `functools.lru_cache` that the program has read.
 
         A value enters or leaves such a cache only when another value is computed, which increases the number of misses,
         or when the cache is cleared, which resets the number.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 from thunder_core.frontend.acquire.outside.call_traits import is_of_classes, is_plain_mapping, is_shallow
 from thunder_core.frontend.acquire.outside.containers import (
@@ -16,8 +17,8 @@ from thunder_core.frontend.acquire.outside.containers import (
     receiver,
 )
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
-from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
@@ -27,16 +28,30 @@ from thunder_core.tracing.library.states import has_state
 COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
 COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
 LOOKUPS = ("get", "__getitem__", "__contains__")
-ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
+DRIVEN = frozenset({types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType})
+# Functions that take no item out of an iterator.
+TAKING_NOTHING = frozenset(
+    map(
+        id,
+        (
+            *(iter, bool, hash, callable, repr, str, operator.is_, operator.is_not, operator.truth, operator.not_),
+            *(operator.eq, operator.ne, operator.setitem, operator.getitem),
+        ),
+    )
+)
+TAKING_METHODS = frozenset(
+    {"__next__", "send", "throw", "close", "__anext__", "asend", "athrow", "aclose", "__setstate__"}
+)
+OWN_ITERATOR = "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
 
 
 class NativeCalls:
-    """Notes what C functions read and change. `note_edge` reports actions that can be neither guarded nor replayed."""
+    """Notes what C functions read and change. `refuse` raises the error for an action that a trace cannot represent."""
 
-    def __init__(self, outside: WholeReads, writes: OutsideWrites, note_edge: Callable[..., None]) -> None:
+    def __init__(self, outside: WholeReads, writes: OutsideWrites, refuse: Callable[[str, str], NoReturn]) -> None:
         self._outside = outside
         self._writes = writes
-        self._note_edge = note_edge
+        self._refuse = refuse
 
     def before(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
@@ -46,6 +61,8 @@ class NativeCalls:
         if function is type and len(args) == 1:
             self._outside.class_of(args[0])
         owner, name, rest, level = receiver(function, args)
+        if name in TAKING_METHODS:
+            self.require_own_iterators(function, (owner,))
         if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
             self._outside.lookup(owner, rest[0])
         elif owner is not None and self._outside.path_of(owner) is not None:
@@ -66,16 +83,17 @@ class NativeCalls:
         for arg in (*rest, *kwargs.values()):
             if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
                 expand(arg)
-            self._check_iterator(function, arg)
+        self.require_own_iterators(function, (*rest, *kwargs.values()))
         return NOT_TAKEN
 
-    def _check_iterator(self, function: Any, arg: Any) -> None:
-        """Report that C code receives an iterator from outside, whose items may be missing in later calls."""
-        path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
-        if path is not None and not is_of_classes(function):
-            self._note_edge(
-                f"an iterator from outside is used: the items of {path} in this call become constants", loud=True
-            )
+    def require_own_iterators(self, function: Any, args: Iterable[Any]) -> None:
+        """Refuse a function that may take items out of an iterator from outside: tracing cannot put them back."""
+        for arg in args:
+            path = self._outside.path_of(arg)
+            if path is None or is_of_classes(function) or id(function) in TAKING_NOTHING:
+                continue
+            if type(arg) in DRIVEN or answer_of(type(arg)) is NativeAnswer.STEPS:
+                self._refuse(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
 
     def _take(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a container with the items of an iterator, which can be iterated only once."""

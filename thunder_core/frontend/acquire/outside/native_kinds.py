@@ -31,7 +31,7 @@ class NativeAnswer(enum.Enum):
     ITEMS = "its items are guarded one by one"
     ATTRIBUTES = "its attributes are guarded one by one"
     STATE = "its state is compared as a whole"
-    STEPS = "it is an iterator: taking an item is a sharp edge"
+    STEPS = "it is an iterator: taking an item is refused"
     CODE = "it calls Python code, whose reads are known"
     TENSOR = "PyTorch's own: recorded, or guarded by its metadata"
     RANDOM = "its draws are replayed"

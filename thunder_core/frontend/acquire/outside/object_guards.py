@@ -17,6 +17,7 @@ SPECIAL_METHODS = LibraryFunction("thunder_core.frontend.interpreter.special", "
 HAS_FIRST_CODE = LibraryFunction("thunder_core.tracing.library.changes.function_codes", "has_first_code")
 DEFINES = LibraryFunction("thunder_core.tracing.library.changes.class_names", "defines")
 OVERRIDES = LibraryFunction("thunder_core.tracing.library.changes.class_names", "overrides")
+IS_SUBCLASS = LibraryFunction("thunder_core.tracing.library.changes.abstract_classes", "regards")
 CAN_DELETE = LibraryFunction("thunder_core.frontend.acquire.outside.snapshots", "can_delete")
 STATE_OF = LibraryFunction("thunder_core.tracing.library.states", "state_of")
 NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
@@ -185,6 +186,21 @@ class SpecialMethods(Guard):
     @property
     def words(self) -> str:
         return f"had the special methods {', '.join(self.names) or 'of its bases only'}"
+
+
+@dataclass(frozen=True, eq=False)
+class RegardsNone(Guard):
+    """Requires an abstract class that regards none of these classes as its subclasses."""
+
+    kinds: tuple[type, ...]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        asked = scope.function(IS_SUBCLASS)
+        return " and ".join(f"not {asked}({subject}, {bind_constant(kind, scope)})" for kind in self.kinds)
+
+    @property
+    def words(self) -> str:
+        return f"had no subclass {' or '.join(kind.__qualname__ for kind in self.kinds)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from functools import _lru_cache_wrapper
 from typing import Any
 
 import torch
@@ -28,8 +29,9 @@ from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, sett
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_questions import process_question
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
-from thunder_core.frontend.acquire.outside.call_traits import is_fixed, owner_of
+from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import LOUD, edge_of, is_users_code
+from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import InEager
@@ -58,6 +60,7 @@ class ObservedCalls(ObservedReads):
     subject: Callable[..., Any]
     replacements: Replacements
     in_eager: InEager | None
+    cached_calls: CachedCalls
     operations: frozenset[Callable[..., Any]]
     code_origins: CodeOrigins
     own_interrupt: KeyboardInterrupt | None
@@ -75,6 +78,8 @@ class ObservedCalls(ObservedReads):
         kind = type(function)
         if issubclass(kind, type):
             self.classes.note_instance(function)
+        elif kind is _lru_cache_wrapper:
+            self.cached_calls.begin(function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
             lookaside = LOOKASIDES.get(plain)
@@ -110,6 +115,8 @@ class ObservedCalls(ObservedReads):
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of C code."""
         self.outside.effects.announced = None
+        if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
+            self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
         if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
             return NOT_TAKEN
         value = self.before_native(function, args, kwargs)
@@ -155,6 +162,8 @@ class ObservedCalls(ObservedReads):
         value = process_question(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
+        if plain in self.operations:
+            self.native_calls.require_own_iterators(function, (*args, *kwargs.values()))
         for arg in (*args, *kwargs.values()):
             self.outside.expand_whole(arg)
         if plain not in self.operations:
@@ -179,20 +188,10 @@ class ObservedCalls(ObservedReads):
         if isinstance(error, KeyboardInterrupt):
             self.own_interrupt = error
 
-    def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
-        """Return whether a new value stays in the cache of `functools.lru_cache`. Guard a value that was in the cache.
-
-        A new value enters the cache if no part of the trace can be in it. Then eager PyTorch and this program both
-        return the cached value, even if the sources of the value change later. Other values are computed at each call
-        of the trace, although eager PyTorch would reuse the first one.
-        """
-        if hit:
-            self.outside.guard_cached_value(cached)
-            return True
-        is_kept = is_fixed(value)
+    def on_cached(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:
+        """Return whether a new value stays in the cache of `functools.lru_cache`, which is guarded."""
+        is_kept = self.cached_calls.end(cached, arguments, value, hit=hit)
         self.fills_caches |= not is_kept
-        if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
-            self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         return is_kept
 
     def interprets(self, function: types.FunctionType) -> bool:

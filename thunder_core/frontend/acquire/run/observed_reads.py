@@ -205,6 +205,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` guards the item
         self.native_reads.operation(function, operands)
+        self.native_calls.require_own_iterators(function, operands)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for operand in operands:
             expand(operand)

@@ -36,7 +36,7 @@ class RunOptions:
     any other read is a sharp edge and is not guarded. Numbers and sizes that are `symbolic` are inputs of each call.
     `lookasides` are called in place of their functions. Errors of a program that `differs_from_eager` are raised as
     they are, because eager PyTorch would not raise them. The functions around the lines of `in_eager` are called in
-    eager PyTorch.
+    eager PyTorch. If `fills_caches` is set, eager PyTorch makes a call that computes values for `functools.lru_cache`.
 
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
@@ -59,6 +59,7 @@ class RunOptions:
     differs_from_eager: bool = False
     in_eager: InEager | None = None
     runs_through_functions: bool = False
+    fills_caches: bool = False
     lines_that_raised: frozenset[SourceLine] = frozenset()
     detours: Detours = field(default_factory=Detours)
     is_differentiating: bool = False

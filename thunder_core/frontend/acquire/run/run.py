@@ -31,6 +31,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, expression_path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_calls import ObservedCalls
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
@@ -112,7 +113,7 @@ class Run(ObservedCalls, RecordedProgram):
         """Build the parts that guard reads and log writes."""
         self.outside = WholeReads(symbolic, self._symbol_at, self._note_read_of_draw)
         self.writes = OutsideWrites(self.outside)
-        self.native_calls = NativeCalls(self.outside, self.writes, self.note_edge)
+        self.native_calls = NativeCalls(self.outside, self.writes, self.refuse)
         self.classes = Classes(self.outside)
         self.settings = Settings()
         self.native_reads = NativeReads(
@@ -147,6 +148,7 @@ class Run(ObservedCalls, RecordedProgram):
     def _add_lookasides(self, options: RunOptions) -> None:
         """Build the parts that stand for functions that are not interpreted."""
         self.context_variables = ContextVariables(self)
+        self.cached_calls = CachedCalls(self, fills=options.fills_caches)
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)

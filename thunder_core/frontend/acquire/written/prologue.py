@@ -43,7 +43,7 @@ NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
 DRAWS = "draws"
 OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no value at a path has
-MODULES_OF_QUERIES = ("logging", "gc", "sys")  # modules that queries about the process begin with
+MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules that queries about the process begin with
 FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, DECIMALS, GROUP_FACTS)
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {

@@ -93,7 +93,12 @@ class Variables:
         return self.variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
     def _root(self, path: Path) -> str:
-        """Return the expression of a root other than the arguments: a class, a module, or the globals of a module."""
+        """Return the expression of a root other than the arguments.
+
+        Such a root is a class, a module, the globals of a module, or an object from the cache of a function.
+        """
+        if path.step == "cached":
+            return self.scope.constant(path.value, path.key)
         if path.step != "globals":
             return bind_constant(path.value, self.scope)
         if path.key == "?":

@@ -4,6 +4,7 @@ import _abc  # type: ignore[import-not-found]
 import abc
 import operator
 from collections.abc import Callable
+from types import UnionType
 from typing import Any
 
 from thunder_core.frontend.interpreter import bridges, operators, texts
@@ -87,8 +88,9 @@ def check_class(machine: Machine, function: Any, arguments: Arguments, keywords:
         return True
     if type(wanted) is type:
         return machine.natively(function, arguments, keywords)
-    if issubclass(type(wanted), tuple):
-        return any(check_class(machine, function, (value, base), keywords) for base in wanted)
+    if issubclass(type(wanted), tuple | UnionType):
+        bases = wanted.__args__ if isinstance(wanted, UnionType) else wanted
+        return any(check_class(machine, function, (value, base), keywords) for base in bases)
     method = python_method(type(wanted), "__instancecheck__" if function is isinstance else "__subclasscheck__")
     if method is None:
         return machine.natively(function, arguments, keywords)

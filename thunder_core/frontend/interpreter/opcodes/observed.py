@@ -1,15 +1,18 @@
 """Handlers for observed runs, where the usual handlers bypass the machine."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.namespaces import find_global
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.frontend.interpreter.opcodes import match
 from thunder_core.frontend.interpreter.opcodes.build import take
 from thunder_core.frontend.interpreter.opcodes.iteration import _exactly
 from thunder_core.frontend.interpreter.opcodes.names import _global
 from thunder_core.frontend.interpreter.operators import PLAIN, truth
 from thunder_core.frontend.interpreter.table import opcode
+from thunder_core.tracing.library.changes.abstract_classes import regards
 
 
 @opcode("LOAD_GLOBAL", observed=True, prepare=_global)
@@ -108,3 +111,22 @@ def map_add(frame: Frame, depth: int) -> None:
     value, key = frame.stack.pop(), frame.stack.pop()
     frame.machine.announce_hash(key)
     frame.machine.natively(frame.stack[-depth].__setitem__, (key, value), {})
+
+
+@opcode("MATCH_MAPPING", observed=True)
+def match_mapping(frame: Frame, argument: Any) -> None:
+    """[subject] -> [subject, whether it is a mapping]."""
+    _announce_abstract(frame, Mapping)
+    match.match_mapping(frame, argument)
+
+
+@opcode("MATCH_SEQUENCE", observed=True)
+def match_sequence(frame: Frame, argument: Any) -> None:
+    """[subject] -> [subject, whether it is a sequence]."""
+    _announce_abstract(frame, Sequence)
+    match.match_sequence(frame, argument)
+
+
+def _announce_abstract(frame: Frame, kind: type) -> None:
+    """Announce that the program asks whether its subject is a mapping or a sequence: classes may be registered."""
+    frame.machine.invoke(regards, (kind, type(frame.stack[-1])), {})

@@ -85,7 +85,8 @@ class Tensors:
                 tensor, self.mode, self._storages, self._device_of(tensor), self._layout_of(tensor)
             )
             proxy = tensor_proxy(self._name_input(tensor), fake)
-            proxy = self.adopt(fake, replace(proxy, overrides=True) if overrides_methods(type(tensor)) else proxy)
+            overrides = overrides_methods(type(tensor)) or not TENSOR_NAMES.isdisjoint(vars(tensor))
+            proxy = self.adopt(fake, replace(proxy, overrides=True) if overrides else proxy)
             self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,14 @@ from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint imp
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.analysis.aliasing import alias_sets
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.library.backward_hooks import set_function
 
 CHECKS = ("default", "none")  # how to check that recomputation is deterministic, as a trace always is
 
+PURE = "call the function without checkpoint, or keep the side effects out of it"
 USE_REENTRANT_WARNING = (
     "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; "
     "use_reentrant=False is recommended."
@@ -63,10 +69,9 @@ def _call_checkpointed(
     recorder = run.recorder
     policy = policy_of(context)
     start = len(recorder.bound_symbols)
+    call = partial(_call_function, run, function, args, kwargs)
     try:
-        if context is None or policy is not None:
-            return run.machine.call(function, *args, **kwargs)
-        return call_within(run, context, function, args, kwargs)
+        return call() if context is None or policy is not None else call_within(run, context, call)
     finally:
         indices = range(start, len(recorder.bound_symbols))
         bsyms = recorder.bound_symbols[indices.start : indices.stop]
@@ -75,6 +80,48 @@ def _call_checkpointed(
             run.kept_operations.pop(proxy.name, None)
         if policy is not None and torch.is_grad_enabled():
             run.kept_operations |= saved_operations(run, policy, bsyms)
+
+
+def _call_function(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that eager PyTorch calls again if autograd tracks its result."""
+    start, effects = len(run.recorder.bound_symbols), _count_effects(run)
+    result = run.machine.call(function, *args, **kwargs)
+    if torch.is_grad_enabled() and any(map(_requires_grad, leaves(result))):
+        _require_no_effects(run, effects, run.recorder.bound_symbols[start:])
+    return result
+
+
+def _count_effects(run: TracedRun) -> tuple[int, int]:
+    """Return the numbers of the program's side effects, and of its random numbers from outside of PyTorch."""
+    return len(run.outside.effects.effects), len(run.draws.paths)
+
+
+def _require_no_effects(run: TracedRun, before: tuple[int, int], bsyms: Sequence[BoundSymbol]) -> None:
+    """Refuse a function with side effects: eager PyTorch calls it again in the backward pass, which repeats them."""
+    added = run.outside.effects.effects[before[0] :]
+    # a hook on a tensor of the program is called by the backward pass of the first call alone
+    effects = [effect for effect in added if effect.function is not set_function]
+    if effects:
+        what = f"has side effects (`{effects[0].name}`)"
+    elif len(run.draws.paths) != before[1]:
+        what = "draws random numbers outside of PyTorch"
+    elif writes_outside(bsyms):
+        what = "writes to a tensor from outside, such as the running statistics of batch normalization"
+    else:
+        return
+    run.refuse(f"a function under torch.utils.checkpoint {what}, which eager repeats in the backward pass", PURE)
+
+
+def writes_outside(bsyms: Sequence[BoundSymbol]) -> bool:
+    """Whether bound symbols write to the memory of a tensor that none of them makes."""
+    mutated = {name for bsym in bsyms for name in bsym.mutates}
+    if not mutated:
+        return False
+    aliasing = alias_sets(bsyms)
+    written = {aliasing.representative(name) for name in mutated}
+    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+    used = {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
+    return any(aliasing.representative(name) in written for name in used)
 
 
 OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")

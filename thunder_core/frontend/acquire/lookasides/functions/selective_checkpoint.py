@@ -32,14 +32,14 @@ def policy_of(context: object) -> Policy | None:
     return context.policy_fn if type(context) is SavingMode else None
 
 
-def call_within(run: TracedRun, context: object, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function within a context manager, whose methods are interpreted like the function."""
+def call_within(run: TracedRun, context: object, call: Callable[[], Any]) -> Any:
+    """Make a call within a context manager, whose methods are interpreted."""
     machine = run.machine
     run.note_edge(UNENTERED)
     stack = machine.call(ExitStack)
     machine.call(stack.enter_context, context)
     try:
-        result = machine.call(function, *args, **kwargs)
+        result = call()
     except BaseException:
         if not machine.call(stack.__exit__, *sys.exc_info()):
             raise

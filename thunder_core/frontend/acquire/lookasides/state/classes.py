@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _abc  # type: ignore[import-not-found]
+import abc
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +39,28 @@ def class_of(run: TracedRun, /, *args: Any, **kwargs: Any) -> type | NotTaken:
     """Return the class of the number or tensor that a replacement represents."""
     shown = shown_class(args[0]) if len(args) == 1 and not kwargs else None
     return NOT_TAKEN if shown is None else shown
+
+
+@lookaside(abc.ABCMeta.__instancecheck__, _abc._abc_instancecheck)
+def is_instance_of_abstract(run: TracedRun, /, kind: Any, value: Any) -> NotTaken:
+    """Note that the program asks whether an abstract class regards the class of a value as its subclass."""
+    for claimed in {type(value), run.class_of(value)}:
+        run.classes.note_abstract(kind, claimed)
+    return NOT_TAKEN
+
+
+@lookaside(abc.ABCMeta.__subclasscheck__, _abc._abc_subclasscheck)
+def is_subclass_of_abstract(run: TracedRun, /, kind: Any, other: Any) -> NotTaken:
+    """Note that the program asks whether an abstract class regards another class as its subclass."""
+    run.classes.note_abstract(kind, other)
+    return NOT_TAKEN
+
+
+@lookaside(abc.get_cache_token)
+def number_of_registrations(run: TracedRun, /) -> Any:
+    """Guard the number of classes that were registered with abstract classes; `functools.singledispatch` reads it."""
+    run.settings.asked["abc.get_cache_token()"] = abc.get_cache_token()
+    return NOT_TAKEN
 
 
 def shown_class(value: Any) -> type | None:

@@ -1,0 +1,204 @@
+"""Tests of functions under `functools.lru_cache`: their values and effects are those of eager PyTorch."""
+
+import functools
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+
+@dataclass(frozen=True)
+class Size:
+    """A key that equals other keys with the same number."""
+
+    number: int
+
+
+class State:
+    """What the cached functions below read and write."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.factor = 2
+
+    def calls_of(self, kind: str) -> Callable[[torch.Tensor], Any]:
+        """Return a new program of this kind."""
+        return getattr(self, kind)()  # type: ignore[no-any-return]
+
+    def constant(self) -> Callable[[torch.Tensor], Any]:
+        @functools.lru_cache
+        def cached(number: int) -> int:
+            self.seen.append(number)
+            return number * self.factor
+
+        return lambda x: x * cached(2) + cached(3)
+
+    def tensor(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(number: int) -> torch.Tensor:
+            self.seen.append(number)
+            return torch.ones(number) * self.factor
+
+        return lambda x: x * cached(2)
+
+    def written_tensor(self) -> Callable[[torch.Tensor], Any]:
+        @functools.lru_cache(maxsize=4)
+        def cached(number: int) -> torch.Tensor:
+            return torch.ones(number)
+
+        return lambda x: x * cached(2).add_(1)
+
+    def random_tensor(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(number: int) -> torch.Tensor:
+            return torch.rand(number)
+
+        return lambda x: torch.rand(2) + x * cached(2)
+
+    def random_number(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached() -> float:
+            return random.random()
+
+        return lambda x: x * cached()
+
+    def registry(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached() -> dict[str, int]:
+            return {"calls": 0}
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            cached()["calls"] += 1
+            return x * cached()["calls"]
+
+        return program
+
+    def recursive(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(number: int) -> int:
+            self.seen.append(number)
+            return number if number < 2 else cached(number - 1) + cached(number - 2)
+
+        return lambda x: x * cached(6)
+
+    def method(self) -> Callable[[torch.Tensor], Any]:
+        class Owner:
+            @functools.cache  # noqa: B019
+            def cached(owner, number: int) -> torch.Tensor:
+                self.seen.append(number)
+                return torch.ones(2) * number
+
+        owner = Owner()
+        return lambda x: x * owner.cached(2) * owner.cached(3)
+
+    def equal_keys(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(size: Size) -> torch.Tensor:
+            self.seen.append(size.number)
+            return torch.ones(2) * size.number
+
+        return lambda x: x * cached(Size(2))
+
+    def computed_keys(self) -> Callable[[torch.Tensor], Any]:
+        @functools.lru_cache(maxsize=2)
+        def cached(key: torch.Tensor) -> torch.Tensor:
+            self.seen.append(key.shape)
+            return key * self.factor
+
+        return lambda x: cached(x + 1) * 2
+
+    def sizes(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(size: int) -> torch.Tensor:
+            self.seen.append(size)
+            return torch.arange(size) * self.factor
+
+        return lambda x: x + cached(x.shape[0])
+
+    def warning(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(message: str) -> None:
+            self.seen.append(message)
+            warnings.warn(message, stacklevel=1)
+
+        return lambda x: (cached("once"), x + 1)[1]
+
+    def order(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached() -> int:
+            self.seen.append("cached")
+            return len(self.seen)
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            self.seen.append("before")
+            result = x * cached()
+            self.seen.append("after")
+            return result
+
+        return program
+
+
+KINDS = [name for name, member in vars(State).items() if name[0] != "_" and name != "calls_of" and callable(member)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_cached_function_is_as_in_eager(kind: str, cache: str) -> None:
+    ours, eagers = State(), State()
+    program, expected = ours.calls_of(kind), eagers.calls_of(kind)
+    compiled = thunder.jit(program, cache=cache)
+    sizes = [2, 2, 3, 4, 2, 3] if kind == "sizes" else [2] * 4
+    for step, size in enumerate(sizes):
+        results = []
+        for function in (compiled, expected):
+            torch.manual_seed(step)
+            random.seed(step)
+            results.append(function(torch.ones(size)))
+        assert torch.equal(*results)
+        assert ours.seen == eagers.seen
+        ours.factor = eagers.factor = step
+
+
+def test_value_in_the_cache_is_the_object_of_eager() -> None:
+    @functools.cache
+    def cached(number: int) -> torch.Tensor:
+        return torch.ones(number)
+
+    compiled = thunder.jit(lambda x: (cached(2), x + 1))
+    assert all(compiled(torch.ones(2))[0] is cached(2) for _ in range(3))
+    assert thunder.cache_misses(compiled) <= 2
+
+
+def test_cleared_cache_is_noticed() -> None:
+    factors = [2]
+
+    @functools.cache
+    def cached(number: int) -> int:
+        return factors[0] * number
+
+    compiled = thunder.jit(lambda x: x * cached(1))
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [2, 2]
+    factors[0] = 3
+    assert compiled(x).tolist() == [2, 2]
+    cached.cache_clear()
+    assert compiled(x).tolist() == [3, 3]
+    assert compiled(x).tolist() == [3, 3]
+
+
+def test_constant_without_effects_is_computed_while_tracing() -> None:
+    @functools.cache
+    def cached(number: int) -> int:
+        return number
+
+    compiled = thunder.jit(lambda x: x * cached(3))
+    for _ in range(3):
+        assert compiled(torch.ones(2)).tolist() == [3, 3]
+    assert (thunder.cache_misses(compiled), cached.cache_info().misses) == (1, 1)

@@ -1,0 +1,78 @@
+"""Calls of functions under `functools.lru_cache`, whose values and effects eager PyTorch has once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.outside.call_traits import is_fixed
+from thunder_core.frontend.acquire.outside.sharp import is_users_code
+from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.ir.retrace import FillsCache
+
+PYTORCHS = ("torch", "thunder_core")  # packages whose cached functions have no effects that a program sees
+HASHED_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+
+
+class CachedCalls:
+    """The calls of cached functions in one run.
+
+    A value that the cache has is used as it is. If a function computes a new value that eager PyTorch would find in the
+    cache at the next call, and computes it with side effects, or the value is no constant, then eager PyTorch makes
+    this call of the whole program. The next call finds the value in the cache. If the value is a constant, and there
+    are no side effects, the value enters the cache while tracing.
+
+    If `fills` is not set, or the function is called with an object that the program creates and that no later call has,
+    such a value is computed at each call of the trace.
+    """
+
+    def __init__(self, run: TracedRun, *, fills: bool) -> None:
+        self._run = run
+        self._fills = fills
+        self._counts: dict[int, list[tuple[int, ...]]] = {}  # by cached function, the numbers of effects before calls
+
+    def begin(self, cached: Any) -> None:
+        """Note that a cached function is about to be called."""
+        self._counts.setdefault(id(cached), []).append(self._count())
+
+    def end(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:
+        """Return whether a new value stays in the cache. Guard a value that was in the cache."""
+        counts = self._counts.get(id(cached), [])
+        has_effects = bool(counts) and counts.pop() != self._count()
+        if hit:
+            self._run.outside.guard_cached_value(cached)
+            self._note_object(cached, value)
+            return True
+        is_kept = is_fixed(value) and not has_effects
+        if not is_kept and self._is_filled(cached) and not any(map(self._is_new, arguments)):
+            raise self._run.retrace(FillsCache())
+        self._run.outside.guard_cached_value(cached)
+        if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
+            self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
+        return is_kept
+
+    def _note_object(self, cached: Any, value: Any) -> None:
+        """Note that a value of the cache is an object from outside, which later calls find unless the cache changes.
+
+        A tensor is a constant of the trace.
+        """
+        if not (is_fixed(value) or isinstance(value, torch.Tensor)) and self._run.outside.path_of(value) is None:
+            self._run.outside.root("cached", f"value_of_{cached.__name__}", value)
+
+    def _count(self) -> tuple[int, ...]:
+        return len(self._run.outside.effects.effects), len(self._run.draws.paths)
+
+    def _is_filled(self, cached: Any) -> bool:
+        """Whether eager PyTorch makes the call in order to fill the cache of this function."""
+        module = str(getattr(cached.__wrapped__, "__module__", "")).partition(".")[0]
+        return self._fills and module not in PYTORCHS
+
+    def _is_new(self, argument: Any) -> bool:
+        """Whether a cache cannot find an argument again: the program makes it, and it is compared by identity."""
+        if type(argument) is tuple:
+            return any(map(self._is_new, argument))
+        if is_fixed(argument) or self._run.outside.path_of(argument) is not None:
+            return False
+        return type_lookup(type(argument), "__hash__") in HASHED_BY_IDENTITY
