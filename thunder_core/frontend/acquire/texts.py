@@ -34,14 +34,19 @@ from thunder_core.tracing.library.output import dressed
 Parts = tuple[str | TextPart, ...]
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "s": str}
 # C functions that store a text, or read only its class.
-KEEPING = frozenset({callable, id, isinstance, issubclass, type, operator.is_, operator.is_not})
+STORING_FUNCTIONS = frozenset({callable, id, isinstance, issubclass, type, operator.is_, operator.is_not})
 # Functions that return the items of a container one by one.
-ITERATING = frozenset({enumerate, iter, len, next, reversed, zip})
+ITERATING_FUNCTIONS = frozenset({enumerate, iter, len, next, reversed, zip})
 OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the C module
-PRINTING = torch._tensor_str.PRINT_OPTS
-APPENDING = frozenset({"append", "insert", "appendleft"})
+PRINT_OPTIONS = torch._tensor_str.PRINT_OPTS
+APPENDING_METHODS = frozenset({"append", "insert", "appendleft"})
 # Iterables whose items are collected before they are joined.
-LISTED = (deque, *(type(getattr({}, name)()) for name in ("keys", "values", "items")), type(iter([])), type(iter(())))
+COLLECTED_ITERABLES = (
+    deque,
+    *(type(getattr({}, name)()) for name in ("keys", "values", "items")),
+    type(iter([])),
+    type(iter(())),
+)
 # Words in the errors that C code raises when it expects a `str` and receives a symbolic text.
 TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 
@@ -171,7 +176,9 @@ class Texts:
         effects = self._run.outside.effects.effects
         if self._are_refused:
             raise Retrace(NeedsTexts())
-        if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
+        if self.any_symbolic and any(
+            effect.owner is not None and effect.owner.value is PRINT_OPTIONS for effect in effects
+        ):
             raise Retrace(NeedsTexts())
 
     def items_of(self, iterable: Any) -> list[Any]:
@@ -198,9 +205,9 @@ class Texts:
         """
         if function is operator.setitem:
             return (args[0], *with_strings((args[1],)), *args[2:]), kwargs
-        if is_keeping(function):
+        if stores_text(function):
             return args, kwargs
-        if is_looking_at_items(function):
+        if passes_items_on(function):
             return with_strings(args), kwargs
         return plain(tuple(args), set()), plain(dict(kwargs), set())
 
@@ -245,7 +252,7 @@ def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `separator.join(texts)`."""
     texts.see(args)
-    if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
+    if len(args) == 1 and texts.any_symbolic and type(args[0]) in COLLECTED_ITERABLES:
         args = (texts.items_of(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):
@@ -288,21 +295,26 @@ def kind_of_item(value: Any) -> type | None:
     return bool if value.dtype is torch.bool else int
 
 
-def is_keeping(function: Any) -> bool:
+def stores_text(function: Any) -> bool:
     """Whether a function only stores a text or reads its class, or is a function of Thunder, which handles texts."""
     if str(getattr(function, "__module__", "")).startswith("thunder_core."):
         return True
     if isinstance(function, type):
         return function is type or issubclass(function, BaseException)
     owner = getattr(function, "__self__", None)
-    return is_in(function, KEEPING) or (isinstance(owner, list | deque) and function.__name__ in APPENDING)
+    return is_in(function, STORING_FUNCTIONS) or (
+        isinstance(owner, list | deque) and function.__name__ in APPENDING_METHODS
+    )
 
 
-def is_looking_at_items(function: Any) -> bool:
+def passes_items_on(function: Any) -> bool:
     """Whether a C function treats the items of a container as objects, and calls their own methods."""
     owner = getattr(function, "__self__", None)
     return (
-        owner is OPERATORS or isinstance(owner, CONTAINERS) or is_in(function, CONTAINERS) or is_in(function, ITERATING)
+        owner is OPERATORS
+        or isinstance(owner, CONTAINERS)
+        or is_in(function, CONTAINERS)
+        or is_in(function, ITERATING_FUNCTIONS)
     )
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
-SHALLOW = frozenset(
+SHALLOW_FUNCTIONS = frozenset(
     {
         *(len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type),
         *(getattr, hasattr, setattr, delattr, callable),
     }
 )
-KEEPING = ("append", "extend", "setdefault")
+STORING_METHODS = ("append", "extend", "setdefault")
 
 
 def owner_of(function: Any) -> tuple[Any, ...]:
@@ -23,12 +23,12 @@ def owner_of(function: Any) -> tuple[Any, ...]:
     return (function.__self__,) if type(function) is types.MethodType else ()
 
 
-def is_of_classes(function: Any) -> bool:
+def reads_only_classes(function: Any) -> bool:
     """Whether a function reads only the class or the identity of its arguments, and no contents."""
     return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
 
 
-def reference_asked(function: Any) -> Any:
+def dereferenced_reference(function: Any) -> Any:
     """Return the weak reference that a C call dereferences, directly or by `super().__call__()`; otherwise None."""
     is_call_method = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
     reference = function.__self__ if is_call_method else function
@@ -43,7 +43,7 @@ def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:
 def is_shallow(function: Any) -> bool:
     """Whether a function reads only the direct items of containers in its arguments."""
     try:
-        return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
+        return function in SHALLOW_FUNCTIONS or getattr(function, "__name__", "") in STORING_METHODS
     except TypeError:  # an unhashable callable
         return False
 

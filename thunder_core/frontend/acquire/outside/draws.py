@@ -79,7 +79,7 @@ class NotReplayedError(Exception):
 class DrawnNumbers(Protocol):
     """The number operations of a run that draws need."""
 
-    def drawn(self, path: Path) -> Any:
+    def at_random_draw(self, path: Path) -> Any:
         """Return the number that a draw returns."""
 
     def values(self, tree: Any) -> Any:
@@ -181,7 +181,7 @@ class ProgramDraws:
         path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
         return self._program_value(path, value)
 
-    def asked(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def query(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that only reads a state. If it raises, each call checks that it raises again."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         try:
@@ -266,7 +266,7 @@ class ProgramDraws:
         if value is None:
             return None
         if type(value) in (int, float):
-            number = self._run.numbers.drawn(path)
+            number = self._run.numbers.at_random_draw(path)
             return number.concretize() if self._constants else number
         if type(value) in (list, tuple):
             self._run.outside.guard(Length(path, len(value)))

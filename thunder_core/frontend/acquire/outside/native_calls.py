@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.call_traits import is_of_classes, is_plain_mapping, is_shallow
+from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, is_shallow, reads_only_classes
 from thunder_core.frontend.acquire.outside.containers import (
     MUTATORS,
     container_base,
@@ -64,7 +64,7 @@ class NativeCalls:
             self._outside.expand_key(rest[0])
         expand = self._outside.expand if is_shallow(function) else self._outside.expand_whole
         for arg in (*rest, *kwargs.values()):
-            if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
+            if not (reads_only_classes(function) and has_state(arg) and arg is rest[0]):
                 expand(arg)
             self._check_iterator(function, arg)
         return NOT_TAKEN
@@ -72,7 +72,7 @@ class NativeCalls:
     def _check_iterator(self, function: Any, arg: Any) -> None:
         """Report that C code receives an iterator from outside, whose items may be missing in later calls."""
         path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
-        if path is not None and not is_of_classes(function):
+        if path is not None and not reads_only_classes(function):
             self._note_edge(
                 f"an iterator from outside is used: the items of {path} in this call become constants", loud=True
             )

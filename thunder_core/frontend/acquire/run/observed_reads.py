@@ -24,10 +24,10 @@ from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
 from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
+    dereferenced_reference,
     is_making_class,
     is_plain_mapping,
     is_shallow,
-    reference_asked,
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
@@ -114,7 +114,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         """Note a class that the program makes, and the object of a weak reference."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.note_reference(value, args[0])
-        elif (reference := reference_asked(function)) is not None:
+        elif (reference := dereferenced_reference(function)) is not None:
             self.outside.referent(reference, value)
         elif not self.context_variables.has_set(function):
             self.native_reads.after(function, args, kwargs, value)

@@ -105,7 +105,7 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
         run.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a custom logger'}", loud=True)
         return NOT_TAKEN
     if not logger.isEnabledFor(level):
-        run.settings.asked[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
+        run.settings.answers[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
         return None
     place = run.place().source
     where = ("<thunder>", 0, "")
@@ -122,7 +122,7 @@ def ask_logger(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kw
         return NOT_TAKEN
     answer = function(*args)
     question = f"logging.getLogger({args[0].name!r}).{function.__name__}({', '.join(map(repr, args[1:]))})"
-    run.settings.asked[question] = answer
+    run.settings.answers[question] = answer
     return answer
 
 
