@@ -297,7 +297,7 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
 def model_against(session: Session, contender: str) -> torch.nn.Module:
     """Return the model for a contender: as loaded, or as the recipe's transforms have prepared it.
 
-    Raises `BadOption` for the prepared model if both are the same, as in a step of training.
+    Raises `BadOption` for the prepared model if both are the same, as in a training step.
     """
     if contender != PREPARED:
         return session.original

@@ -211,7 +211,7 @@ def stored_faults(stored: Program, program: Program, session: Session, inputs: I
 
 
 def step_by(program: Program, session: Session, inputs: Inputs) -> Callable[[], object]:
-    """Return a step of training that runs one program."""
+    """Return a training step that runs one program."""
 
     def forward(**kwargs: object) -> object:
         return program.run(*program.prepare(session.model, (), kwargs))

@@ -1,4 +1,4 @@
-"""The values of a call that are compared: its outputs; for a step of training, the loss and all gradients as well."""
+"""The values of a call that are compared: its outputs; for a training step, the loss and all gradients as well."""
 
 from __future__ import annotations
 
