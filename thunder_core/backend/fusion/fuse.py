@@ -101,7 +101,7 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
         if not lost:
             break
         refused += _refusals(lost, compiled, executor.name)
-        excluded.update(name for _, one in lost for bsym in one.bsyms for name in bsym.mutates)
+        excluded.update(name for _, occurrence in lost for bsym in occurrence.bsyms for name in bsym.mutates)
     plan, others = _admit(plan, compiled, executor.name)
     refused += [*_refusals(plan.occurrences, compiled, executor.name), *others]
     kept = _replace(plan, compiled, executor.name)
@@ -128,7 +128,9 @@ def _admit(
 
 def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
     """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
-    symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
+    symbols = _symbols(
+        {occurrence.region.digest: compiled[occurrence.region.digest] for _, occurrence in plan.occurrences}
+    )
     replacements: dict[int, list[BoundSymbol]] = {}
     for indices, occurrence in plan.occurrences:
         symbol = symbols.get(occurrence.region.digest)

@@ -167,7 +167,7 @@ class _Spelling:
                 kinds.append(f"s{index} = {text_of(known.xreplace(names))}")
         return cls(names, tuple(kinds))
 
-    def spell(self, tree: Any) -> str:
+    def spell(self, tree: object) -> str:
         """Return the text of nested arguments."""
         kind = type(tree)
         if isinstance(tree, NumberProxy):
@@ -187,7 +187,7 @@ class _Spelling:
     def _sizes(self, sizes: tuple[Any, ...]) -> str:
         return str(sizes) if not self.names else f"({', '.join(map(self._size, sizes))})"
 
-    def _size(self, size: Any) -> str:
+    def _size(self, size: object) -> str:
         return text_of(size.node.expr.xreplace(self.names)) if isinstance(size, torch.SymInt) else str(size)
 
 

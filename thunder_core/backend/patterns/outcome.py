@@ -143,7 +143,7 @@ def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
 
 
 def _stand_in(
-    leaf: Any,
+    leaf: object,
     fakes: Mapping[str, torch.Tensor],
     floats: Mapping[Proxy, SymbolicNumber],
     environment: TraceShapeEnv | None,
@@ -166,17 +166,17 @@ def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...
     return tuple(reversed(kept))
 
 
-def names_in(output: Any) -> tuple[str, ...]:
+def names_in(output: object) -> tuple[str, ...]:
     """The names in a result, in order, with repetitions."""
     return tuple(leaf.name for leaf in leaves(output) if isinstance(leaf, Proxy))
 
 
-def proxies_in(arguments: Any) -> list[TensorProxy]:
+def proxies_in(arguments: object) -> list[TensorProxy]:
     """Each tensor among the arguments, once, in order."""
     return list({leaf.name: leaf for leaf in leaves(arguments) if isinstance(leaf, TensorProxy)}.values())
 
 
-def names_of_floats(arguments: Any) -> dict[Proxy, str]:
+def names_of_floats(arguments: object) -> dict[Proxy, str]:
     """The numbers among the arguments that are known only by name, mapped to `y0`, `y1` and so on."""
     named = dict.fromkeys(leaf for leaf in leaves(arguments) if type(leaf) is Proxy)
     return {proxy: f"y{number}" for number, proxy in enumerate(named)}
@@ -239,7 +239,7 @@ class Outcomes:
         return memories[signature]
 
 
-def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
+def _key_of(leaf: object, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
     if isinstance(leaf, TensorProxy):
         return (names[leaf.name], describe(leaf, True, environment))
     if isinstance(leaf, NumberProxy) and environment is not None:
@@ -279,7 +279,7 @@ def refuse_value() -> NoReturn:
 class OfParameters(RecordedProgram):
     """A function whose tensors are all arguments or results; `TypeError` for any other tensor."""
 
-    def name_input(self, value: Any) -> str:  # noqa: ARG002
+    def name_input(self, value: object) -> str:  # noqa: ARG002
         """Refuse a tensor that is no argument."""
         raise TypeError("it uses a tensor that is not one of its parameters")
 

@@ -165,7 +165,7 @@ class PlaceholderValue:
     def __bool__(self) -> NoReturn:
         raise PatternRefused("it branches on the value of a tensor")
 
-    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+    def __setitem__(self, index: object, value: object) -> NoReturn:
         raise PatternRefused("it writes to a tensor")
 
     def __hash__(self) -> int:
@@ -191,7 +191,7 @@ def _binary(name: str) -> Callable[[PlaceholderValue, Any], Any]:
     return lambda self, other: call_placeholder(getattr(torch.Tensor, name), (self, other), {})
 
 
-def _in_place(self: PlaceholderValue, other: Any) -> NoReturn:
+def _in_place(self: PlaceholderValue, other: object) -> NoReturn:
     raise PatternRefused("it writes to a tensor")
 
 
@@ -259,7 +259,7 @@ def placeholder(parameter: Parameter) -> Any:
     return number
 
 
-def is_placeholder(value: Any) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
+def is_placeholder(value: object) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
     """Whether the value stands for a value that the search has to bind."""
     return isinstance(value, PlaceholderValue | WholeNumber | RealNumber)
 

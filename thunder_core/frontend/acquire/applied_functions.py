@@ -132,7 +132,7 @@ class AppliedFunctions:
         for name in own_methods(kind):
             self._run.machine.call(getattr, kind, name)
 
-    def _facts(self, leaf: Any) -> Hashable:
+    def _facts(self, leaf: object) -> Hashable:
         if not isinstance(leaf, torch.Tensor):
             return id(leaf)
         fake = self._run.recorder.tensors.fake(leaf)
@@ -189,7 +189,7 @@ class AppliedFunctions:
             off, on = (replace(switch, source=source, module=module) for switch in (off, on))
             recorder.bound_symbols[start:] = [off, *bsyms, on]
 
-    def require_unshared_containers(self, output: Any) -> None:
+    def require_unshared_containers(self, output: object) -> None:
         """Refuse containers that a function keeps for its backward, and that the ended program used afterwards."""
         self._kept.require_unshared((output, self._run.outside.effects.written_values()))
 
@@ -275,7 +275,7 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
-def example(leaf: Any) -> Any:
+def example(leaf: object) -> Any:
     """Return a symbolic number's value in this call, or an arbitrary number of its kind if the number is computed."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf

@@ -38,7 +38,7 @@ class GivenObjects:
         self._refuse = refuse
         self._settled: dict[int, Any] = {}
 
-    def settle_arguments(self, tree: Any) -> None:
+    def settle_arguments(self, tree: object) -> None:
         """Settle the objects that are leaves of the arguments, and the attributes of their containers."""
         if isinstance(tree, torch.Tensor | SymbolicNumber):
             return
@@ -49,7 +49,7 @@ class GivenObjects:
         elif type(tree) not in PLAIN:
             self._plain(tree, type(tree))
 
-    def _plain(self, value: Any, holder: type) -> Any:
+    def _plain(self, value: object, holder: type) -> Any:
         """Return the value without symbolic numbers.
 
         Built-in containers and objects are changed, tuples are rebuilt.
@@ -75,7 +75,7 @@ class GivenObjects:
         for name in ("__defaults__", "__kwdefaults__"):
             setattr(function, name, self._plain(getattr(function, name), types.FunctionType))
 
-    def _settle_contents(self, value: Any, holder: type) -> Any:
+    def _settle_contents(self, value: object, holder: type) -> Any:
         if isinstance(value, tuple):
             return like(value, [self._plain(item, holder) for item in value])
         if isinstance(value, functools.partial | types.MethodType):
@@ -95,7 +95,7 @@ class GivenObjects:
         self._settle_attributes(value)
         return value
 
-    def _settle_attributes(self, value: Any) -> None:
+    def _settle_attributes(self, value: object) -> None:
         for name, item in attributes_of(value).items():
             plain = self._plain(item, type(value))
             if plain is not item:

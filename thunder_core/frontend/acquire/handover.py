@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -64,7 +64,7 @@ class Handover:
         written = type(key) is str and (effects.has_written(owner, key) or effects.has_stored(owner, key))
         return written or self._is_changed(owner) or self._is_changed(path.value)
 
-    def _is_changed(self, owner: Any) -> bool:
+    def _is_changed(self, owner: object) -> bool:
         return id(owner) in self.outer.effects.originals or id(owner) in self.outer.closed
 
     def _close(self, owner: Path) -> None:

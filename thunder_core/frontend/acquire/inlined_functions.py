@@ -37,15 +37,15 @@ class KeptContainers:
         self._is_outside = is_outside
         self._kept: list[tuple[Any, HeldObjects, Callable[[str], NoReturn]]] = []
 
-    def includes(self, value: Any) -> bool:
+    def includes(self, value: object) -> bool:
         """Whether a function keeps this object."""
         return any(value is kept for kept, _, _ in self._kept)
 
-    def add(self, value: Any, refuse: Callable[[str], NoReturn]) -> None:
+    def add(self, value: object, refuse: Callable[[str], NoReturn]) -> None:
         """Add a list or dict; `refuse(reason)` raises."""
         self._kept.append((value, HeldObjects(value, self._is_outside), refuse))
 
-    def require_unshared(self, reachable: Any) -> None:
+    def require_unshared(self, reachable: object) -> None:
         """Refuse an object that has changed since, or that can be reached after the program."""
         known = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse in self._kept:
@@ -142,7 +142,7 @@ class InlinedFunction:
             is_outside_leaf = self._run.recorder.tensors.is_outside(tensor) and tensor.is_leaf
         return self._requires_grad(tensor) and (is_outside_leaf or self._attribute_of_fake(tensor, "is_leaf"))
 
-    def _requires_grad(self, value: Any) -> bool:
+    def _requires_grad(self, value: object) -> bool:
         return isinstance(value, torch.Tensor) and bool(self._attribute_of_fake(value, "requires_grad"))
 
     def _attribute_of_fake(self, tensor: torch.Tensor, name: str) -> Any:
@@ -182,14 +182,14 @@ class InlinedFunction:
             return list(map(self._kept_value, value))
         return {key: self._kept_value(item) for key, item in value.items()}
 
-    def _closes_over_tensors(self, value: Any) -> bool:
+    def _closes_over_tensors(self, value: object) -> bool:
         """Whether a value is a function that the program creates, and reads a tensor of the program."""
         if not isinstance(value, FunctionType) or self._run.outside.path_of(value) is not None:
             return False
         return any(isinstance(found, torch.Tensor) for found in values_in(value, set()))
 
 
-def values_in(value: Any, seen: set[int]) -> Iterator[Any]:
+def values_in(value: object, seen: set[int]) -> Iterator[Any]:
     """Yield the values in containers, in the attributes and slots of objects and in closures, however deep."""
     waiting = [value]
     while waiting:

@@ -114,7 +114,7 @@ class OutsideNumbers:
 
         return replace_leaves(tree, value)
 
-    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: object) -> Path:
         """Return the path of a number that the prologue computes from numbers at other paths."""
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
@@ -165,7 +165,7 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     return with_plain_numbers(tuple(args), set()), with_plain_numbers(dict(kwargs), set())
 
 
-def combines_with_symbolic(operand: Any) -> bool:
+def combines_with_symbolic(operand: object) -> bool:
     """Whether an operand of a C operator can be combined with a symbolic number."""
     return isinstance(operand, SymbolicNumber) or type(operand).__module__.partition(".")[0] in KNOWN_MODULES
 
@@ -187,12 +187,12 @@ def with_plain_numbers(tree: Any, visited: set[int]) -> Any:
     return tree
 
 
-def is_outside(value: Any) -> bool:
+def is_outside(value: object) -> bool:
     """Whether a value is a symbolic number from outside, or computed from such numbers."""
     return isinstance(value, SymbolicNumber) and value.source is not None
 
 
-def accepts_symbolic(function: Any) -> bool:
+def accepts_symbolic(function: object) -> bool:
     """Whether a function that runs natively accepts symbolic numbers.
 
     This holds for their own methods, PyTorch's functions, operators, and functions that only store their arguments.

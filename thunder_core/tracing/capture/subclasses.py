@@ -60,7 +60,7 @@ class Subclasses:
         output = self._record(function, args, kwargs)
         return output if function in get_default_nowrap_functions() else self.convert(output, kind)
 
-    def convert(self, output: Any, kind: type) -> Any:
+    def convert(self, output: object, kind: type) -> Any:
         """Convert a result to a subclass, as `torch.Tensor.__torch_function__` does."""
         if isinstance(output, torch.Tensor) and not isinstance(output, kind):
             return self.cast(output, kind)

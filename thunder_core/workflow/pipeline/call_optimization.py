@@ -189,7 +189,9 @@ class CallOptimization:
         session, request = self.session, self.plan.request
         drawn = {**self.plan.size.stated, "seed": session.seed}
         return TracedCalls(
-            example=self.example if all(isinstance(one, torch.Tensor) for one in self.example.values()) else {},
+            example=self.example
+            if all(isinstance(argument, torch.Tensor) for argument in self.example.values())
+            else {},
             train=request.train,
             dynamic=request.dynamic,
             drawn=drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},

@@ -76,7 +76,7 @@ def loss_of(returned: object) -> torch.Tensor:
     return loss
 
 
-def among_all(measured: Mapping[str, Distance]) -> dict[str, Distance]:
+def with_scale_of_step(measured: Mapping[str, Distance]) -> dict[str, Distance]:
     """Return the distances, with a larger scale for gradients that are only rounding errors in eager.
 
     Some gradients are mathematically zero, for example the gradient of the bias of attention's keys, because softmax

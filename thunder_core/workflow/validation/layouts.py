@@ -71,7 +71,7 @@ class LayoutWatch:
                     self._wanted.append((bsym, proxy))
                     yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), bsym.source, bsym.module)
 
-    def look(self, number: int, actual: Any) -> None:
+    def look(self, number: int, actual: object) -> None:
         """Record a tensor that differs from its proxy."""
         bsym, proxy = self._wanted[number]
         if not isinstance(actual, torch.Tensor):

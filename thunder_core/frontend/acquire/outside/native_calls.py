@@ -38,7 +38,7 @@ class NativeCalls:
         self._writes = writes
         self._note_edge = note_edge
 
-    def before(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, machine: Machine, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         if function is id:
             self._outside.note_identity_read(*args)
@@ -69,7 +69,7 @@ class NativeCalls:
             self._check_iterator(function, arg)
         return NOT_TAKEN
 
-    def _check_iterator(self, function: Any, arg: Any) -> None:
+    def _check_iterator(self, function: object, arg: object) -> None:
         """Report that C code receives an iterator from outside, whose items may be missing in later calls."""
         path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not reads_only_classes(function):
@@ -85,7 +85,7 @@ class NativeCalls:
         return machine.call(function, *lasting, **kwargs)
 
     def mutate(
-        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
     ) -> None:
         """Note a call of a method that may change a container or an object of C."""
         if container_base(container) is None:

@@ -194,7 +194,7 @@ def answer_of_function(function: Any) -> NativeReason:
     return _answer_of_package(str(function.__module__)) if is_function else NativeReason.ARGUMENTS
 
 
-def is_function_of_pybind11(function: Any) -> bool:
+def is_function_of_pybind11(function: object) -> bool:
     """Whether a builtin is a function of pybind11, which is bound to a record of its overloads."""
     kind = type(getattr(function, "__self__", None))
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"

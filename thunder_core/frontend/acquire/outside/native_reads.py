@@ -61,7 +61,7 @@ class NativeReads:
         self._known_classes: dict[int, type] = {}
         self._of_numpy: dict[type, bool] = {}
 
-    def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a C function is about to be called."""
         owner, name = receiver_of(function, args)
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
@@ -106,7 +106,7 @@ class NativeReads:
         elif function is dir and len(args) == 1:
             self.list_names(args[0])
 
-    def list_names(self, owner: Any) -> None:
+    def list_names(self, owner: object) -> None:
         """Guard the names of an object that `dir` is about to list."""
         self._outside.names(owner, self._is_users_class)
 
@@ -119,7 +119,7 @@ class NativeReads:
             self._known_classes[id(kind)] = kind
         return has_known_reads
 
-    def _method(self, function: Any, owner: Any, name: str, arguments: Any) -> None:
+    def _method(self, function: object, owner: object, name: str, arguments: object) -> None:
         if name == "dump" and isinstance(owner, _pickle.Pickler):
             self._pickle(arguments)
         elif name in WHOLE_READERS:
@@ -133,12 +133,12 @@ class NativeReads:
             path = self._outside.path_of(owner)
             self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
 
-    def _pickle(self, arguments: Any) -> None:
+    def _pickle(self, arguments: object) -> None:
         """Guard everything that C code is about to pickle. The bytes would contain the values of tensors."""
         if self._outside.expand_deeply(arguments):
             self._refuse("the program pickles a tensor, whose values are not known while tracing", PICKLE_OUTSIDE)
 
-    def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+    def after(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> None:
         """Note that a C function has returned. A method that only reads is called again at each call."""
         if function is dict or getattr(function, "__name__", "") == "fromkeys":
             self._keys(value)
@@ -155,7 +155,7 @@ class NativeReads:
         if all(map(is_constant, method_args)):
             self._outside.guard_method_call(owner, name, method_args, value)
 
-    def _keys(self, mapping: Any) -> None:
+    def _keys(self, mapping: object) -> None:
         """Guard the keys of a mapping that C code has made, because C code has hashed and compared them."""
         for key in mapping if type(mapping) is dict else ():
             if not is_constant(key):
@@ -184,7 +184,7 @@ def is_of_numpy(kind: type) -> bool:
     return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
 
 
-def receiver_of(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
+def receiver_of(function: object, args: tuple[Any, ...]) -> tuple[Any, str]:
     """Return the object that a C method is called on (None for functions of modules and classes), and its name."""
     name = getattr(function, "__name__", "")
     if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
@@ -194,6 +194,6 @@ def receiver_of(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     return (None if isinstance(owner, types.ModuleType | type) else owner), name
 
 
-def is_getter_or_lock_method(owner: Any, name: str) -> bool:
+def is_getter_or_lock_method(owner: object, name: str) -> bool:
     """Whether a method can be called again, or only acquires or releases a lock."""
     return answer_of(type(owner)) is NativeAnswer.GETTERS and (name in LOCK_METHODS or is_getter(type(owner), name))

@@ -223,7 +223,9 @@ class Run(ObservedCalls, RecordedProgram):
         frame = self.machine.frame
         return frame is not None and is_check(frame)
 
-    def count_source(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: Any) -> Path | None:
+    def count_source(
+        self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: object
+    ) -> Path | None:
         """Return the path of what the values of a tensor determine, or None for a constant."""
         return self.counts(quantity, bsyms, tensor, value)
 

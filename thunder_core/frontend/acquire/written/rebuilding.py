@@ -82,7 +82,7 @@ def is_rebuildable(kind: type) -> bool:
     return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
 
 
-def attributes_of(value: Any) -> Mapping[str, Any]:
+def attributes_of(value: object) -> Mapping[str, Any]:
     """Return the attributes of an object, including those in slots."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if issubclass(type(value), defaultdict) else []
@@ -91,7 +91,7 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
     return {**present, **(namespace_of(value) or {})}
 
 
-def stored_attribute(value: Any, name: str) -> Any:
+def stored_attribute(value: object, name: str) -> Any:
     """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
     try:
         return object.__getattribute__(value, name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.comparison import strides_that_count
+from thunder_core.backend.claiming.comparison import significant_strides
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall, own
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
@@ -86,7 +86,7 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)
     if value.ndim > 1 and value.numel() > 1:
         other_layout = value.detach().transpose(0, -1).contiguous().transpose(0, -1)
-        if strides_that_count(other_layout) != strides_that_count(value):
+        if significant_strides(other_layout) != significant_strides(value):
             yield "in another layout", other_layout.clone(memory_format=torch.preserve_format)
 
 

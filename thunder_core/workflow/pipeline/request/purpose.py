@@ -71,7 +71,7 @@ class Purpose:
             drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return any(_describe(drawn) == _describe(one) for one in (given, *self.variants(given)))
+        return any(_describe(drawn) == _describe(inputs) for inputs in (given, *self.variants(given)))
 
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1

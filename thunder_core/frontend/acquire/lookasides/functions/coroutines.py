@@ -29,7 +29,7 @@ def run_coroutine(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     return contextvars.copy_context().run(drive_all, run, args[0])
 
 
-def drive_all(run: TracedRun, main: Any) -> Any:
+def drive_all(run: TracedRun, main: object) -> Any:
     """Run a coroutine to its end, and then close the asynchronous generators that it left open, as event loops do."""
     opened_generators: list[Any] = []
     hooks = sys.get_asyncgen_hooks()

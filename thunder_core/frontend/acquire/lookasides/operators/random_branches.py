@@ -58,7 +58,7 @@ class RecordedArms:
         return (*self.copied, *self.results)
 
 
-def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:
+def branch_on_random_number(run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
     """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
 
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
@@ -110,7 +110,7 @@ def record(
     ends: list[ArmEnd] = []
     copied: list[torch.Tensor] = []
 
-    def own(value: Any) -> Any:
+    def own(value: object) -> Any:
         if not isinstance(value, torch.Tensor) or all(value is not known for known in frame.fast):
             return value
         if value.requires_grad and not torch.is_grad_enabled():
@@ -160,7 +160,7 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
         raise ValueError("the arms of the branch assign different tensors")
 
 
-def require_distinct_tensors(run: TracedRun, output: Any) -> None:
+def require_distinct_tensors(run: TracedRun, output: object) -> None:
     """Raise `Retrace` if the program could tell a tensor that an arm copied from the copy.
 
     It could if it writes to one of them, because they would share memory in eager. It also could if two results, or a
@@ -190,7 +190,7 @@ def require_distinct_tensors(run: TracedRun, output: Any) -> None:
             raise Retrace(arms.request)
 
 
-def require_known_identity(run: TracedRun, left: Any, right: Any) -> None:
+def require_known_identity(run: TracedRun, left: object, right: object) -> None:
     """Raise `Retrace` if two tensors are compared with `is`, and the arm that is taken decides about that."""
     if not (run.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return

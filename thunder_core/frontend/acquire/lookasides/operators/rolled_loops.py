@@ -72,7 +72,7 @@ def roll(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     return range(0) if is_rolled(run, iterations, args) else NOT_TAKEN
 
 
-def unbind_in_loop(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def unbind_in_loop(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record the loop over the slices of a tensor along a symbolic dimension, and return no slices."""
     if getattr(function, "__name__", "") != "unbind":
         return NOT_TAKEN
@@ -91,7 +91,7 @@ def unbind_in_loop(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs:
     return () if is_rolled(run, Iterations(0, count, False), (count,), (tensor, dimension)) else NOT_TAKEN
 
 
-def is_symbolic(value: Any) -> bool:
+def is_symbolic(value: object) -> bool:
     """Whether a value is a symbolic integer that the prologue computes."""
     return isinstance(value, SymbolicNumber) and value.size is not None
 

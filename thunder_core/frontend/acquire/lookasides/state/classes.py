@@ -47,7 +47,7 @@ def shown_class(value: Any) -> type | None:
     return CLASSES.get(type(value))
 
 
-def _alternatives(classes: Any) -> Iterator[Any]:
+def _alternatives(classes: object) -> Iterator[Any]:
     """Yield the classes in an argument of `isinstance`, including those in tuples and unions."""
     if not isinstance(classes, tuple | types.UnionType):
         yield classes
@@ -56,5 +56,5 @@ def _alternatives(classes: Any) -> Iterator[Any]:
         yield from _alternatives(part)
 
 
-def _eager(classes: Any) -> Iterator[Any]:
+def _eager(classes: object) -> Iterator[Any]:
     return (kind for kind in _alternatives(classes) if kind is not FakeTensor)

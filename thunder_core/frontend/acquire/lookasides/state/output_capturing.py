@@ -55,7 +55,7 @@ def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> H
     return hooks
 
 
-def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:
+def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: object) -> None:
     """Call the hooks of a module after its forward, as PyTorch would."""
     for hook in run.capturing_hooks.get(id(module), ()):
         run.machine.call(hook, module, args, output)

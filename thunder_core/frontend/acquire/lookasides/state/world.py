@@ -28,7 +28,7 @@ CLOCKS_OF_SPANS = frozenset(
 )
 
 
-def world_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def world_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that depends on more than its arguments."""
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
@@ -45,13 +45,13 @@ def world_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     return stand_in(run, function, args, kwargs)
 
 
-def call_query(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that reads the outside world, and that the prologue calls again."""
     named = (run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
     return again(run, function, run.draws.query, tuple(named), kwargs)
 
 
-def call_fresh(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function with a new result at each call, such as a clock, which the prologue calls again."""
     name = getattr(function, "__name__", "")
     if name in CLOCKS_OF_SPANS and not run.draws.is_first(name):
@@ -59,7 +59,7 @@ def call_fresh(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     return again(run, function, run.draws.fresh, args, kwargs)
 
 
-def is_date_of_now(function: Any) -> bool:
+def is_date_of_now(function: object) -> bool:
     """Whether a function is a method of a date class that returns the current date or time."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
@@ -90,7 +90,7 @@ def query_or_change(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     return (call_with_loud_edge if is_set else call_query)(run, function, args, kwargs)
 
 
-def call_reading_deeply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_reading_deeply(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a C function that reads its arguments, which are guarded with everything that they contain."""
     run.outside.expand_deeply((args, kwargs))
     return run.machine.natively(function, args, kwargs)
@@ -147,7 +147,7 @@ def do_later(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> Non
 
 
 @lookaside(io.open)
-def open_file(run: TracedRun, /, file: Any, mode: Any = "r", *rest: Any, **options: Any) -> Any:
+def open_file(run: TracedRun, /, file: object, mode: object = "r", *rest: Any, **options: Any) -> Any:
     """Guard the size and modification time of a file that is read. A file that is written to is a loud sharp edge."""
     writes = bool(WRITING & set(concrete(mode)))
     run.note_edge("input and output: open", loud=writes or isinstance(file, int))
