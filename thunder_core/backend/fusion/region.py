@@ -159,12 +159,12 @@ class _Spelling:
         """Return the spelling with canonical names for these symbols, which keep their positivity."""
         names: dict[sympy.Basic, sympy.Symbol] = {}
         kinds = []
-        for index, known in enumerate(proxy.value.node.expr for proxy in symbols):
-            if known.is_Symbol and known not in names:
-                names[known] = sympy.Symbol(f"s{index}", positive=known.is_positive, integer=True)
-                kinds.append(f"s{index}: {'size' if known.is_positive else 'integer'}")
+        for index, expression in enumerate(proxy.value.node.expr for proxy in symbols):
+            if expression.is_Symbol and expression not in names:
+                names[expression] = sympy.Symbol(f"s{index}", positive=expression.is_positive, integer=True)
+                kinds.append(f"s{index}: {'size' if expression.is_positive else 'integer'}")
             else:
-                kinds.append(f"s{index} = {text_of(known.xreplace(names))}")
+                kinds.append(f"s{index} = {text_of(expression.xreplace(names))}")
         return cls(names, tuple(kinds))
 
     def spell(self, tree: object) -> str:
