@@ -165,8 +165,8 @@ class AppliedFunctions:
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return
-        self._read_by_backwards.append((kind, handover, tuple(handover.met_paths())))
-        if not any(map(handover.is_changed, handover.met_paths())):
+        self._read_by_backwards.append((kind, handover, tuple(handover.used_paths())))
+        if not any(map(handover.is_changed, handover.used_paths())):
             handover.guard()
 
     @contextmanager

@@ -155,7 +155,7 @@ def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence
     fakes, others = ([subtraces.fake(value) for value in values] for values in (results, inputs))
     require_alike(fakes, others, name, of)
     pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
-    with without_our_functions():  # these are no questions of the program
+    with without_our_functions():  # Thunder reads these strides, not the program
         is_changed = any(carried.stride() != other.stride() for carried, other in pairs)
     if is_changed:
         raise subtraces.refuse(
