@@ -188,7 +188,7 @@ NUMBERS: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNu
 
 
 def _binary(name: str) -> Callable[[PlaceholderValue, Any], Any]:
-    return lambda self, other: call_placeholder(getattr(torch.Tensor, name), (self, other), {})
+    return lambda self, operand: call_placeholder(getattr(torch.Tensor, name), (self, operand), {})
 
 
 def _in_place(self: PlaceholderValue, other: object) -> NoReturn:
@@ -196,7 +196,7 @@ def _in_place(self: PlaceholderValue, other: object) -> NoReturn:
 
 
 def _fact(self: Fact, *others: Any) -> Any:
-    return NotImplemented if any(isinstance(other, PlaceholderValue) for other in others) else Fact()
+    return NotImplemented if any(isinstance(operand, PlaceholderValue) for operand in others) else Fact()
 
 
 for _name in BINARY:

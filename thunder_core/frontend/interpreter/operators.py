@@ -107,11 +107,11 @@ def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     if first is None and second is None and prior == is_asked_first(type(right), type(left)):
         return machine.operate(function, left, right)
     attempts = [(first, left_kind, name, left, right), (second, right_kind, _SWAPPED[name], right, left)]
-    for method, kind, special, owner, other in reversed(attempts) if prior else attempts:
+    for method, kind, special, owner, operand in reversed(attempts) if prior else attempts:
         if method is not None:
-            value = machine.invoke(method, (owner, other), {})
+            value = machine.invoke(method, (owner, operand), {})
         else:
-            value = machine.operate(type_lookup(kind, special), owner, other)
+            value = machine.operate(type_lookup(kind, special), owner, operand)
         if value is not NotImplemented:
             return value
     if function is operator.eq:

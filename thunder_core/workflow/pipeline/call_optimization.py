@@ -96,7 +96,9 @@ class CallOptimization:
     def _trace(self) -> None:
         compiled, plan = self.session.compiled, self.plan
         if not plan.request.target:
-            with naming_wrong_executor(plan.prepared, lambda other: self._compile_prepared(other).call(self.example)):
+            with naming_wrong_executor(
+                plan.prepared, lambda candidate: self._compile_prepared(candidate).call(self.example)
+            ):
                 self.session.call(self.example)
             return
         device, target = torch.device(plan.device), plan.request.target

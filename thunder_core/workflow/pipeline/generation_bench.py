@@ -119,7 +119,7 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
 
 def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> GenerationSizes:
     """Return the sizes at which all artifacts are measured: the requested or the smallest sizes."""
-    batches = tuple(batch for batch in sizes[0].batches if all(batch in other.batches for other in sizes)) or (1,)
+    batches = tuple(batch for batch in sizes[0].batches if all(batch in each.batches for each in sizes)) or (1,)
     return GenerationSizes(
         min(size.prompt_length for size in sizes),
         min(size.new_tokens for size in sizes),

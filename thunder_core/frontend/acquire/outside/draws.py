@@ -244,10 +244,10 @@ class ProgramDraws:
     def _is_shared(self, array: object, path: Path) -> bool:
         """Whether a tensor, or another random or computed array, shares the memory of an array."""
         paths = self._run.outside.paths.values()
-        if any(other.step == "tensor" and other.parent is path for other in paths):
+        if any(drawn.step == "tensor" and drawn.parent is path for drawn in paths):
             return True
-        others = (other for other in self.arrays.values() if other is not array)
-        return any(sys.modules["numpy"].may_share_memory(array, other) for other in others)
+        others = (drawn for drawn in self.arrays.values() if drawn is not array)
+        return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in others)
 
     def _note(self, draw: Draw, value: object) -> Path:
         path = Path(self._root, "draw", draw, value)

@@ -232,7 +232,7 @@ def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides 
 def batch_norm(args: object, kwargs: object, result: torch.Tensor) -> Strides | None:
     """Return strides in the input's memory format: the contiguous format of all operands, or the suggested one."""
     tensor, *others = tensors_of(args, kwargs)
-    plain = contiguous_format(tensor) is not None and all(other.is_contiguous() for other in others)
+    plain = contiguous_format(tensor) is not None and all(operand.is_contiguous() for operand in others)
     return _strides_in_format(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
 
 

@@ -202,7 +202,7 @@ class Session:
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        numbered = [first, *((other, wanted + 1) for other in others), *rest]
+        numbered = [first, *((number, wanted + 1) for number in others), *rest]
         labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not others)
         report = validate(
             self.optimized,

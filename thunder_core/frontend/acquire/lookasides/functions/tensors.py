@@ -54,7 +54,7 @@ def default_function(
     run: TracedRun, /, kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None
 ) -> Any:
     """Run the operation for `super().__torch_function__` of a subclass, and return instances of the subclass."""
-    if not all(issubclass(kind, other) for other in kinds):
+    if not all(issubclass(kind, base) for base in kinds):
         return NotImplemented
     with torch._C.DisableTorchFunction():
         return run.recorder.subclasses.default(operation, args, kwargs or {}, kind)

@@ -145,9 +145,11 @@ def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Whether the arms assign tensors to the same variables, at least to one, and equal values to the others."""
     if not any(isinstance(value, torch.Tensor) for value in left):
         return False
-    for value, other in zip(left, right, strict=True):
-        both = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)
-        equal = value is other or (type(value) is type(other) and type(value) in CONSTANTS and value == other)
+    for value, right_value in zip(left, right, strict=True):
+        both = isinstance(value, torch.Tensor) and isinstance(right_value, torch.Tensor)
+        equal = value is right_value or (
+            type(value) is type(right_value) and type(value) in CONSTANTS and value == right_value
+        )
         if not both and not equal:
             return False
     return True
@@ -156,7 +158,7 @@ def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
 def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequence[Any]) -> None:
     """Raise `ValueError` unless the arms assign tensors with the same metadata."""
     pairs = [pair for pair in zip(left, right, strict=True) if isinstance(pair[0], torch.Tensor)]
-    if not are_alike(subtraces, [value for value, _ in pairs], [other for _, other in pairs]):
+    if not are_alike(subtraces, [value for value, _ in pairs], [right_value for _, right_value in pairs]):
         raise ValueError("the arms of the branch assign different tensors")
 
 

@@ -39,7 +39,7 @@ def hooks_of(model: Module) -> Hooks:
         for module in model.modules():
             for number in set(module._forward_hooks) - before[id(module)]:
                 del module._forward_hooks[number]
-            if FLAG in vars(module) and all(module is not other for other in flagged):
+            if FLAG in vars(module) and all(module is not flagged_module for flagged_module in flagged):
                 delattr(module, FLAG)
     return hooks
 
