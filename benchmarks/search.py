@@ -53,11 +53,11 @@ def candidate_facts(row: SearchCandidate) -> dict[str, Any]:
 def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]:
     """Search for a model, try all of its candidates, and compare the winner with the best candidate."""
     from thunder_core.workflow.recipe_search.halving import ROUNDS
-    from thunder_core.workflow.recipe_search.order import Order
     from thunder_core.workflow.recipe_search.process import run_in_process
     from thunder_core.workflow.recipe_search.request_search import RequestSearch
     from thunder_core.workflow.recipe_search.request_trial import RequestSubject
     from thunder_core.workflow.recipe_search.rows import rows_of
+    from thunder_core.workflow.recipe_search.trial_task import TrialTask
 
     planned = RequestSearch.plan_search(request_for(name), SearchRequest(seconds, fresh=True, **bounds))
     run = planned.run(writes=False)
@@ -65,7 +65,7 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
     began = time.monotonic()
     subject = RequestSubject(planned.request)
     results = {
-        candidate: run_in_process(Order(subject, candidate, ROUNDS[-1], planned.search.objective), HARD_LIMIT)
+        candidate: run_in_process(TrialTask(subject, candidate, ROUNDS[-1], planned.search.objective), HARD_LIMIT)
         for candidate in planned.candidates
     }
     rows = {row.name: row for row in rows_of(planned.candidates, (), results, planned.bounds)}

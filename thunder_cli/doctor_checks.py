@@ -187,12 +187,12 @@ def try_executor(listed: plugins.Listed) -> CheckResult:
 
 def result_of_trials(name: str, completed: Sequence[Trial], fix: str) -> CheckResult:
     """Return the result for an executor from its completed trials, one for each device."""
-    problems = "; ".join(f"on {one.device}: {one.problem}" for one in completed if one.problem)
+    problems = "; ".join(f"on {trial.device}: {trial.problem}" for trial in completed if trial.problem)
     if problems:
         return CheckResult(name, "degraded", f"fails a trial {problems}", fix)
-    if not any(one.operations for one in completed):
+    if not any(trial.operations for trial in completed):
         return CheckResult(name, "degraded", "claims no operation of the trial program", fix)
-    devices = " and ".join(one.device for one in completed if one.operations)
+    devices = " and ".join(trial.device for trial in completed if trial.operations)
     return CheckResult(name, "ok", f"tried on {devices}: the results match eager PyTorch")
 
 

@@ -98,5 +98,5 @@ def is_checker(executor: Executor) -> bool:
 
 def judge_trial(name: str, device: str, trace: Trace) -> Trial:
     """Return a trial with a right result: the operations that the executor ran, and the reasons for refusals."""
-    refused = "; ".join(dict.fromkeys(one.reason for one in trace.refused if one.executor == name))
+    refused = "; ".join(dict.fromkeys(refusal.reason for refusal in trace.refused if refusal.executor == name))
     return Trial(device, claims_by_executor(trace).get(name, 0), refused)

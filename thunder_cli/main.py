@@ -127,7 +127,7 @@ def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
 def meant_option(option: str, error: ArgumentError) -> str:
     """Return the question whether a similar option was meant; empty if there is none."""
     context = getattr(error, "ctx", None)
-    names = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
+    names = [name for parameter in (context.command.get_params(context) if context else ()) for name in parameter.opts]
     return did_you_mean(option.lstrip("-"), [name.lstrip("-") for name in names if name.startswith("--")], dashes="--")
 
 

@@ -24,7 +24,9 @@ class Group:
 
     def take_from(self, arguments: dict[str, Any]) -> object:
         """Return the parameter's value, and remove its options from the arguments."""
-        values = {one.name: arguments.pop(one.name.replace("-", "_")) for one in self.options}
+        values = {
+            stated_option.name: arguments.pop(stated_option.name.replace("-", "_")) for stated_option in self.options
+        }
         return self.build({name: value for name, value in values.items() if is_given(value)})
 
 
@@ -44,7 +46,7 @@ def group_of(annotation: Any) -> Group | None:
         return Group([SETTINGS[name] for name in names], settings_of)
     if not (is_dataclass(annotation) and isinstance(annotation, type)):
         return None
-    stated = {one.name: one for one in options_of(annotation).values()}
+    stated = {stated_option.name: stated_option for stated_option in options_of(annotation).values()}
 
     def build(given: Given) -> object:
         return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in given.items()})
@@ -55,7 +57,7 @@ def group_of(annotation: Any) -> Group | None:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command for typer: each parameter with a group is replaced by the group's options."""
     signature = inspect.signature(command, eval_str=True)
-    found = {name: group_of(one.annotation) for name, one in signature.parameters.items()}
+    found = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
     groups = {name: group for name, group in found.items() if group is not None}
 
     @functools.wraps(command)
@@ -64,10 +66,14 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = group.take_from(given)
         command(**given)
 
-    spelled = [one for parameter in signature.parameters.values() for one in _spell(parameter, groups)]
+    spelled = [
+        spelled_parameter
+        for parameter in signature.parameters.values()
+        for spelled_parameter in _spell(parameter, groups)
+    ]
     named: Any = run
     named.__signature__ = signature.replace(parameters=spelled)
-    named.__annotations__ = {one.name: one.annotation for one in spelled}
+    named.__annotations__ = {parameter.name: parameter.annotation for parameter in spelled}
     return run
 
 

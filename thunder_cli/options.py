@@ -126,7 +126,7 @@ MODEL_SETTINGS = (
     "compiler",
     "trust-recipe",
     "train",
-    *(one.name for one in options_of(ModelRequest).values() if one.field != "model"),
+    *(stated.name for stated in options_of(ModelRequest).values() if stated.field != "model"),
 )
 SEARCH_SETTINGS = tuple(options_of(SearchRequest)[name].name for name in options_of(SearchRequest))
 EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTINGS if name != "model"))))

@@ -58,7 +58,11 @@ class Settings:
 
     def _fields_of(self, request: type) -> dict[str, Any]:
         stated = options_of(request).values()
-        values = {one.field: one.value_of(self.values[one.name]) for one in stated if one.name in self.values}
+        values = {
+            stated_option.field: stated_option.value_of(self.values[stated_option.name])
+            for stated_option in stated
+            if stated_option.name in self.values
+        }
         return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
 
 

@@ -568,7 +568,7 @@ def test_each_c_class_of_the_standard_library_is_listed() -> None:
         (re.compile("a"), NativeAnswer.STATE),
         (re.match("a", "a"), NativeAnswer.SAME),
         (iter([]), NativeAnswer.STEPS),
-        (threading.Lock(), NativeAnswer.ASKED),
+        (threading.Lock(), NativeAnswer.GETTERS),
         (torch.ones(1), NativeAnswer.TENSOR),
         (Plain(), NativeAnswer.FIXED),
         (opaque_reader(), NativeAnswer.OPAQUE),

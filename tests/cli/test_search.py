@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.small import QUICK
 from thunder_core.workflow.recipe_search import candidates, request_search
-from thunder_core.workflow.recipe_search.order_format import read_order, write_order
 from thunder_core.workflow.recipe_search.search_run import SearchRun
+from thunder_core.workflow.recipe_search.trial_task_format import read_task, write_task
 from thunder_core.workflow.recipe_search.worker import result_of
 
 SIZE = ("--seq", 8)
@@ -22,11 +22,11 @@ FEW = ("eager", "hf-llama", QUANTIZED)
 def search_here(monkeypatch, tmp_path):
     """Few candidates, whose trials run here; what they find is kept in a folder of the test's own."""
 
-    def run_here(order, seconds):
+    def run_here(task, seconds):
         folder = tmp_path / "order"
         folder.mkdir(exist_ok=True)
-        write_order(order, folder)
-        assert read_order(folder, receive=lambda: pytest.fail("a request has no module to send")) == order
+        write_task(task, folder)
+        assert read_task(folder, receive=lambda: pytest.fail("a request has no module to send")) == task
         return result_of(folder)
 
     def few(context):

@@ -7,9 +7,9 @@ from typing import Any
 
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.kept import KeptTrials
-from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.report.search import SearchBounds
 
 EAGER = Candidate("eager", 0, ("default",))
@@ -36,18 +36,18 @@ class Planted:
 
     def __init__(self, **results: TrialFacts | TrialRefusal | BaseException) -> None:
         self.results = results
-        self.orders: list[Order] = []
+        self.tasks: list[TrialTask] = []
 
-    def __call__(self, order: Order, seconds: float) -> TrialFacts | TrialRefusal:
-        self.orders.append(order)
-        found = self.results.get(order.candidate.name.replace(" ", "_"), facts(order.candidate, order.rounds))
+    def __call__(self, task: TrialTask, seconds: float) -> TrialFacts | TrialRefusal:
+        self.tasks.append(task)
+        found = self.results.get(task.candidate.name.replace(" ", "_"), facts(task.candidate, task.rounds))
         if isinstance(found, BaseException):
             raise found
         return found
 
     @property
     def names(self) -> list[str]:
-        return [order.candidate.name for order in self.orders]
+        return [task.candidate.name for task in self.tasks]
 
 
 def search_of(folder: Path, trials: Planted, *, objective: str = "latency", **others: Any) -> SearchRun:

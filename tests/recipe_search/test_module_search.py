@@ -11,9 +11,9 @@ import torch
 import thunder_core as thunder
 from thunder_core.errors import BadOption, UnknownName, WrongInputs
 from thunder_core.workflow.recipe_search import module_search
-from thunder_core.workflow.recipe_search.order_format import write_order
 from thunder_core.workflow.recipe_search.process import offered_module
 from thunder_core.workflow.recipe_search.search_run import SearchRun
+from thunder_core.workflow.recipe_search.trial_task_format import write_task
 from thunder_core.workflow.recipe_search.worker import result_of
 
 FEW = ("eager", "default", "default + int8-weight-only")
@@ -33,11 +33,11 @@ class Net(torch.nn.Module):
 
 @pytest.fixture(autouse=True)
 def search_here(monkeypatch, tmp_path, without_kernels):
-    def run_here(order, seconds):
+    def run_here(task, seconds):
         folder = tmp_path / "order"
         folder.mkdir(exist_ok=True)
-        write_order(order, folder)
-        with offered_module(order) as descriptors:
+        write_task(task, folder)
+        with offered_module(task) as descriptors:
             return result_of(folder, *map(os.dup, descriptors))
 
     def few(context):

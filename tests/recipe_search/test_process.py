@@ -1,4 +1,4 @@
-"""Processes of trials: results, deaths, time limits and orders as JSON."""
+"""Processes of trials: results, deaths, time limits and tasks as JSON."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from thunder_core.workflow.recipe_search import process, worker
 from thunder_core.workflow.recipe_search.candidate import Candidate
 from thunder_core.workflow.recipe_search.module_search import ModuleSubject
 from thunder_core.workflow.recipe_search.module_transfer import receive
-from thunder_core.workflow.recipe_search.order import Order
-from thunder_core.workflow.recipe_search.order_format import read_order, write_order
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.recipe_search.trial_task import TrialTask
+from thunder_core.workflow.recipe_search.trial_task_format import read_task, write_task
 
 REQUESTS = [
     Request(recipe=("hf-llama",), model=ModelRequest(sample=SAMPLES["llama"], task="generate"), new_tokens=4, batch=2),
@@ -55,28 +55,28 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def try_candidate(self, order: Order) -> TrialFacts:
+    def try_candidate(self, task: TrialTask) -> TrialFacts:
         raise self.error
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=["generate", "calls"])
-def test_an_order_is_the_same_after_json(tmp_path, request_):
-    order = Order(RequestSubject(request_), CANDIDATE, 20, "latency", first=False, skipped=("lm_head",))
-    write_order(order, tmp_path)
-    again = read_order(tmp_path, no_module)
-    assert again == order
-    assert again.candidate.request(request_) == order.candidate.request(request_)
-    assert [path.name for path in tmp_path.iterdir()] == ["order.json"]
-    assert "pickle" not in (tmp_path / "order.json").read_text()
+def test_task_is_the_same_after_json(tmp_path, request_):
+    task = TrialTask(RequestSubject(request_), CANDIDATE, 20, "latency", first=False, skipped=("lm_head",))
+    write_task(task, tmp_path)
+    again = read_task(tmp_path, no_module)
+    assert again == task
+    assert again.candidate.request(request_) == task.candidate.request(request_)
+    assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
+    assert "pickle" not in (tmp_path / "task.json").read_text()
 
 
 def test_a_module_is_the_same_in_another_process(tmp_path):
     torch.manual_seed(0)
     module, x = torch.nn.Linear(2, 3), torch.ones(1, 2)
-    order = Order(ModuleSubject(module, ({"input": x},)), QUANTIZED, 10, "latency")
-    write_order(order, tmp_path)
-    with process.offered_module(order) as (descriptor,):
-        subject = read_order(tmp_path, partial(receive, os.dup(descriptor))).subject
+    task = TrialTask(ModuleSubject(module, ({"input": x},)), QUANTIZED, 10, "latency")
+    write_task(task, tmp_path)
+    with process.offered_module(task) as (descriptor,):
+        subject = read_task(tmp_path, partial(receive, os.dup(descriptor))).subject
     assert torch.equal(subject.model(**subject.calls[0]), module(x))  # type: ignore[attr-defined]
 
 
@@ -85,7 +85,7 @@ def test_a_module_that_cannot_be_sent_is_refused():
     module.hook = lambda: None
     with (
         pytest.raises(WrongInputs, match="cannot be sent to another process"),
-        process.offered_module(Order(ModuleSubject(module, ()), QUANTIZED, 10, "latency")),
+        process.offered_module(TrialTask(ModuleSubject(module, ()), QUANTIZED, 10, "latency")),
     ):
         pass
 
@@ -99,7 +99,7 @@ def test_a_module_that_cannot_be_sent_is_refused():
     ],
 )
 def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, capsys):
-    monkeypatch.setattr(worker, "read_order", lambda folder, receive: Order(Failing(error), QUANTIZED, 1, "latency"))
+    monkeypatch.setattr(worker, "read_task", lambda folder, receive: TrialTask(Failing(error), QUANTIZED, 1, "latency"))
     found = worker.result_of(Path())
     assert isinstance(found, TrialRefusal)
     assert (found.reason, found.passing) == (reason, passing)
@@ -150,7 +150,7 @@ def is_running(pid):
 def test_a_real_process_measures_a_module_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "cache_folder", lambda: tmp_path)
     subject = ModuleSubject(torch.nn.Linear(8, 8), ({"input": torch.ones(1, 8)},))
-    found = process.run_in_process(Order(subject, Candidate("eager", 0), 10, "latency"), 120)
+    found = process.run_in_process(TrialTask(subject, Candidate("eager", 0), 10, "latency"), 120)
     assert isinstance(found, TrialFacts), found
     assert (found.error, found.size) == (0.0, 4 * (8 * 8 + 8))
     assert len(found.ours) >= 10
@@ -162,7 +162,7 @@ def test_what_a_killed_search_left_is_removed_by_the_next(tmp_path, monkeypatch)
     with process.trial_folder() as folder:
         left = folder.with_name(folder.name.replace(str(os.getpid()), "999999"))
         left.mkdir()
-        (left / "order.json").write_text("{}")
+        (left / "task.json").write_text("{}")
     with process.trial_folder() as folder:
         assert [*folder.parent.iterdir()] == [folder]
     assert [*folder.parent.iterdir()] == []

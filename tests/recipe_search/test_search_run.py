@@ -170,7 +170,7 @@ def test_later_trials_leave_the_same_layers_in_float_and_add_rounds(tmp_path):
     also = facts(QUANTIZED, eager=(0.01, 0.02) * 5, ours=(0.0058, 0.0109) * 5, skipped=("lm_head",))
     run = search_of(tmp_path, trials := Planted(default=near, **{"default_+_int8": also}))
     run.run()
-    later = [order for order in trials.orders if order.candidate is QUANTIZED and not order.first]
+    later = [task for task in trials.tasks if task.candidate is QUANTIZED and not task.first]
     assert later
     assert {order.skipped for order in later} == {("lm_head",)}
     row = next(row for row in run.report().candidates if row.name == QUANTIZED.name)

@@ -190,13 +190,13 @@ def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
 
 
 def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
-    """Compare a step of training, with labels where eager PyTorch takes some."""
+    """Compare a training step, with labels where eager PyTorch takes some."""
     put_into_training(loaded.model)
     return compare_step(loaded.model, *trained_in_eager(loaded, inputs))
 
 
 def train_subject(model: torch.nn.Module, inputs: dict[str, Any]) -> Row:
-    """Compare a step of training of a model of another library, through all of its outputs."""
+    """Compare a training step of a model of another library, through all of its outputs."""
     put_into_training(model)
     twin = copy.deepcopy(model)
     with in_eager():

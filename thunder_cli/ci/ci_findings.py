@@ -25,9 +25,9 @@ def note_report(checks: CiReport, report: Report) -> None:
 def note_validation(checks: CiReport, found: ValidationReport | GenerationReport) -> None:
     """Add each output that was compared with eager PyTorch, or the prompts of each size for generation."""
     if isinstance(found, GenerationReport):
-        compared = [(f"prompts {one.size}", one.failures) for one in found.prompts]
+        compared = [(f"prompts {prompt.size}", prompt.failures) for prompt in found.prompts]
     else:
-        compared = [(one.name, one.failures) for one in found.outputs]
+        compared = [(output.name, output.failures) for output in found.outputs]
     for name, failures in compared:
         checks.note(f"{name} agrees with eager PyTorch", failures)
 

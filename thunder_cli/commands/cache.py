@@ -26,7 +26,11 @@ def complete_entry(incomplete: str) -> list[tuple[str, str]]:
     """Return the entries whose digests begin with a text, with their labels, for the shell's completion."""
     from thunder_core.backend.cache import Store
 
-    return [(one.digest[:12], printable(one.label)) for one in Store().entries() if one.digest.startswith(incomplete)]
+    return [
+        (entry.digest[:12], printable(entry.label))
+        for entry in Store().entries()
+        if entry.digest.startswith(incomplete)
+    ]
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -67,9 +71,9 @@ def list_entries(
     if json:
         total = sum(record.size for record in records)
         rows = (
-            {"models": [plain(one) for one in by_models(records)]}
+            {"models": [plain(record) for record in by_models(records)]}
             if by_model
-            else {"entries": [plain(one) for one in records]}
+            else {"entries": [plain(record) for record in records]}
         )
         print_json("cache/1", {"folder": str(store.folder), "size": total, **rows})
         return
@@ -262,15 +266,15 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
     """Return the entry with a digest prefix or a label, the latest for a label; raise `UnknownName` or `BadOption`."""
     from thunder_core.foundation.errors import BadOption, UnknownName
 
-    sound = sorted((one for one in records if not one.damage), key=lambda one: one.created)
-    found = [one for one in sound if wanted is None or one.label == wanted][-1:]
-    found = found or [one for one in sound if one.digest.startswith((wanted or "").lower())]
+    sound = sorted((record for record in records if not record.damage), key=lambda record: record.created)
+    found = [record for record in sound if wanted is None or record.label == wanted][-1:]
+    found = found or [record for record in sound if record.digest.startswith((wanted or "").lower())]
     if len(found) == 1:
         return found[0]
     if found:
-        named = ", ".join(one.digest[:12] for one in found[:4])
+        named = ", ".join(record.digest[:12] for record in found[:4])
         raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
-    meant = did_you_mean(wanted or "", {one.label for one in sound})
+    meant = did_you_mean(wanted or "", {record.label for record in sound})
     what = "the cache has no entry" if wanted is None else f"the cache has no entry named {wanted!r}"
     raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
 

@@ -52,11 +52,11 @@ def executors(
         return
     listed = plugins.listing("executors")
     if name is not None:
-        listed = [one for one in listed if one.name == name.replace("_", "-")]
+        listed = [executor for executor in listed if executor.name == name.replace("_", "-")]
         if not listed:
             raise unknown_name("executor", name, plugins.names("executors"))
     with importing(stderr()):
-        rows = [describe(one) for one in listed]
+        rows = [describe(executor) for executor in listed]
     if json:
         print_json("executors/1", {"executors": rows})
     elif name is not None:
@@ -76,7 +76,7 @@ def show_artifact(folder: Path, json: bool) -> None:
         raise WrongInputs(f"{folder} has no report", fix="make the artifact with `thunder optimize`, which writes one")
     if json:
         parts = {"executors": report.executors, "choices": report.choices, "refused": report.refused}
-        rows = {name: [one.model_dump(mode="json") for one in part] for name, part in parts.items()}
+        rows = {name: [row.model_dump(mode="json") for row in part] for name, part in parts.items()}
         print_json("executors-of/1", rows)
         return
     for view in (*operations_view(report), *choices_view(report), *refused_view(report, absent=True)):

@@ -29,7 +29,10 @@ def list_keys(*, json: Json = False, debug: Debug = False) -> None:
 
     trusted = trusted_list()
     if json:
-        rows = [{"key": one.line, "fingerprint": one.fingerprint, "comment": one.comment} for one in trusted]
+        rows = [
+            {"key": known_key.line, "fingerprint": known_key.fingerprint, "comment": known_key.comment}
+            for known_key in trusted
+        ]
         print_json("keys/1", {"file": str(trusted_file()), "keys": rows})
         return
     for key in trusted:
@@ -95,12 +98,12 @@ def forget(
     from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
     trusted = trusted_list()
-    gone = [one for one in trusted if key in (one.fingerprint, one.comment, one.text)]
+    gone = [known_key for known_key in trusted if key in (known_key.fingerprint, known_key.comment, known_key.text)]
     if not gone and Path(key).expanduser().is_file():
         given = read_public_keys(Path(key).expanduser())
-        gone = [one for one in trusted if one in given]
+        gone = [known_key for known_key in trusted if known_key in given]
     if not gone:
-        near = did_you_mean(key, [one.comment or one.fingerprint for one in trusted])
+        near = did_you_mean(key, [known_key.comment or known_key.fingerprint for known_key in trusted])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")
-    write_trusted(one for one in trusted if one not in gone)
+    write_trusted(known_key for known_key in trusted if known_key not in gone)
     list_keys(json=json)

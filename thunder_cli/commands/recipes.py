@@ -112,7 +112,7 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
         "parts": [part.title for part in recipe.components],
         "options": {name: str(value) for name, value in recipe.options.items()},
         "steps": [{"kind": kind, "name": name, "reasons": list(why)} for kind, name, why in steps],
-        "lookasides": [one.name for one in recipe.all_lookasides()],
+        "lookasides": [lookaside.name for lookaside in recipe.all_lookasides()],
         "settings": {name: str(value) for name, value in recipe.composition.settings.items() if name != WITHOUT},
         "without": list(recipe.composition.without),
     }
@@ -185,8 +185,12 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
             for option, field in fields.items()
         ],
         "transforms": [type(transform).__name__ for transform in order_transforms(recipe.all_transforms())],
-        "lookasides": [{"function": one.name, "description": one.summary} for one in recipe.all_lookasides()],
-        "executors": [{"name": one.name, "reason": one.reason} for one in candidates(recipe.all_executors())],
+        "lookasides": [
+            {"function": lookaside.name, "description": lookaside.summary} for lookaside in recipe.all_lookasides()
+        ],
+        "executors": [
+            {"name": candidate.name, "reason": candidate.reason} for candidate in candidates(recipe.all_executors())
+        ],
         "beside_default": differences(recipe, recipe_class(DEFAULT)()),
         "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.degraded()],
     }
@@ -194,11 +198,11 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
     """Return the differences of a recipe from `default`; empty if it only names its models."""
-    own, others = (set(map(str, one.all_executors())) for one in (recipe, default))
+    own, others = (set(map(str, compared.all_executors())) for compared in (recipe, default))
     found = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
-        "transforms": [type(one).__name__ for one in recipe.all_transforms()],
-        "lookasides": [one.name for one in recipe.all_lookasides()],
+        "transforms": [type(transform).__name__ for transform in recipe.all_transforms()],
+        "lookasides": [lookaside.name for lookaside in recipe.all_lookasides()],
         "options": list(type(recipe).Options.model_fields),
         "settings": [f"{name}={value}" for name, value in recipe.composition.settings.items()],
         "device": [recipe.device] if recipe.device else [],
@@ -245,7 +249,7 @@ def describe(shown: dict[str, Any]) -> list[Text | Table]:
     grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none"))
     for lookaside in shown["lookasides"]:
         grid.add_row("lookaside", Text(f"{lookaside['function']}  {lookaside['description']}".rstrip()))
-    grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))
+    grid.add_row("executors", Text(", ".join(executor["name"] for executor in shown["executors"])))
     if shown["name"] != DEFAULT:
         grid.add_row("compared with default", Text(compared_with_default(shown)))
     for option in shown["options"]:

@@ -56,7 +56,7 @@ def verify(
     from thunder_core.workflow.artifact.trust.consent import Consent
 
     with reporting(ci, "verify"):
-        named = None if key is None else tuple(one.expanduser() for one in key)
+        named = None if key is None else tuple(path.expanduser() for path in key)
         opened = open_artifact(artifact)
         require_nothing_else(opened)
         if key or require_signature:
@@ -70,13 +70,15 @@ def verify(
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
     """Return the results as plain data."""
-    own = {one.raw: one for one in trusted}
-    keys = [own.get(one.raw, one) for one in signers]
-    signatures = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in keys]
+    own = {known_key.raw: known_key for known_key in trusted}
+    keys = [own.get(signer.raw, signer) for signer in signers]
+    signatures = [
+        {"key": signer.line, "fingerprint": signer.fingerprint, "trusted": signer in trusted} for signer in keys
+    ]
     files = opened.manifest.files
     size = sum(facts.size for facts in files.values())
     sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
-    return {**sound, "signatures": signatures, "trusted": any(one in trusted for one in signers)}
+    return {**sound, "signatures": signatures, "trusted": any(signer in trusted for signer in signers)}
 
 
 def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
@@ -90,7 +92,7 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
-    own = {one.raw: one for one in trusted}
+    own = {known_key.raw: known_key for known_key in trusted}
     for key in signers:
         state = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
         name = str(own[key.raw]) if key in trusted else key.claimed

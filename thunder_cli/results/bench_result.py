@@ -73,7 +73,7 @@ def join_errors(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Seq
     """Return one error for all, of the class of the first, with the measurement."""
     error = errors[0]
     if len(errors) > 1:
-        error = type(error)("; ".join(one.what for one in errors), fix="; ".join(one.fix for one in errors))
+        error = type(error)("; ".join(each.what for each in errors), fix="; ".join(each.fix for each in errors))
         error.__cause__ = errors[0]
     vars(error).update(report=suite, **({"rows": tuple(rows)} if rows else {}))
     return error

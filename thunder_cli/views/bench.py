@@ -29,7 +29,7 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
     """Return the verdicts on speed in words, each with its sizes."""
     sizes: dict[tuple[str, Verdict], list[str]] = {}
     calls = [report.call for report in suite.measured]
-    for report in sorted(suite.measured, key=lambda one: calls.index(one.call)):
+    for report in sorted(suite.measured, key=lambda measured: calls.index(measured.call)):
         for candidate in report.candidates[1:]:
             words = f"{candidate_in_words(candidate.name, report.configuration)}  {report.verdict_in_words(candidate)}"
             where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
@@ -74,7 +74,7 @@ def size_of(report: BenchmarkReport) -> str:
 
 def heading(configurations: Sequence[Mapping[str, str]]) -> str:
     """Return the name of the column with the sizes of the inputs."""
-    return "batch x input" if any("size" in one for one in configurations) else "batch x seq"
+    return "batch x input" if any("size" in configuration for configuration in configurations) else "batch x seq"
 
 
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:

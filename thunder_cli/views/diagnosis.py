@@ -18,8 +18,8 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
     parts = [
         verdict(diagnosis),
         *(fault_view(number, fault) for number, fault in enumerate(diagnosis.faults)),
-        *(non_finite_view(one) for one in diagnosis.non_finite),
-        *(reproduction_view(one) for one in diagnosis.reproductions),
+        *(non_finite_view(line) for line in diagnosis.non_finite),
+        *(reproduction_view(reproduction) for reproduction in diagnosis.reproductions),
     ]
     return Group(*space_out(parts))
 

@@ -36,7 +36,7 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
 def columns_of(reports: Sequence[GenerationBenchmark]) -> list[str]:
     """Return the columns that are not empty."""
     filled = [(candidate, report) for report in reports for candidate in report.candidates]
-    return [name for name, cell in COLUMNS.items() if any(cell(*one) for one in filled)]
+    return [name for name, cell in COLUMNS.items() if any(cell(*column) for column in filled)]
 
 
 def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableType]:
@@ -52,11 +52,12 @@ def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
     """Return the speed-up of a candidate in a part of the calls; empty for the first candidate or a missing part."""
     if part is None or candidate.name == part.first.name:
         return ""
-    return speedup(next(one.speedup for one in part.candidates if one.name == candidate.name))
+    return speedup(next(timed.speedup for timed in part.candidates if timed.name == candidate.name))
 
 
 def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
-    return format_time(next(one.median for one in report.first_token.candidates if one.name == candidate.name))
+    candidates = report.first_token.candidates
+    return format_time(next(timed.median for timed in candidates if timed.name == candidate.name))
 
 
 def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
@@ -66,11 +67,11 @@ def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
 
 COLUMNS: Mapping[str, Cell] = {
     "first token": _first_token,
-    "first-token speed-up": lambda one, report: _ratio(one, report.first_token),
+    "first-token speed-up": lambda candidate, report: _ratio(candidate, report.first_token),
     "tokens/s": _rate,
-    "tokens/s speed-up": lambda one, report: _ratio(one, report.next_token),
-    "whole call": lambda one, _: format_time(one.median),
-    "peak memory": lambda one, _: "" if one.peak_bytes is None else size(one.peak_bytes),
+    "tokens/s speed-up": lambda candidate, report: _ratio(candidate, report.next_token),
+    "whole call": lambda candidate, _: format_time(candidate.median),
+    "peak memory": lambda candidate, _: "" if candidate.peak_bytes is None else size(candidate.peak_bytes),
 }
 SPARE = (
     "whole call",

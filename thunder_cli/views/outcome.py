@@ -63,7 +63,7 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
 
 def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
     """Yield a line for each caveat about the weights."""
-    yield from (Padding(Text(f"but {one}", "bold yellow"), (0, 0, 0, 2)) for one in caveats)
+    yield from (Padding(Text(f"but {caveat}", "bold yellow"), (0, 0, 0, 2)) for caveat in caveats)
 
 
 def _inside(report: Report) -> Iterator[RenderableType]:
@@ -225,14 +225,16 @@ def _behind(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str
 
 
 COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
-    "median": lambda one, _: Text(format_time(one.median)),
-    "spread": lambda one, _: Text(format_time(one.spread), DIM),
-    "p90": lambda one, _: Text(format_time(one.p90)),
-    "p99": lambda one, _: Text(format_time(one.p99)),
-    "samples/s": lambda one, report: Text(rate(report.throughput[one.name])),
-    "peak memory": lambda one, _: Text("" if one.peak_bytes is None else size(one.peak_bytes)),
-    "speed-up  [95%]": lambda one, report: _behind(one, report, speedup(one.speedup)),
-    "verdict": lambda one, report: _behind(one, report, report.verdict(one), VERDICTS[report.verdict(one)]),
+    "median": lambda candidate, _: Text(format_time(candidate.median)),
+    "spread": lambda candidate, _: Text(format_time(candidate.spread), DIM),
+    "p90": lambda candidate, _: Text(format_time(candidate.p90)),
+    "p99": lambda candidate, _: Text(format_time(candidate.p99)),
+    "samples/s": lambda candidate, report: Text(rate(report.throughput[candidate.name])),
+    "peak memory": lambda candidate, _: Text("" if candidate.peak_bytes is None else size(candidate.peak_bytes)),
+    "speed-up  [95%]": lambda candidate, report: _behind(candidate, report, speedup(candidate.speedup)),
+    "verdict": lambda candidate, report: _behind(
+        candidate, report, report.verdict(candidate), VERDICTS[report.verdict(candidate)]
+    ),
 }
 SPARE = (
     "p90",
@@ -253,7 +255,7 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
     for share in report.executors:
-        frequent = ", ".join(f"{short_name(one.name)} {one.count}" for one in share.frequent)
+        frequent = ", ".join(f"{short_name(operation.name)} {operation.count}" for operation in share.frequent)
         count = f"{share.operations} ({percent(share.operations / total)})"
         both = (str(share.backward), _part(share.backward_share)) if trains else ()
         table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent, DIM))
@@ -291,7 +293,7 @@ def _memory(report: Report) -> Iterator[RenderableType]:
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:
     """Yield a table of the operations that executors refused; with `absent`, also of executors that are missing."""
-    rows = [one for one in report.refused if absent or one.operations is not None]
+    rows = [refusal for refusal in report.refused if absent or refusal.operations is not None]
     if not rows:
         return
     table = plain_table("executor", "operations", "reason")

@@ -136,10 +136,10 @@ class View:
             return []
         listing = self.stage.read()
         belongs = belonging_to(self.look.module, modules(listing))
-        held = [one for one in all_held(listing) if belongs(one.statement.module)]
+        held = [tensor for tensor in all_held(listing) if belongs(tensor.statement.module)]
         comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
-        for inside in dict.fromkeys(one.inside for one in held):
-            lines = [one.statement for one in held if one.inside == inside]
+        for inside in dict.fromkeys(tensor.inside for tensor in held):
+            lines = [tensor.statement for tensor in held if tensor.inside == inside]
             stage = self.earlier.stage_of(lines[0])
             calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
@@ -191,7 +191,7 @@ class View:
         console.print(Text.assemble((self.subject.name, "bold"), rest))
         console.print(table)
         if self.subject.constraints:
-            rows = constraint_rows((self.subject.program, one) for one in self.subject.constraints)
+            rows = constraint_rows((self.subject.program, constraint) for constraint in self.subject.constraints)
             console.print()
             console.print(constraints_view(rows))
         if "backward" not in self.subject.traces:
@@ -213,7 +213,7 @@ class View:
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
         data: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
         data["train"] = self.subject.train
-        data["constraints"] = [asdict(one) for one in self.subject.constraints]
+        data["constraints"] = [asdict(constraint) for constraint in self.subject.constraints]
         data["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
         if self.subject.weights is not None:
             data["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}

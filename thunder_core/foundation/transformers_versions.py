@@ -18,7 +18,7 @@ def cache_argument(model: Any) -> str:
     return EARLIER_CACHE if EARLIER_CACHE in parameters or CACHE not in parameters else CACHE
 
 
-def returned_cache(output: Any) -> Any:
+def returned_cache(output: object) -> Any:
     """Return the KV cache in a model's output, or None for an output without a KV cache."""
     name = next((name for name in (CACHE, EARLIER_CACHE) if hasattr(output, name)), None)
     return None if name is None else getattr(output, name)

@@ -45,7 +45,7 @@ class Replay(RecordedProgram):
         self._recorder = Recorder(self, environment=environment_of(trace.inputs))
         self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
 
-    def name_input(self, value: Any) -> str:
+    def name_input(self, value: object) -> str:
         """Return the name of a constant of the trace."""
         return self._constant_names[id(value)]
 
@@ -58,7 +58,7 @@ class Replay(RecordedProgram):
         """Run a bound symbol, and append the bound symbols that replace it to `bsyms`."""
 
     @abstractmethod
-    def _restore(self, leaf: Any) -> Any:
+    def _restore(self, leaf: object) -> Any:
         """Return the value of a name with the metadata that its proxy has in the trace, by a bound symbol if needed."""
 
     def _run_all(self) -> None:
@@ -67,7 +67,7 @@ class Replay(RecordedProgram):
             self._place = Place(bsym.source, bsym.module)
             self._run(bsym)
 
-    def _proxies_of(self, output: Any) -> Any:
+    def _proxies_of(self, output: object) -> Any:
         """Return the proxies of the values in an output."""
         return self._recorder.tensors.to_proxies(self._values_of(output))
 
@@ -88,7 +88,7 @@ class Replay(RecordedProgram):
         proxies = (proxy for bsym in self.bsyms for proxy in defined_in(bsym))
         return {proxy.name: replace(proxy, name=former.get(proxy.name) or next(unused)) for proxy in proxies}
 
-    def _recorded_name(self, value: Any) -> str | None:
+    def _recorded_name(self, value: object) -> str | None:
         """Return the name of a value in the recording; None for a number."""
         if isinstance(value, torch.Tensor):
             return self._recorder.proxy_of(value).name
@@ -139,10 +139,10 @@ class Replay(RecordedProgram):
         output = target(*args, **kwargs)
         return output, list(self._recorder.bound_symbols[start:])
 
-    def _values_of(self, tree: Any) -> Any:
+    def _values_of(self, tree: object) -> Any:
         return replace_leaves(tree, self._value)
 
-    def _value(self, leaf: Any) -> Any:
+    def _value(self, leaf: object) -> Any:
         """Return the value of a name. A symbolic number is its own value: an expression in symbols of the trace."""
         if isinstance(leaf, NumberProxy):
             return leaf.value

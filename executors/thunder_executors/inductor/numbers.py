@@ -38,15 +38,15 @@ def addcdiv(base: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tens
 
 
 FORMULAS: dict[str, Formula] = {
-    "add": lambda one, other, alpha=1: one + other * alpha,
-    "sub": lambda one, other, alpha=1: one - other * alpha,
-    "rsub": lambda one, other, alpha=1: other - one * alpha,
-    "mul": lambda one, other: one * other,
-    "div": lambda one, other: one / other,
+    "add": lambda left, other, alpha=1: left + other * alpha,
+    "sub": lambda left, other, alpha=1: left - other * alpha,
+    "rsub": lambda left, other, alpha=1: other - left * alpha,
+    "mul": lambda left, other: left * other,
+    "div": lambda left, other: left / other,
     "addcmul": addcmul,
     "addcdiv": addcdiv,
     "lerp": lerp,
-    "fill": lambda one, value: value.expand(one.shape),
+    "fill": lambda left, value: value.expand(left.shape),
 }
 WORDS = frozenset({"alpha", "value"})
 

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_executors.packed_linear.arguments import arguments_by_name
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorP
 def operands_of(bsym: BoundSymbol) -> dict[str, Any]:
     """Return the arguments of a product by name; arguments that are None are left out."""
     names = next(kind.arguments for kind in KINDS if kind.operation == bsym.symbol.name)
-    arguments = {**dict(zip(names, bsym.args, strict=False)), **bsym.kwargs}
+    arguments = arguments_by_name(bsym, names) or {}
     return {name: value for name, value in arguments.items() if value is not None}
 
 

@@ -12,6 +12,7 @@ import torch
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.packed_linear.arguments import arguments_by_name
 from thunder_executors.prepacked_convolution.operator import Ints
 
 CONVOLUTION = "torch.nn.functional.conv2d"
@@ -98,10 +99,8 @@ class Chain:
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
     """Return the arguments of a bound symbol by parameter name, with defaults; None if it has an unknown argument."""
     parameters = PARAMETERS[bsym.symbol.name]
-    positional = dict(zip(parameters, bsym.args, strict=False))
-    if len(bsym.args) > len(parameters) or bsym.kwargs.keys() - parameters.keys():
-        return None
-    return {**parameters, **positional, **bsym.kwargs}
+    given = arguments_by_name(bsym, parameters)
+    return None if given is None else {**parameters, **given}
 
 
 def pair(value: Any) -> Ints | None:
@@ -286,9 +285,8 @@ def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     if bsym.symbol.name not in ACTIVATIONS or len(bsym.inputs) != 1:
         return None
     expected, activation = ACTIVATIONS[bsym.symbol.name]
-    names = ("input", *expected, "inplace")
-    given = {**dict(zip(names, bsym.args, strict=False)), **bsym.kwargs}
+    given = arguments_by_name(bsym, ("input", *expected, "inplace"))
     defaults = HARDTANH if expected is RELU6 else expected
-    if given.keys() - set(names) or any(given.get(name, defaults[name]) != expected[name] for name in expected):
+    if given is None or any(given.get(name, defaults[name]) != expected[name] for name in expected):
         return None
     return replace(chain, activation=activation)

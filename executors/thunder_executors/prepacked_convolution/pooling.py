@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.packed_linear.arguments import arguments_by_name
 from thunder_executors.prepacked_convolution.chain import is_supported, readers_in
 
 POOLING = "torch.nn.functional.adaptive_avg_pool2d"
@@ -43,9 +44,8 @@ def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
     """Return the pooling that a bound symbol computes; None if it computes none that this executor supports."""
     if bsym.executor or bsym.symbol.name != POOLING or bsym.mutates or not bsym.is_resolved:
         return None
-    given = {**dict(zip(("input", "output_size"), bsym.args, strict=False)), **bsym.kwargs}
-    size = given.get("output_size")
-    if given.keys() != {"input", "output_size"} or size not in (1, (1, 1), [1, 1]):
+    given = arguments_by_name(bsym, ("input", "output_size"))
+    if given is None or len(given) != 2 or given["output_size"] not in (1, (1, 1), [1, 1]):
         return None
     x, result = given["input"], bsym.output
     if not is_supported(x) or not is_supported(result) or len(x.shape) != 4 or not x.is_channels_last:
@@ -64,7 +64,9 @@ def with_flattening(trace: Trace, pool: Pool, index: int) -> Pool:
     between = trace.bound_symbols[pool.indices[0] + 1 : index]
     if bsym.executor or bsym.symbol.name not in FLATTENING or any(step.mutates or step.keeps_place for step in between):
         return pool
-    given = {**dict(zip(("input", "start_dim", "end_dim"), bsym.args, strict=False)), **bsym.kwargs}
+    given = arguments_by_name(bsym, ("input", "start_dim", "end_dim"))
+    if given is None:
+        return pool
     dims = given.get("start_dim", 0), given.get("end_dim", -1)
     if dims not in ((1, -1), (1, 3)) or not is_supported(bsym.output) or not is_dense(bsym.output):
         return pool

@@ -82,7 +82,7 @@ def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) ->
         if len(written) != 1 or not is_write(bsyms, keys := next(iter(written))):
             continue
         positions = bsyms[keys].args[2]
-        others = [other for other in readers[positions.name] - {keys} if is_write(bsyms, other)]
+        others = [reader for reader in readers[positions.name] - {keys} if is_write(bsyms, reader)]
         maker = makers.get(positions.name, -1)
         if len(others) == 1 and bsyms[others[0]].args[2].name == positions.name and is_count(bsyms, makers, maker):
             yield CacheUpdate(index, keys, others[0], maker)

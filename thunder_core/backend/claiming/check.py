@@ -11,12 +11,12 @@ import torch
 
 from thunder_core.backend.claiming.comparison import (
     Difference,
-    Exact,
-    Measured,
+    Float64Computation,
+    ValueComparison,
     metadata_difference,
     value_difference,
 )
-from thunder_core.backend.claiming.copies import Values, not_copied, shares_memory
+from thunder_core.backend.claiming.copies import Values, reason_not_copied, shares_memory
 from thunder_core.backend.claiming.deferred_tensor import defer
 from thunder_core.backend.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.backend.claiming.input_snapshot import InputSnapshot, private_values
@@ -40,11 +40,11 @@ class Judge:
         """Whether a call is compared at all."""
         return True
 
-    def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+    def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> ValueComparison:
         """Return the difference in values between a result and eager PyTorch's result, if it exceeds rounding."""
         return value_difference(actual, expected, exact)
 
-    def accept(self, check: Check, name: str, measured: Measured) -> None:
+    def accept(self, check: Check, name: str, measured: ValueComparison) -> None:
         """Record a result that is right."""
 
     def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:  # noqa: ARG002
@@ -87,7 +87,7 @@ class Check:
         return self._check(inputs, lambda: target(*args, **kwargs))
 
     def _check(self, inputs: Values, run: Callable[[], Any]) -> Any:
-        if (reason := next(filter(None, map(not_copied, inputs.values())), None)) is not None:
+        if (reason := next(filter(None, map(reason_not_copied, inputs.values())), None)) is not None:
             self.left_out = reason
             return run()
         before = InputSnapshot.of(inputs, (self.claimed, *self.reference))
@@ -97,7 +97,7 @@ class Check:
             self._compare(result, inputs, before, states)
         return result
 
-    def _compare(self, result: Any, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
+    def _compare(self, result: object, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
         """Compare results, inputs and drawn random numbers with those of the reference."""
         drawn = RandomStates.now(inputs)
         expected = self._evaluate(private_values(before.values, (self.claimed, *self.reference)), states)
@@ -156,7 +156,7 @@ class Check:
         elif exact is not None:
             self.judge.accept(self, name, measured)
 
-    def _require_memory_of_its_own(self, name: str, actual: Any, inputs: Values, expected: Values) -> None:
+    def _require_memory_of_its_own(self, name: str, actual: object, inputs: Values, expected: Values) -> None:
         """Refuse a result that shares memory with an input although eager PyTorch's result does not."""
         for input_name, value in inputs.items():
             if shares_memory(actual, value) and not shares_memory(expected[name], expected[input_name]):
@@ -174,7 +174,7 @@ class ExactValues:
     drawn: RandomStates
     _values: dict[bool, Values | None] = field(default_factory=dict)
 
-    def of(self, name: str) -> Exact:
+    def of(self, name: str) -> Float64Computation:
         """Return a function that returns a value in float64, or None if that is impossible.
 
         With `perturbed`, the function returns the value for inputs that are changed in the last place.
@@ -210,7 +210,7 @@ def no_exact_value(perturbed: bool = False) -> None:
     """Return None in place of a value in float64."""
 
 
-def perturb(value: Any) -> Any:
+def perturb(value: object) -> Any:
     """Return a floating-point tensor in float64 with elements changed by one unit in the last place; else the value.
 
     The elements are alternately larger and smaller.
@@ -270,7 +270,7 @@ class LaterCheck(Check):
             self.judge.refuse(self, self.effect, Difference(""))
         read = tuple({proxy.name: proxy for bsym in self.reference for proxy in bsym.inputs}.values())
         inputs = {proxy.name: value for proxy, value in zip(read, args, strict=False)}
-        if (reason := next(filter(None, map(not_copied, inputs.values())), None)) is not None:
+        if (reason := next(filter(None, map(reason_not_copied, inputs.values())), None)) is not None:
             self.left_out = reason
             return
         with torch.no_grad():

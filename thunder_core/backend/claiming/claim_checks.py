@@ -16,8 +16,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
 UNKNOWN = "its inner operations are not known"
-READS_MORE = "its inner operations read more than its inputs"
-WAITS = "it changes a state of the process"
+READS_OTHER_VALUES = "its inner operations read more than its inputs"
+CHANGES_STATE = "it changes a state of the process"
 DERIVED = "it is PyTorch's own derivative of an executor's function"
 GENERATOR_STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 HAS_EFFECT = "it writes, or draws random numbers, in a function that was differentiated"
@@ -52,24 +52,24 @@ def with_checks(bsyms: Sequence[BoundSymbol], program: Unclaimed) -> Iterator[Bo
     parts: list[
         BoundSymbol
     ] = []  # the bound symbols of an executor's function, of which the program knows only the result
-    later: dict[int, BoundSymbol] = {}
+    checks_by_index: dict[int, BoundSymbol] = {}
     for index, bsym in enumerate(bsyms):
         is_eager = bsym.executor in ("", EAGER)
-        end = index if is_eager else last_write(bsyms, index)
+        end = index if is_eager else last_writer(bsyms, index)
         reference = () if is_eager or end > index else reference_of(bsym, program)
         yield with_check(bsym, reference, next(names)) if reference else bsym
-        if not (is_eager or reference or later):
+        if not (is_eager or reference or checks_by_index):
             parts.append(bsym)
             if bsym.defines and (original := program.originals.get(names_of(bsym))) is not None:
-                later[end] = check_after(parts, original, program, next(names))
+                checks_by_index[end] = check_after(parts, original, program, next(names))
                 parts = []
-        if index in later:
-            yield later.pop(index)
+        if index in checks_by_index:
+            yield checks_by_index.pop(index)
     if parts:
         yield check_after(parts, None, program, next(names))
 
 
-def last_write(bsyms: Sequence[BoundSymbol], index: int) -> int:
+def last_writer(bsyms: Sequence[BoundSymbol], index: int) -> int:
     """Return the index of the last bound symbol, in an executor's function, that writes to results of `index`."""
     first, last = bsyms[index], index
     for number, bsym in enumerate(bsyms[index + 1 :], start=index + 1):
@@ -129,11 +129,11 @@ def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -
     if not reference:
         return UNKNOWN
     if any(operation.ordered and not draws(operation) for operation in (bsym, *reference)):
-        return WAITS
+        return CHANGES_STATE
     known = {proxy.name for proxy in bsym.inputs}
     for operation in reference:
         if not known.issuperset(proxy.name for proxy in operation.inputs):
-            return READS_MORE
+            return READS_OTHER_VALUES
         known |= {proxy.name for proxy in operation.defines}
     if not known.issuperset(proxy.name for proxy in bsym.outputs):
         return UNKNOWN

@@ -33,7 +33,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ValueComparison:
     """The comparison of a result's values with eager PyTorch's: the largest difference, and what is wrong, if anything.
 
     If the computation was also done in float64, `error` is the largest difference from the float64 result,
@@ -54,7 +54,7 @@ class Measured:
         return self.error / self.allowed if self.allowed else 0.0
 
 
-class Exact(Protocol):
+class Float64Computation(Protocol):
     """A function that computes a result in float64, or returns None if that is impossible.
 
     With `perturbed`, the result is for inputs that are changed in the last place.
@@ -76,7 +76,7 @@ def metadata_difference(actual: object, expected: object) -> Difference | None:
         if left != right:
             text = (list(left), list(right)) if name == "shape" else (left, right)
             return Difference(f"has {name} {text[0]}, but {text[1]} in eager PyTorch")
-    if expected.layout is torch.strided and strides_that_count(actual) != strides_that_count(expected):
+    if expected.layout is torch.strided and significant_strides(actual) != significant_strides(expected):
         return Difference(f"has strides {actual.stride()}, but {expected.stride()} in eager PyTorch")
     return None
 
@@ -86,33 +86,33 @@ def is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def strides_that_count(tensor: torch.Tensor) -> tuple[int, ...]:
+def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     """Return the strides of the dimensions along which a tensor has more than one element."""
     if not tensor.numel():
         return ()
     return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
 
 
-def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> ValueComparison:
     """Return the difference in values of two tensors of one shape and dtype, if it exceeds rounding."""
     largest = largest_difference(actual, expected)
     if largest == 0.0:
-        return Measured(None, 0.0)
+        return ValueComparison(None, 0.0)
     if expected.is_floating_point() or expected.is_complex():
         scale = largest_value(expected)
         if largest <= ROUNDING.get(expected.dtype, EIGHT_BITS) * scale:
-            return Measured(None, largest, scale=scale)
+            return ValueComparison(None, largest, scale=scale)
         reference = exact()
         if reference is not None and reference.shape == expected.shape:
             eager_error = largest_difference(expected, reference)
             if largest_difference(actual, reference) <= TIMES_EAGER * eager_error:
-                return Measured(None, largest, scale=scale)
-    return Measured(different_at(actual, expected, largest), largest)
+                return ValueComparison(None, largest, scale=scale)
+    return ValueComparison(describe_difference(actual, expected, largest), largest)
 
 
-def different_at(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
+def describe_difference(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
     """Describe the difference of two tensors: the place where it is largest, and the values there."""
-    place, left, right = worst_place(actual, expected)
+    place, left, right = values_at_largest_difference(actual, expected)
     return Difference(f"is {left} at {place}, but {right} in eager PyTorch", largest)
 
 
@@ -148,7 +148,7 @@ def largest_value(tensor: torch.Tensor) -> float:
     return max((float(values.max()) for values in finite if values.numel()), default=0.0)
 
 
-def worst_place(actual: torch.Tensor, expected: torch.Tensor) -> tuple[list[int], str, str]:
+def values_at_largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> tuple[list[int], str, str]:
     """Return the index of the largest difference, and the two values there."""
     index = torch.unravel_index(differences(actual, expected).argmax(), expected.shape)
     return [int(position) for position in index], f"{actual[index].item():.6g}", f"{expected[index].item():.6g}"

@@ -11,7 +11,7 @@ from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, small_
 Values = dict[str, Any]
 
 
-def not_copied(value: Any) -> str | None:
+def reason_not_copied(value: object) -> str | None:
     """Return the reason why an input cannot be copied for a second computation; None if it can."""
     if isinstance(value, torch.Generator):
         return "it takes a random number generator"
@@ -43,7 +43,7 @@ def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
     return copy._neg_view() if value.is_neg() else copy
 
 
-def shares_memory(left: Any, right: Any) -> bool:
+def shares_memory(left: object, right: object) -> bool:
     """Whether two values are strided tensors in one storage."""
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return False
@@ -55,6 +55,6 @@ def shares_memory(left: Any, right: Any) -> bool:
 def large_names(values: Values) -> list[str]:
     """Return the names of the tensors, such as weights, whose copies would take much memory."""
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-    plain = {name: tensor for name, tensor in tensors.items() if not_copied(tensor) is None}
+    plain = {name: tensor for name, tensor in tensors.items() if reason_not_copied(tensor) is None}
     small = small_tensors({name: tensor.nbytes for name, tensor in plain.items()})
     return [name for name in plain if name not in small]

@@ -17,7 +17,7 @@ from thunder_core.tracing.capture.torch_facts.writes import written_values
 MIN_DEFERRED = 1 << 20  # bytes; smaller tensors are converted at once, if they have at most `SMALL` bytes together
 SMALL = 16 << 20  # bytes
 PART = 32 << 20  # bytes of a converted weight that a product reads at once
-PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the place of the right factor
+PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the index of the right factor
 GATHERS = frozenset({torch.ops.aten.embedding.default, torch.ops.aten.index_select.default})
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 Compute = Callable[[torch.Tensor], torch.Tensor]
@@ -77,14 +77,14 @@ class DeferredTensor(torch.Tensor):
 
 def product_by_columns(func: Any, args: Any, kwargs: Any, weight: DeferredTensor) -> torch.Tensor:
     """Return the product with a weight and the added bias, converting some columns of the weight at a time."""
-    place = PRODUCTS[func]
+    index = PRODUCTS[func]
     rows, columns = weight.shape
     width = max(1, PART // (rows * weight.itemsize))
-    result = torch.empty((args[place - 1].shape[0], columns), dtype=weight.dtype, device=weight.device)
+    result = torch.empty((args[index - 1].shape[0], columns), dtype=weight.dtype, device=weight.device)
     for start in range(0, columns, width):
         end = min(start + width, columns)
-        added = [bias[..., start:end] if bias.shape[-1] == columns else bias for bias in args[: place - 1]]
-        result[:, start:end] = func(*added, args[place - 1], weight[:, start:end], *args[place + 1 :], **kwargs)
+        added = [bias[..., start:end] if bias.shape[-1] == columns else bias for bias in args[: index - 1]]
+        result[:, start:end] = func(*added, args[index - 1], weight[:, start:end], *args[index + 1 :], **kwargs)
     return result
 
 
@@ -101,8 +101,8 @@ def has_same_values(left: object, right: object) -> bool:
     """Whether two tensors are deferred and computed the same way from the same memory, so that they must be equal."""
     if not (isinstance(left, DeferredTensor) and isinstance(right, DeferredTensor)):
         return False
-    places = [(tensor.source.data_ptr(), tensor.source.shape, tensor.source.stride()) for tensor in (left, right)]
-    return left.compute is right.compute and left.dtype == right.dtype and places[0] == places[1]
+    memories = [(tensor.source.data_ptr(), tensor.source.shape, tensor.source.stride()) for tensor in (left, right)]
+    return left.compute is right.compute and left.dtype == right.dtype and memories[0] == memories[1]
 
 
 def is_view_of_first(func: Any) -> bool:

@@ -27,7 +27,7 @@ def default_float64() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def in_float64(value: Any) -> Any:
+def in_float64(value: object) -> Any:
     """Return a floating-point tensor in float64; other values unchanged."""
     return value.to(torch.float64) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
@@ -66,6 +66,6 @@ def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
     return result.view_as(result) if is_cast_to_itself and bsym.defines else result
 
 
-def widened_dtype(leaf: Any) -> Any:
+def widened_dtype(leaf: object) -> Any:
     """Return float64 for a narrower floating-point dtype; other leaves unchanged."""
     return torch.float64 if isinstance(leaf, torch.dtype) and leaf in NARROWER else leaf

@@ -50,7 +50,7 @@ def _with_deletion(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Pro
     read = {proxy.name for proxy in bsym.inputs}
     dying = [proxy for proxy in last if proxy.name in read]
     if bsym.symbol.empties and dying:
-        yield from _hand_over(bsym, dying, next(lists))
+        yield from _pass_in_list(bsym, dying, next(lists))
         last = [proxy for proxy in last if proxy.name not in read]
     else:
         yield bsym
@@ -58,7 +58,7 @@ def _with_deletion(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Pro
         yield deletion(last, bsym)
 
 
-def _hand_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
+def _pass_in_list(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
     """Yield a bound symbol that takes its tensors in a list, after the deletion of the names that it reads last."""
     yield BoundSymbol(LIST, bsym.args, {}, taken_list, source=bsym.source, module=bsym.module)
     yield deletion(dying, bsym)

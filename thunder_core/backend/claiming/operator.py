@@ -114,15 +114,15 @@ def _all(_: BoundSymbol) -> bool:
     return True
 
 
-def _without_data(leaf: Any) -> Any:
+def _without_data(leaf: object) -> Any:
     return empty(leaf) if isinstance(leaf, TensorProxy) else leaf
 
 
-def _without_data_in(tree: Any) -> Any:
+def _without_data_in(tree: object) -> Any:
     return replace_leaves(tree, _without_data)
 
 
-def _describe(leaf: Any) -> str:
+def _describe(leaf: object) -> str:
     """Describe a result: a tensor by dtype, sizes, strides and device; by dtype and rank if sizes are symbolic."""
     if not isinstance(leaf, torch.Tensor):
         return "no tensor" if leaf is None else f"a {type(leaf).__name__}"

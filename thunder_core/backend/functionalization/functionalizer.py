@@ -170,11 +170,11 @@ class Functionalizer:
             raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
 
     def _append(
-        self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+        self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], output: object
     ) -> None:
         """Append the bound symbol of an operation; its results need a gradient if its inputs do."""
 
-        def proxy(leaf: Any) -> Any:
+        def proxy(leaf: object) -> Any:
             if isinstance(leaf, torch.Tensor):
                 return self._proxy(leaf)
             return number_of(leaf)

@@ -52,7 +52,7 @@ class _Division:
         return [item for item in items if item is not None] if None not in items else []
 
     def _item(self, index: int, result: TensorProxy) -> BoundSymbol | None:
-        def part(value: Any) -> Any:
+        def part(value: object) -> Any:
             return value[index] if isinstance(value, list | tuple) else value
 
         arguments = [part(value) for value in self.operation.args]

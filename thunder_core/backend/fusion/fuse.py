@@ -90,25 +90,27 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
     while True:
         plan = partition_into_regions(trace, executor.fuses, updates=executor.updates, excluded=excluded)
         regions = {
-            found.region.digest: found.region for _, found in plan.occurrences if found.region.digest not in compiled
+            occurrence.region.digest: occurrence.region
+            for _, occurrence in plan.occurrences
+            if occurrence.region.digest not in compiled
         }
         compiled |= zip(regions, executor.compile(list(regions.values())), strict=True) if regions else ()
-        lost = [
+        refused_chains = [
             (indices, occurrence)
             for indices, occurrence in plan.chain_regions
             if isinstance(compiled[occurrence.region.digest], Refusal)
         ]
-        if not lost:
+        if not refused_chains:
             break
-        refused += _refusals(lost, compiled, executor.name)
-        excluded.update(name for _, one in lost for bsym in one.bsyms for name in bsym.mutates)
-    plan, others = _admit(plan, compiled, executor.name)
-    refused += [*_refusals(plan.occurrences, compiled, executor.name), *others]
+        refused += _refusals(refused_chains, compiled, executor.name)
+        excluded.update(name for _, occurrence in refused_chains for bsym in occurrence.bsyms for name in bsym.mutates)
+    plan, unsupported = _without_unsupported(plan, compiled, executor.name)
+    refused += [*_refusals(plan.occurrences, compiled, executor.name), *unsupported]
     kept = _replace(plan, compiled, executor.name)
     return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
 
 
-def _admit(
+def _without_unsupported(
     plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> tuple[FusionPlan, list[RefusedOperations]]:
     """Return the plan without unsupported occurrences, and the refusals of these.
@@ -128,7 +130,9 @@ def _admit(
 
 def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
     """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
-    symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
+    symbols = _symbols(
+        {occurrence.region.digest: compiled[occurrence.region.digest] for _, occurrence in plan.occurrences}
+    )
     replacements: dict[int, list[BoundSymbol]] = {}
     for indices, occurrence in plan.occurrences:
         symbol = symbols.get(occurrence.region.digest)

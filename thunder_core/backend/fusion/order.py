@@ -23,22 +23,22 @@ def order_groups(
     members and other members depend on them; the order lacks these groups.
     """
     grouped = {index for group in groups for index in group}
-    every = [*groups, *((index,) for index in range(len(bsyms)) if index not in grouped)]
-    owner = {index: number for number, group in enumerate(every) for index in group}
-    before: dict[int, set[int]] = {number: set() for number in range(len(every))}
-    after: dict[int, set[int]] = {number: set() for number in range(len(every))}
+    all_groups = [*groups, *((index,) for index in range(len(bsyms)) if index not in grouped)]
+    owner = {index: number for number, group in enumerate(all_groups) for index in group}
+    before: dict[int, set[int]] = {number: set() for number in range(len(all_groups))}
+    after: dict[int, set[int]] = {number: set() for number in range(len(all_groups))}
     for earlier, later in ((owner[first], owner[second]) for first, second in _dependencies(bsyms, aliasing)):
         if earlier != later:
             before[later].add(earlier)
             after[earlier].add(later)
-    order = _sort(every, before)
+    order = _sort(all_groups, before)
     left = before.keys() - set(order)
-    behind_cycles = _sort(every, {number: after[number] & left for number in left})
-    stuck = [every[number] for number in sorted(left - set(behind_cycles)) if len(every[number]) > 1]
-    return [every[number] for number in order], stuck
+    behind_cycles = _sort(all_groups, {number: after[number] & left for number in left})
+    stuck = [all_groups[number] for number in sorted(left - set(behind_cycles)) if len(all_groups[number]) > 1]
+    return [all_groups[number] for number in order], stuck
 
 
-def _sort(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
+def _sort(all_groups: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
     """Return the numbers of groups, each after the groups `before` it, otherwise by last index; without cycles.
 
     Groups on a cycle, and groups after a cycle, are left out.
@@ -50,7 +50,7 @@ def _sort(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list
     order: list[int] = []
     while True:
         for number in sorter.get_ready():
-            heapq.heappush(ready, (every[number][-1], number))
+            heapq.heappush(ready, (all_groups[number][-1], number))
         if not ready:
             return order
         _, number = heapq.heappop(ready)
@@ -75,12 +75,12 @@ def _dependencies(bsyms: Sequence[BoundSymbol], aliasing: AliasSets) -> Iterator
         touched = {aliasing.representative(proxy.name) for proxy in (*bsym.inputs, *bsym.outputs)} | written
         yield from ((makers[proxy.name], index) for proxy in bsym.inputs if proxy.name in makers)
         for head in touched:
-            of = memory.setdefault(head, _Memory())
-            if of.writer is not None:
-                yield of.writer, index
+            state = memory.setdefault(head, _Memory())
+            if state.writer is not None:
+                yield state.writer, index
             if head in written:
-                yield from ((reader, index) for reader in of.readers)
+                yield from ((reader, index) for reader in state.readers)
                 memory[head] = _Memory(index)
             else:
-                of.readers.append(index)
+                state.readers.append(index)
         makers |= {proxy.name: index for proxy in bsym.defines}

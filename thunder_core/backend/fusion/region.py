@@ -159,15 +159,15 @@ class _Spelling:
         """Return the spelling with canonical names for these symbols, which keep their positivity."""
         names: dict[sympy.Basic, sympy.Symbol] = {}
         kinds = []
-        for index, known in enumerate(proxy.value.node.expr for proxy in symbols):
-            if known.is_Symbol and known not in names:
-                names[known] = sympy.Symbol(f"s{index}", positive=known.is_positive, integer=True)
-                kinds.append(f"s{index}: {'size' if known.is_positive else 'integer'}")
+        for index, expression in enumerate(proxy.value.node.expr for proxy in symbols):
+            if expression.is_Symbol and expression not in names:
+                names[expression] = sympy.Symbol(f"s{index}", positive=expression.is_positive, integer=True)
+                kinds.append(f"s{index}: {'size' if expression.is_positive else 'integer'}")
             else:
-                kinds.append(f"s{index} = {text_of(known.xreplace(names))}")
+                kinds.append(f"s{index} = {text_of(expression.xreplace(names))}")
         return cls(names, tuple(kinds))
 
-    def spell(self, tree: Any) -> str:
+    def spell(self, tree: object) -> str:
         """Return the text of nested arguments."""
         kind = type(tree)
         if isinstance(tree, NumberProxy):
@@ -187,7 +187,7 @@ class _Spelling:
     def _sizes(self, sizes: tuple[Any, ...]) -> str:
         return str(sizes) if not self.names else f"({', '.join(map(self._size, sizes))})"
 
-    def _size(self, size: Any) -> str:
+    def _size(self, size: object) -> str:
         return text_of(size.node.expr.xreplace(self.names)) if isinstance(size, torch.SymInt) else str(size)
 
 

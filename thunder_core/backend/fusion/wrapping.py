@@ -71,7 +71,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     def takes(bsym: BoundSymbol) -> bool:
         return is_free(bsym, memory, numbers=executor.symbolic_sizes) and executor.wraps(bsym)
 
-    bsyms = transfers_first(trace, memory)
+    bsyms = move_transfers_first(trace, memory)
     result: list[BoundSymbol] = []
     names = (f"{executor.short_name}_{number}" for number in itertools.count())
     for indices, is_taken in runs_of(bsyms, memory, takes):
@@ -81,7 +81,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     return trace.having(result, made_by=f"wrap by {executor.name}")
 
 
-def transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, ...]:
+def move_transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols of a trace, with small copies of its inputs from the CPU before all others.
 
     Such a copy would end a run. A copy moves unless its input is written to, or a change of state comes before it.
@@ -89,13 +89,13 @@ def transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, .
     bsyms = trace.bound_symbols
     inputs = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
     free = list(itertools.takewhile(lambda bsym: not bsym.keeps_place, bsyms))
-    moving = [is_transfer(bsym) and is_of(bsym, inputs - memory.written) for bsym in free]
+    moving = [is_transfer(bsym) and reads_only(bsym, inputs - memory.written) for bsym in free]
     first = [bsym for bsym, moves in zip(free, moving, strict=True) if moves]
     rest = [bsym for bsym, moves in zip(free, moving, strict=True) if not moves]
     return (*first, *rest, *bsyms[len(free) :])
 
 
-def is_of(bsym: BoundSymbol, names: Collection[str]) -> bool:
+def reads_only(bsym: BoundSymbol, names: Collection[str]) -> bool:
     """Whether a bound symbol reads nothing but values of these names."""
     return all(proxy.name in names for proxy in bsym.inputs)
 

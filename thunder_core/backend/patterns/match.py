@@ -208,7 +208,7 @@ def prove(
             raise NoMatch("")
     if len(matched_keys) < len(outcome.by_key):
         raise NoMatch("")
-    proxies = tuple(outputs.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
+    proxies = tuple(outputs.get(outcome.value_names[proxy.name], proxy) for proxy in outcome.results)
     for result, like in zip(proxies, outcome.results, strict=True):
         if not isinstance(result, TensorProxy) or describe_layout(result, sizing) != describe_layout(like, sizing):
             raise NoMatch("")  # operands in another order may give other strides

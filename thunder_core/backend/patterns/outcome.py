@@ -29,7 +29,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-MAX_MEMORIES = 256
+MAX_OUTCOMES = 256
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class FunctionOutcome:
         names_of: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
             if (sliced := input_of_whole_slice(operation)) is not None:
-                self.numbers[operation.output.name] = self.numbers[sliced.name]
+                self.value_names[operation.output.name] = self.value_names[sliced.name]
                 continue
-            names = names_of.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
-            self.numbers.update(zip(names_in(operation.output), names, strict=True))
+            names = names_of.setdefault(key(operation, self.value_names, self.environment), names_in(operation.output))
+            self.value_names.update(zip(names_in(operation.output), names, strict=True))
         return names_of
 
     @cached_property
-    def numbers(self) -> dict[str, str]:
-        """Each name, mapped to the first name that stands for the same value; complete once `by_key` was read."""
+    def value_names(self) -> dict[str, str]:
+        """The first name of each value, by all names of the value (value numbering); `by_key` completes it."""
         read = {proxy.name for operation in self.operations for proxy in operation.inputs}
         defined = {proxy.name for operation in self.operations for proxy in operation.defines}
         return {name: name for name in read - defined}
@@ -97,7 +97,7 @@ def trace_on(
     """
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
     fork = None if environment is None else environment.fork()
-    recorder = Recorder(OfParameters(), environment=fork)
+    recorder = Recorder(ParametersOnly(), environment=fork)
     fakes = {
         proxy.name: _adopt(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
         for number, proxy in enumerate(proxies_in(arguments))
@@ -116,7 +116,7 @@ def trace_on(
     # Recorded below autograd, proxies do not know whether autograd tracks a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
     outcome = FunctionOutcome(
-        operations=live(recorder.bound_symbols, {proxy.name for proxy in results}),
+        operations=live_operations(recorder.bound_symbols, {proxy.name for proxy in results}),
         results=results,
         shares=_shared_memory(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors]),
         single=isinstance(output, torch.Tensor),
@@ -143,7 +143,7 @@ def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
 
 
 def _stand_in(
-    leaf: Any,
+    leaf: object,
     fakes: Mapping[str, torch.Tensor],
     floats: Mapping[Proxy, SymbolicNumber],
     environment: TraceShapeEnv | None,
@@ -156,7 +156,7 @@ def _stand_in(
     return floats[leaf] if isinstance(leaf, Proxy) else leaf
 
 
-def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
+def live_operations(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
     """Return the aten operations of the bound symbols that lead to the names in `read`."""
     kept: list[BoundSymbol] = []
     for operation in reversed([inner for bsym in bsyms for inner in (bsym.subsymbols or (bsym,))]):
@@ -166,49 +166,49 @@ def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...
     return tuple(reversed(kept))
 
 
-def names_in(output: Any) -> tuple[str, ...]:
-    """The names in a result, in order, with repetitions."""
+def names_in(output: object) -> tuple[str, ...]:
+    """Return the names in a result, in order, with repetitions."""
     return tuple(leaf.name for leaf in leaves(output) if isinstance(leaf, Proxy))
 
 
-def proxies_in(arguments: Any) -> list[TensorProxy]:
-    """Each tensor among the arguments, once, in order."""
+def proxies_in(arguments: object) -> list[TensorProxy]:
+    """Return each tensor among the arguments once, in order."""
     return list({leaf.name: leaf for leaf in leaves(arguments) if isinstance(leaf, TensorProxy)}.values())
 
 
-def names_of_floats(arguments: Any) -> dict[Proxy, str]:
-    """The numbers among the arguments that are known only by name, mapped to `y0`, `y1` and so on."""
+def names_of_floats(arguments: object) -> dict[Proxy, str]:
+    """Return `y0`, `y1` and so on for the numbers among the arguments that are known only by name."""
     named = dict.fromkeys(leaf for leaf in leaves(arguments) if type(leaf) is Proxy)
     return {proxy: f"y{number}" for number, proxy in enumerate(named)}
 
 
 def describe(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
-    """A description of everything that the rest of the program may depend on; comparing descriptions adds no guard."""
+    """Return everything that the rest of the program may depend on; comparing two descriptions adds no guard."""
     comparable = _comparable(proxy, environment)
     return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
 
 
 def describe_layout(proxy: TensorProxy, environment: Sizing | None = None) -> tuple[Hashable, ...]:
-    """A description without the strides of dimensions of size 1, which decide no address.
+    """Return a description without the strides of dimensions of size 1, which no address depends on.
 
-    A line that was recorded before its sizes were decided has other strides there than PyTorch gives for these sizes.
-    Where such a stride may decide whether PyTorch sees channels last, it counts.
+    If a bound symbol was recorded before its sizes were decided, these strides may differ from PyTorch's strides for
+    the sizes. The strides are kept if PyTorch may use them to decide whether the tensor is in channels_last format.
     """
-    numbers = (*proxy.shape, *proxy.stride)
-    if not all(isinstance(number, int) for number in numbers) or _may_be_channels_last(proxy):
+    extents = (*proxy.shape, *proxy.stride)
+    if not all(isinstance(extent, int) for extent in extents) or _may_be_channels_last(proxy):
         return describe(proxy, False, environment)
     counted = tuple(0 if size == 1 else stride for size, stride in zip(proxy.shape, proxy.stride, strict=True))
     return describe(replace(proxy, stride=counted), False, environment)
 
 
 def _may_be_channels_last(proxy: TensorProxy) -> bool:
-    """Whether PyTorch may see channels last: not if the last of four or five dimensions is dense, and has channels."""
+    """Whether PyTorch may take a tensor for channels_last: not if the last of 4 or 5 dimensions has stride 1."""
     sizes, strides = proxy.shape, proxy.stride
     return len(sizes) in (4, 5) and (strides[-1] != 1 or sizes[-1] == 1 or sizes[1] == 1)
 
 
 def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
-    """A proxy whose symbolic sizes are replaced by expressions."""
+    """Return a proxy with expressions in place of symbolic sizes."""
     if environment is None:
         return proxy
     shape: tuple[Any, ...] = tuple(map(environment.simplify_number, proxy.shape))
@@ -226,20 +226,20 @@ class Outcomes:
     def get(self, arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
         """Return the outcome for arguments of this metadata in this grad mode, from memory or by calling `run`."""
         environment = environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
-        memories = self.constant if environment is None else self.symbolic.setdefault(environment, {})
+        outcomes = self.constant if environment is None else self.symbolic.setdefault(environment, {})
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
         floats = names_of_floats(arguments)
         proxies = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
         known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
         signature = (known, _state(grad))
-        if signature not in memories:
-            if len(memories) >= MAX_MEMORIES:
-                memories.clear()
-            memories[signature] = run()
-        return memories[signature]
+        if signature not in outcomes:
+            if len(outcomes) >= MAX_OUTCOMES:
+                outcomes.clear()
+            outcomes[signature] = run()
+        return outcomes[signature]
 
 
-def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
+def _key_of(leaf: object, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
     if isinstance(leaf, TensorProxy):
         return (names[leaf.name], describe(leaf, True, environment))
     if isinstance(leaf, NumberProxy) and environment is not None:
@@ -249,7 +249,7 @@ def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None)
 
 
 def _state(grad: bool) -> tuple[Hashable, ...]:
-    """The process state that decides what operations compute."""
+    """Return the process settings that results of operations depend on."""
     autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICES]
     process = (
         is_size_oblivious(),
@@ -276,10 +276,10 @@ def refuse_value() -> NoReturn:
     raise TypeError("the value of a number is not known while tracing")
 
 
-class OfParameters(RecordedProgram):
-    """A function whose tensors are all arguments or results; `TypeError` for any other tensor."""
+class ParametersOnly(RecordedProgram):
+    """A recorded function whose tensors are all parameters or results; other tensors raise `TypeError`."""
 
-    def name_input(self, value: Any) -> str:  # noqa: ARG002
+    def name_input(self, value: object) -> str:  # noqa: ARG002
         """Refuse a tensor that is no argument."""
         raise TypeError("it uses a tensor that is not one of its parameters")
 

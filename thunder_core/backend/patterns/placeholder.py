@@ -165,7 +165,7 @@ class PlaceholderValue:
     def __bool__(self) -> NoReturn:
         raise PatternRefused("it branches on the value of a tensor")
 
-    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+    def __setitem__(self, index: object, value: object) -> NoReturn:
         raise PatternRefused("it writes to a tensor")
 
     def __hash__(self) -> int:
@@ -188,15 +188,15 @@ NUMBERS: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNu
 
 
 def _binary(name: str) -> Callable[[PlaceholderValue, Any], Any]:
-    return lambda self, other: call_placeholder(getattr(torch.Tensor, name), (self, other), {})
+    return lambda self, operand: call_placeholder(getattr(torch.Tensor, name), (self, operand), {})
 
 
-def _in_place(self: PlaceholderValue, other: Any) -> NoReturn:
+def _in_place(self: PlaceholderValue, other: object) -> NoReturn:
     raise PatternRefused("it writes to a tensor")
 
 
 def _fact(self: Fact, *others: Any) -> Any:
-    return NotImplemented if any(isinstance(other, PlaceholderValue) for other in others) else Fact()
+    return NotImplemented if any(isinstance(operand, PlaceholderValue) for operand in others) else Fact()
 
 
 for _name in BINARY:
@@ -259,7 +259,7 @@ def placeholder(parameter: Parameter) -> Any:
     return number
 
 
-def is_placeholder(value: Any) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
+def is_placeholder(value: object) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
     """Whether the value stands for a value that the search has to bind."""
     return isinstance(value, PlaceholderValue | WholeNumber | RealNumber)
 

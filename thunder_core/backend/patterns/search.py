@@ -46,7 +46,7 @@ class _State(NamedTuple):
     bindings: dict[Node, Any]
     positions: frozenset[int]
 
-    def bind(self, node: Node, value: Any, *positions: int) -> _State:
+    def bind(self, node: Node, value: object, *positions: int) -> _State:
         return _State({**self.bindings, node: value}, self.positions.union(positions))
 
 
@@ -147,7 +147,7 @@ def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
     yield state
 
 
-def _subgoals(expected: Any, actual: Any) -> Goals | None:
+def _subgoals(expected: object, actual: object) -> Goals | None:
     """Return the goals for the items of a container; None if it cannot match.
 
     Constants are not compared here; the proof of a match compares them.
@@ -164,7 +164,7 @@ def _subgoals(expected: Any, actual: Any) -> Goals | None:
 
 
 def _expansions(
-    node: PlaceholderCall | ResultItem, actual: Any, state: _State, index: TraceIndex
+    node: PlaceholderCall | ResultItem, actual: object, state: _State, index: TraceIndex
 ) -> Iterator[tuple[Goals, _State]]:
     """Yield the goals and the state for each way in which a call of the sketch may have produced a value of the trace.
 
@@ -227,7 +227,7 @@ def _argument_goals(call: PlaceholderCall, position: int, index: TraceIndex) -> 
             yield ((first, right), (second, left), *rest)
 
 
-def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
+def _plausible(expected: object, actual: object, index: TraceIndex) -> bool:
     """Return False if the producer of a value cannot be a call of the expected family (cheap pruning)."""
     node = expected._node if type(expected) is PlaceholderValue else None
     if type(node) is not PlaceholderCall or node.family in MAYBE_NOOP or node.item is not None:
@@ -236,12 +236,12 @@ def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
     return position is not None and index.families[position] == node.family
 
 
-def _is_found(value: Any) -> bool:
+def _is_found(value: object) -> bool:
     """Whether the search has to bind a value of the trace; a symbolic number counts as a constant."""
     return isinstance(value, Proxy) and not isinstance(value, NumberProxy)
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(left: object, right: object) -> bool:
     if isinstance(left, NumberProxy) and isinstance(right, NumberProxy):
         return bool(left.value.node.expr == right.value.node.expr)
     if isinstance(left, Proxy) or isinstance(right, Proxy):
@@ -249,7 +249,7 @@ def _equal(left: Any, right: Any) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-def _accepts(parameter: Parameter, actual: Any) -> bool:
+def _accepts(parameter: Parameter, actual: object) -> bool:
     if parameter.kind is None:
         return True
     if parameter.kind is torch.Tensor:

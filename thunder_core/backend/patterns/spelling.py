@@ -177,7 +177,7 @@ def _schema(operator: Callable[..., Any]) -> tuple[tuple[str, Any], ...] | None:
 def _normalize(
     operator: str,
     name: str,
-    value: Any,
+    value: object,
     bsym: BoundSymbol,
     read: list[TensorProxy],
     environment: Sizing | None,
@@ -202,7 +202,7 @@ def _normalize(
     return value
 
 
-def _size_in(environment: Sizing | None, size: Any) -> Any:
+def _size_in(environment: Sizing | None, size: object) -> Any:
     """Return a size in an environment: a symbolic size of a `TraceShapeEnv`, or a size that another one simplified.
 
     Without an environment, return the size unchanged.
@@ -249,7 +249,7 @@ def _with_numbers(bsym: BoundSymbol) -> BoundSymbol:
     return replace(bsym, args=args, kwargs=kwargs)
 
 
-def _count_from_front(value: Any, rank: int) -> Any:
+def _count_from_front(value: object, rank: int) -> Any:
     return value % rank if isinstance(value, int) else value
 
 
@@ -263,7 +263,7 @@ class KeyMaker:
     names: Mapping[str, str] | None
     environment: Sizing | None
 
-    def value(self, value: Any, floating: bool) -> Hashable:
+    def value(self, value: object, floating: bool) -> Hashable:
         """Return the key of a value: numbers keep their type unless all tensors of the operation are floating-point."""
         if value is None:
             return None
@@ -280,7 +280,7 @@ class KeyMaker:
         return _number(value, floating)
 
 
-def _number(value: Any, floating: bool) -> Hashable:
+def _number(value: object, floating: bool) -> Hashable:
     if type(value) is int and floating and float(value) == value:
         return ("number", repr(float(value)))
     if type(value) is float:

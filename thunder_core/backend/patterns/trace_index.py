@@ -93,7 +93,7 @@ class TraceIndex:
             named = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
         return named
 
-    def known(self, value: Any) -> Any:
+    def known(self, value: object) -> Any:
         """Return a proxy whose `requires_grad` says whether autograd will track its tensor."""
         if not isinstance(value, TensorProxy):
             return value

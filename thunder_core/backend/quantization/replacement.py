@@ -178,7 +178,7 @@ def _embedding(model: torch.nn.Module, method: str) -> Any:
         return None
 
 
-def _is_table(module: torch.nn.Module, table: Any) -> bool:
+def _is_table(module: torch.nn.Module, table: object) -> bool:
     """Whether a module is the token embedding table, or another embedding with the same weight."""
     if type(module) is not torch.nn.Embedding or not isinstance(table, torch.nn.Embedding):
         return False

@@ -32,7 +32,7 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
     return compiled
 
 
-def programs_of(function: Any) -> Any:
+def programs_of(function: object) -> Any:
     """Return the programs of a compiled function, method or module; None for everything else.
 
     A wrapper made by `functools.wraps`, such as `torch.vmap` returns, copies the attributes but is not compiled itself.
@@ -95,11 +95,11 @@ def calling_methods(
 
     @left_alone_by_dynamo
     @functools.wraps(kind.forward)
-    def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_forward(self: object, *args: Any, **kwargs: Any) -> Any:
         return forward.call(args, kwargs) if self.__dict__ is state else kind.forward(self, *args, **kwargs)
 
     @left_alone_by_dynamo
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: object, *args: Any, **kwargs: Any) -> Any:
         return call.call(args, kwargs) if self.__dict__ is state else kind.__call__(self, *args, **kwargs)
 
     methods: dict[str, Any] = {"__call__": run, "forward": run_forward}
@@ -115,7 +115,7 @@ def call_before(before: Sequence[Callable[[], None]], method: Method, state: dic
 
     @left_alone_by_dynamo
     @functools.wraps(method)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: object, *args: Any, **kwargs: Any) -> Any:
         if self.__dict__ is state:
             for function in before:
                 function()
@@ -160,7 +160,7 @@ def of_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
     """Return a method for the module with this state, and the class's own method for modules with another state."""
 
     @functools.wraps(own)
-    def chosen(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def chosen(self: object, *args: Any, **kwargs: Any) -> Any:
         return (method if self.__dict__ is state else own)(self, *args, **kwargs)
 
     return chosen
@@ -185,7 +185,7 @@ class OfOneModule:
     compiled: Specializations
     state: dict[str, Any]
 
-    def __get__(self, module: Any, kind: type | None = None) -> Specializations:
+    def __get__(self, module: object, kind: type | None = None) -> Specializations:
         """Return the programs; raise `AttributeError` for a module with another state."""
         if module is not None and module.__dict__ is not self.state:
             raise AttributeError(f"this {type(module).__name__} is not compiled")

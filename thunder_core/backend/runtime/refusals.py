@@ -130,7 +130,7 @@ def is_met(condition: str, size: int) -> bool:
     return bool(executed_source("constraint", source, {"math": math}, "holds")(size))
 
 
-def describe_value(value: Any) -> str:
+def describe_value(value: object) -> str:
     """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
     if isinstance(value, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""

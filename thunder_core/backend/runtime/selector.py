@@ -37,13 +37,18 @@ class Selector:
         self._compiled_for: dict[Program, dict[PlainPath, tuple[Hashable, Hashable]]] = {}
 
     def choose(
-        self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
+        self, subject: object, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
     ) -> Program | None:
         """Return the program that accepted the last call with the same key; the default if there is none."""
         return default if self._key is None else self._programs.get(self._key(subject, args, kwargs), default)
 
     def learn(
-        self, program: Program, paths: Iterable[PlainPath], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        program: Program,
+        paths: Iterable[PlainPath],
+        subject: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         """Record that a program accepted a call that other programs had refused at these paths."""
         added = [path for path in dict.fromkeys(paths) if path not in self._paths]
@@ -102,7 +107,7 @@ def key_function(paths: tuple[PlainPath, ...], value_key: ValueKey = quick_key_o
     return generated
 
 
-def found_at(path: PlainPath, owner: Any) -> Any:
+def found_at(path: PlainPath, owner: object) -> Any:
     """Return the value at a path, starting from its root; `NOWHERE` if there is none."""
     try:
         for kind, key in path[1:]:
@@ -129,7 +134,7 @@ def globals_of(module: str) -> dict[str, Any]:
     return getattr(sys.modules.get(module), "__dict__", {})
 
 
-def constant(value: Any, constants: dict[str, Any]) -> str:
+def constant(value: object, constants: dict[str, Any]) -> str:
     """Return a number or string as a literal, and a name for any other value."""
     if type(value) in (int, str):
         return repr(value)
@@ -144,6 +149,6 @@ def item_of(owner: Any, key: Any) -> Any:
     return owner[key] if kind is dict or kind is list or kind is tuple else NOWHERE
 
 
-def entry_of(owner: Any, name: str) -> Any:
+def entry_of(owner: object, name: str) -> Any:
     """Return the entry of an object's `__dict__` under a name."""
     return object.__getattribute__(owner, "__dict__")[name]

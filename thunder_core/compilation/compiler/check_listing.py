@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from thunder_core.backend.claiming.check import Check, checks_of
 from thunder_core.backend.runtime.program import Program
@@ -28,7 +27,7 @@ class CheckedOperation:
     left_out: str
 
 
-def checks(compiled: Any) -> list[CheckedOperation]:
+def checks(compiled: object) -> list[CheckedOperation]:
     """Return the operations of all programs, forward and backward, that executors other than eager PyTorch run.
 
     The list is empty if the program was compiled without the `debug` executor. Raises `WrongInputs` if `compiled` was

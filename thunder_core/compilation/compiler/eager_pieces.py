@@ -91,7 +91,7 @@ class PieceCall(NestedCall):
         self.recorder.emit(BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True))
         return tree_unflatten([value for _, value in parts], spec)
 
-    def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+    def _part(self, leaf: object, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         """Return a part of the result and its value; a number becomes symbolic, because it differs between calls."""
         if type(leaf) not in SYMBOLIC_CLASSES:
             return super()._part(leaf, probe, proxies)
@@ -106,7 +106,7 @@ class EagerFunctions:
     settings: CompilerSettings
     lines: frozenset[SourceLine]
 
-    def __call__(self, run: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, run: TracedRun, function: object, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program in eager PyTorch, and record the call as one bound symbol.
 
         Raises `CannotReplay` if the function cannot be called in eager PyTorch.
@@ -140,20 +140,20 @@ def eager_call(
     return PieceCall(run, settings, piece, arguments, kwargs)
 
 
-def is_made_of_constants(value: Any, run: TracedRun) -> bool:
+def is_made_of_constants(value: object, run: TracedRun) -> bool:
     """Whether a value is an object that the program created, and that contains only constants."""
     if is_constant(value) or isinstance(value, (*BY_IDENTITY, *CONTAINERS, torch.Tensor, torch.Generator)):
         return False
     return run.outside.path_of(value) is None and holds_constants(value, {id(value)})
 
 
-def holds_constants(value: Any, seen: set[int]) -> bool:
+def holds_constants(value: object, seen: set[int]) -> bool:
     """Whether all attributes of an object are constants, or containers or modules of constants."""
     attributes = getattr(value, "__dict__", None)
     return type(attributes) is dict and all(is_kept(attribute, seen) for attribute in attributes.values())
 
 
-def is_kept(value: Any, seen: set[int]) -> bool:
+def is_kept(value: object, seen: set[int]) -> bool:
     """Whether a value is a constant, or a container or module of constants; `seen` are its enclosing objects."""
     if is_constant(value) or isinstance(value, BY_IDENTITY):
         return True

@@ -33,7 +33,7 @@ WITHOUT_DATA = torch.device("meta")
 
 
 def trace_for(
-    compiled: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
+    compiled: object, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
 ) -> tuple[Program, tuple[DeviceCode, ...]]:
     """Trace a call for a device that this machine may not have. The program is added to the cache and does not run.
 
@@ -116,7 +116,7 @@ class CompilerForDevice:
             program = compiler(subject, args, kwargs, observed)
         kept = {code.image for code in self.kernels}
         self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in kept)
-        stated = {one.name: getattr(program, one.name) for one in fields(Program) if one.init}
+        stated = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
         return EagerProgram(**stated, device=self.device)
 
 
@@ -137,7 +137,7 @@ class EagerProgram(Program):
         object.__setattr__(self, "prepare", partial(self._prepare, accepts))
 
     def _prepare(
-        self, accepts: Callable[..., Any], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, accepts: Callable[..., Any], subject: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
         """Check the guards, and return the call itself; raise what the prologue raises."""
         with without_functions(), _disable_current_modes(), devices_read_as(self.device, (args, kwargs)):
@@ -171,7 +171,7 @@ def standing_for(constant: object, device: torch.device) -> object:
 
 
 @contextmanager
-def devices_read_as(device: torch.device, arguments: Any) -> Iterator[None]:
+def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
     """While the block runs, objects in the arguments, such as caches, store the device instead of the meta device."""
     indexed = device if device.index is not None else torch.device(device.type, 0)
     attributes = [
@@ -189,7 +189,7 @@ def devices_read_as(device: torch.device, arguments: Any) -> Iterator[None]:
             state[name] = WITHOUT_DATA
 
 
-def states_held(value: Any, visited: set[int]) -> Iterator[dict[str, Any]]:
+def states_held(value: object, visited: set[int]) -> Iterator[dict[str, Any]]:
     """Yield the attributes of the objects in arguments, without modules and tensors."""
     is_other = isinstance(value, torch.Tensor | torch.nn.Module | type | ModuleType)
     if is_other or id(value) in visited:
@@ -202,7 +202,7 @@ def states_held(value: Any, visited: set[int]) -> Iterator[dict[str, Any]]:
         yield from states_held(inner, visited)
 
 
-def compile_for(compiled: Any, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:
+def compile_for(compiled: object, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:
     """Return a compiled module whose calls are compiled for a device and made in eager PyTorch, on the meta device.
 
     The machine code of the kernels for the architecture `target` is added to `kernels`.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from thunder_core.backend.runtime.captured import CapturedSubject
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.inner_generation import with_inner
@@ -13,7 +11,7 @@ from thunder_core.foundation.errors import WrongInputs
 from thunder_core.tracing.ir.trace import Trace
 
 
-def specializations_of(compiled: Any) -> Specializations:
+def specializations_of(compiled: object) -> Specializations:
     """Return the cache of a compiled function or module; raise `WrongInputs` for anything else."""
     specializations = getattr(compiled, "_thunder", None)
     if isinstance(specializations, CapturedSubject):
@@ -28,7 +26,7 @@ def specializations_of(compiled: Any) -> Specializations:
     return specializations
 
 
-def every_specializations_of(compiled: Any) -> list[Specializations]:
+def every_specializations_of(compiled: object) -> list[Specializations]:
     """Return the caches of a compiled function or module, of its methods, or of the graphs that Dynamo captured."""
     captured = getattr(compiled, "_thunder", None)
     if isinstance(captured, CapturedSubject):
@@ -40,7 +38,7 @@ def every_specializations_of(compiled: Any) -> list[Specializations]:
     return [own, *with_inner(specializations)[1:]]
 
 
-def last_program(compiled: Any) -> Program:
+def last_program(compiled: object) -> Program:
     """Return the program that the latest call ran; raise `WrongInputs` before the first call.
 
     If Dynamo captured the subject in one graph, it is the program of the graph. `WrongInputs` is raised for several
@@ -56,22 +54,22 @@ def last_program(compiled: Any) -> Program:
     return program
 
 
-def last_traces(compiled: Any) -> list[Trace]:
+def last_traces(compiled: object) -> list[Trace]:
     """Return the computation of the latest call, stage by stage; the last trace runs."""
     return last_program(compiled).traces("computation")
 
 
-def last_prologue_traces(compiled: Any) -> list[Trace]:
+def last_prologue_traces(compiled: object) -> list[Trace]:
     """Return the prologue of the latest call: guards and unpacking."""
     return last_program(compiled).traces("prologue")
 
 
-def last_epilogue_traces(compiled: Any) -> list[Trace]:
+def last_epilogue_traces(compiled: object) -> list[Trace]:
     """Return the epilogue of the latest call: side effects and the result."""
     return last_program(compiled).traces("epilogue")
 
 
-def last_backward_traces(compiled: Any) -> list[Trace]:
+def last_backward_traces(compiled: object) -> list[Trace]:
     """Return the backward of the latest call, stage by stage; empty without a backward, see `last_backward_reason`.
 
     A backward is compiled when it first runs, for the results that have gradients. Before that, the list has the
@@ -81,7 +79,7 @@ def last_backward_traces(compiled: Any) -> list[Trace]:
     return last_program(compiled).traces("backward")
 
 
-def last_backward_reason(compiled: Any) -> str:
+def last_backward_reason(compiled: object) -> str:
     """Return the reason why the latest call has no compiled backward and autograd records it; empty if it has one.
 
     >>> import torch
@@ -94,17 +92,17 @@ def last_backward_reason(compiled: Any) -> str:
     return last_program(compiled).recorded
 
 
-def cache_hits(compiled: Any) -> int:
+def cache_hits(compiled: object) -> int:
     """Return the number of calls that an existing program served; with Dynamo, the number of calls of its graphs."""
     return sum(cache.hits for cache in every_specializations_of(compiled))
 
 
-def cache_misses(compiled: Any) -> int:
+def cache_misses(compiled: object) -> int:
     """Return the number of calls that had to be traced; with Dynamo, the number of such calls of its graphs."""
     return sum(cache.misses for cache in every_specializations_of(compiled))
 
 
-def recompile_reasons(compiled: Any) -> list[str]:
+def recompile_reasons(compiled: object) -> list[str]:
     """Return why existing programs did not serve calls, the latest reason last: path, old value, new value.
 
     >>> import torch

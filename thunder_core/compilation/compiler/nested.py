@@ -114,7 +114,7 @@ def record_call(
         raise
 
 
-def guard_containers(run: TracedRun, arguments: Any) -> None:
+def guard_containers(run: TracedRun, arguments: object) -> None:
     """Guard the items of outside containers among the arguments, because the bound symbol copies them."""
     pending, seen = [arguments], set[int]()
     while pending:
@@ -325,7 +325,7 @@ class NestedCall:
 
     # ---- the result ----
 
-    def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+    def _part(self, leaf: object, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         """Return a part of the result as the bound symbol checks it, and as the program receives it."""
         if isinstance(leaf, torch.Tensor):
             return self._tensor(leaf, probe, proxies)
@@ -360,7 +360,7 @@ class NestedCall:
             self.refuse(f"branches on values, and is called after `{before}`, whose effects cannot be undone")
 
 
-def tensors_of(tree: Any, run: TracedRun) -> Iterator[torch.Tensor]:
+def tensors_of(tree: object, run: TracedRun) -> Iterator[torch.Tensor]:
     """Yield the tensors among arguments, including those in containers that the program made."""
     if isinstance(tree, torch.Tensor):
         yield tree

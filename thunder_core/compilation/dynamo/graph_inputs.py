@@ -68,7 +68,7 @@ def symbolic_inputs(module: torch.fx.GraphModule) -> tuple[SymbolicArgument, ...
     return tuple(symbol for name, node in pairs for symbol in _symbols_of(name, node.meta.get("example_value")))
 
 
-def _symbols_of(name: str, example: Any) -> Iterator[SymbolicArgument]:
+def _symbols_of(name: str, example: object) -> Iterator[SymbolicArgument]:
     hint = f" with {name}"  # the name after `with` makes it a hint; here every call has this argument
     if is_symbol(example):
         yield SymbolicArgument(name + hint, *_range_of(example))
@@ -84,7 +84,7 @@ def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
     yield from ((index, size) for index, size in enumerate(sizes) if is_symbol(size))
 
 
-def is_symbol(value: Any) -> bool:
+def is_symbol(value: object) -> bool:
     """Whether an input is a symbolic number of Dynamo."""
     return isinstance(value, torch.SymInt | torch.SymFloat) and bool(is_symbolic(value))
 

@@ -61,7 +61,7 @@ def _method(original: Callable[..., Any], call: DynamoCall, state: dict[str, Any
 
     @left_alone_by_dynamo
     @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: object, *args: Any, **kwargs: Any) -> Any:
         return call.call(args, kwargs) if self.__dict__ is state else original(self, *args, **kwargs)
 
     setattr(run, ORIGINAL, original)

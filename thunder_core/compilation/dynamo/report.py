@@ -38,7 +38,7 @@ class CaptureLog:
                     self.captured.note(split_of_uncaptured(capture))
 
 
-def metrics_behind(last: Any) -> list[Any]:
+def metrics_behind(last: object) -> list[Any]:
     """Return Dynamo's metrics of captures after a given one; of all captures if it is None or no longer stored."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
     indices = [index for index, each in enumerate(metrics) if each is last]
@@ -60,7 +60,7 @@ def in_a_line(reason: str) -> str:
     return ": ".join((lines[0].rstrip("."), *explained)) if lines else "Dynamo gives no reason"
 
 
-def captured_subject(compiled: Any) -> CapturedSubject:
+def captured_subject(compiled: object) -> CapturedSubject:
     """Return the graphs and splits of a result of `thunderfx`; raise `WrongInputs` for anything else."""
     captured = getattr(compiled, "_thunder", None)
     if not isinstance(captured, CapturedSubject):
@@ -68,7 +68,7 @@ def captured_subject(compiled: Any) -> CapturedSubject:
     return captured
 
 
-def graphs(compiled: Any) -> tuple[CapturedGraph, ...]:
+def graphs(compiled: object) -> tuple[CapturedGraph, ...]:
     """Return the graphs that Dynamo has captured for a result of `thunderfx`; raise `WrongInputs` for anything else.
 
     A function that is called with different kinds of inputs has a graph for each kind. `last_traces`,
@@ -77,7 +77,7 @@ def graphs(compiled: Any) -> tuple[CapturedGraph, ...]:
     return tuple(captured_subject(compiled).graphs)
 
 
-def splits(compiled: Any) -> tuple[Split, ...]:
+def splits(compiled: object) -> tuple[Split, ...]:
     """Return the places at which Dynamo ended the graphs of a `thunderfx` result, each with the reason.
 
     Code at such a place runs in eager PyTorch and is not optimized. Code after it is in a graph again. If a split names

@@ -112,7 +112,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
     outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
     is_tracked = any(tracked_by_caller) or _reads_other_tracked_tensors(compiled)
 
-    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
+    def pull(cotangents: object, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
         cotangents_taken = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
         is_pull_tracked = is_tracked or any(cotangent.requires_grad for cotangent in cotangents_taken)
         create_graph = torch.is_grad_enabled() and is_pull_tracked if create_graph is None else create_graph
@@ -138,16 +138,16 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
-def _detach_unless_tracked(tree: Any, is_tracked: bool) -> Any:
+def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
     """Return results as the caller sees them, detached unless they depend on the caller's own gradient graph."""
 
-    def shown(leaf: Any) -> Any:
+    def shown(leaf: object) -> Any:
         return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
 
     return tree_map(shown, tree)
 
 
-def _reads_other_tracked_tensors(compiled: Any) -> bool:
+def _reads_other_tracked_tensors(compiled: object) -> bool:
     """Whether the program that has just run reads a tensor that requires a gradient and is not an argument."""
     trace = last_program(compiled).last("computation")
     inputs = (proxy for proxy in trace.inputs if getattr(proxy, "requires_grad", False))
@@ -161,7 +161,7 @@ def _gradient(
     return compiled
 
 
-def _compile(kind: Any, function: Any, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
+def _compile(kind: object, function: object, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
     """Return the compiled subject of a kind (None for the function itself), cached by function and options."""
     if not callable(function):
         raise WrongInputs(
@@ -181,7 +181,7 @@ class SameFunction:
     Callables of a class with an `__eq__` may compare equal and compute different results.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: object) -> None:
         self.function = function
         parts = (function.__self__, function.__func__) if isinstance(function, MethodType) else (function,)
         self._identity = tuple(map(id, parts))
@@ -195,7 +195,7 @@ class SameFunction:
 
 @lru_cache(maxsize=KEPT)
 def _cached_compile(
-    kind: Any, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
+    kind: object, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
 ) -> Any:
     function = same.function
     known = programs_of(function)

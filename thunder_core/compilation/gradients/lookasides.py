@@ -51,7 +51,7 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
 
 @lookaside(functions.vjp)
 def pull_back(
-    run: TracedRun, /, function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Any = None
+    run: TracedRun, /, function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: object = None
 ) -> Any:
     """Record the function; reverse mode runs when the returned pullback is called."""
     reverse = Reverse(run, "vjp", primals)
@@ -68,23 +68,23 @@ def push_forward(
     run: TracedRun,
     /,
     function: Callable[..., Any],
-    primals: Any,
-    tangents: Any,
+    primals: object,
+    tangents: object,
     *,
     has_aux: bool = False,
-    executors: Any = None,
+    executors: object = None,
 ) -> Any:
     """Record the function, and propagate the tangents through its bound symbols."""
     return forward(run, function, primals, tangents, has_aux)
 
 
 @lookaside(Product.call)
-def product(run: TracedRun, product: Product, /, primals: Any, tangents: Any) -> Any:
+def product(run: TracedRun, product: Product, /, primals: object, tangents: object) -> Any:
     """Record the function and its tangents, for a function that was compiled for `jvp`."""
     return forward(run, run.machine.load_attr(product, "function"), primals, tangents, product.has_aux)
 
 
-def forward(run: TracedRun, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
+def forward(run: TracedRun, function: Run, primals: object, tangents: object, has_aux: bool) -> Any:
     """Record the `jvp` of a function while a program is being traced."""
     run.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")

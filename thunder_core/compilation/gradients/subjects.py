@@ -30,7 +30,7 @@ class Gradient:
         gradient, value = torch.func.grad_and_value(self.function, self.argnums, self.has_aux)(*args, **kwargs)
         return self.result(gradient, *(value if self.has_aux else (value, None)))
 
-    def result(self, gradient: Any, value: Any, aux: Any) -> Any:
+    def result(self, gradient: object, value: object, aux: object) -> Any:
         """Return the result in the form that the user requested."""
         if self.with_value:
             return (value, aux) if self.has_aux else value, gradient
@@ -44,6 +44,6 @@ class Product:
     function: Callable[..., Any]
     has_aux: bool
 
-    def call(self, primals: Any, tangents: Any) -> Any:
+    def call(self, primals: object, tangents: object) -> Any:
         """Return the results and their tangents, and the auxiliary result if the function returns one."""
         return torch.func.jvp(self.function, primals, tangents, has_aux=self.has_aux)

@@ -30,7 +30,7 @@ def indices_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     return indices
 
 
-def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], TreeSpec]:
+def differentiable_leaves(tree: object, name: str) -> tuple[list[torch.Tensor], TreeSpec]:
     """Return the tensors to differentiate, and their tree structure; raise `WrongInputs` for other leaves."""
     leaves, structure = tree_flatten(tree)
     if not leaves:
@@ -49,7 +49,7 @@ def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], Tre
     return leaves, structure
 
 
-def split_aux(output: Any, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
+def split_aux(output: object, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
     """Return the result and the auxiliary result of a function; raise `NotDifferentiable` if they are not a pair."""
     if not has_aux:
         return output, None
@@ -62,7 +62,7 @@ def split_aux(output: Any, has_aux: bool, name: str, where: SourceLine | None) -
     return output
 
 
-def require_scalar(output: Any, name: str, where: SourceLine | None) -> torch.Tensor:
+def require_scalar(output: object, name: str, where: SourceLine | None) -> torch.Tensor:
     """Return the result if it is one real number; raise `NotDifferentiable` otherwise."""
     if not isinstance(output, torch.Tensor):
         what = f"a {type(output).__name__}"
@@ -93,7 +93,7 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
     return list(leaves)
 
 
-def require_same(found: Any, wanted: Any, what: tuple[str, str], name: str) -> list[torch.Tensor]:
+def require_same(found: object, wanted: object, what: tuple[str, str], name: str) -> list[torch.Tensor]:
     """Return the tensors of a tree; raise `WrongInputs` unless it has the structure, shapes and dtypes of another."""
     leaves, structure = tree_flatten(found)
     wanted_leaves, wanted_structure = tree_flatten(wanted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.runtime.program import Program
@@ -20,7 +19,7 @@ RECORDED = "this does not include the tensors that autograd saves: the program h
 UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 
 
-def examine_memory(subject: Any) -> MemoryUse:
+def examine_memory(subject: object) -> MemoryUse:
     """Return the bytes that are held after each bound symbol, with the peak and its place.
 
     `subject` is a trace, or the result of `jit` or `compile`, of which the latest call is examined. If the call has a

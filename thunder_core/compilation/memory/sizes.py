@@ -50,10 +50,10 @@ class _Substitution:
         parts = tuple(map(self.bound_symbol, bsym.subsymbols))
         return replace(bsym, args=args, kwargs=kwargs, output=output, subsymbols=parts)
 
-    def leaf(self, leaf: Any) -> Any:
+    def leaf(self, leaf: object) -> Any:
         """Return a proxy with integers for its sizes; other values are returned unchanged."""
         return with_sizes(leaf, self.size)
 
-    def size(self, size: Any) -> Any:
+    def size(self, size: object) -> Any:
         """Return a size as an integer."""
         return int(size.node.expr.xreplace(self.values)) if isinstance(size, torch.SymInt) else size

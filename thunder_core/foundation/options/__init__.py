@@ -88,7 +88,7 @@ def option(
     return field(default=default, metadata={METADATA: replace(stated, default_text=stated.default_text or shown)})
 
 
-def same_option(request: type, field_name: str, *, starts: Any = MISSING, **changes: Any) -> Any:
+def same_option(request: type, field_name: str, *, starts: object = MISSING, **changes: Any) -> Any:
     """Define a dataclass field with the option of a field of another request.
 
     The default is `starts` if given, and otherwise that of the other field. `changes` replace attributes of the option.
@@ -104,7 +104,7 @@ def options_of(request: type) -> Mapping[str, Option]:
     return {name: replace(found, field=name, name=found.name or name.replace("_", "-")) for name, found in stated}
 
 
-def require_values(request: Any) -> None:
+def require_values(request: object) -> None:
     """Raise an error for the first field of a request whose value its option does not accept."""
     for name, stated in options_of(type(request)).items():
         value = getattr(request, name)

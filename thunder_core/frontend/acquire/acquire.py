@@ -90,7 +90,7 @@ def trace_program(run: Run) -> Acquired:
         apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
         with collection_paused(), torch._C.DisableTorchFunction():
-            return assemble(run, state | run.settings.asked, output, edges)
+            return assemble(run, state | run.settings.answers, output, edges)
     except Exception:
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
@@ -145,7 +145,7 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
             raise error.with_traceback(programs_traceback(error)) from None
         edges = run.collect_edges()
         apply_policy(run.options.sharp_edges, edges)
-        raised = _program_error(run, state | run.settings.asked, error, sharp=bool(edges))
+        raised = _program_error(run, state | run.settings.answers, error, sharp=bool(edges))
     try:
         raise raised
     finally:

@@ -126,7 +126,7 @@ class AppliedFunctions:
         for name in own_methods(kind):
             self._run.machine.call(getattr, kind, name)
 
-    def _facts(self, leaf: Any) -> Hashable:
+    def _facts(self, leaf: object) -> Hashable:
         if not isinstance(leaf, torch.Tensor):
             return id(leaf)
         fake = self._run.recorder.tensors.fake(leaf)
@@ -172,8 +172,8 @@ class AppliedFunctions:
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return
-        self._read_by_backwards.append((kind, handover, tuple(handover.met_paths())))
-        if not any(map(handover.is_changed, handover.met_paths())):
+        self._read_by_backwards.append((kind, handover, tuple(handover.used_paths())))
+        if not any(map(handover.is_changed, handover.used_paths())):
             handover.guard()
 
     @contextmanager
@@ -196,7 +196,7 @@ class AppliedFunctions:
             off, on = (replace(switch, source=source, module=module) for switch in (off, on))
             recorder.bound_symbols[start:] = [off, *bsyms, on]
 
-    def require_unshared_containers(self, output: Any) -> None:
+    def require_unshared_containers(self, output: object) -> None:
         """Refuse containers that a function keeps for its backward, and that the ended program used afterwards."""
         self._kept.require_unshared((output, self._run.outside.effects.written_values()))
 

@@ -68,7 +68,7 @@ def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
     return [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
 
 
-def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
+def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple[SharpEdge, ...]) -> Acquired:
     """Return the traces of a run that has ended with this output, for this state of the process."""
     run.outside.effects.require_kept()
     inputs = inputs_of(run)

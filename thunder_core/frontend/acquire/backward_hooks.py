@@ -63,7 +63,7 @@ class BackwardHooks:
         self._record(register_hook_of_several, (tuple(map(self._recorder.tensors.proxy, fakes)), mode), handle, hook)
         return handle
 
-    def knows(self, handle: Any) -> bool:
+    def knows(self, handle: object) -> bool:
         """Whether a handle belongs to a hook that the program has registered."""
         return any(kept is handle for kept in self._kept)
 
@@ -78,7 +78,7 @@ class BackwardHooks:
         return self._run.recorder
 
     def _record(
-        self, register: Callable[..., Any], args: tuple[Any, ...], handle: Any, hook: Hook, *owners: Any
+        self, register: Callable[..., Any], args: tuple[Any, ...], handle: object, hook: Hook, *owners: Any
     ) -> None:
         """Record the line that registers a hook, and the effect that gives the hook its function."""
         self._kept += [handle, hook]
@@ -88,7 +88,7 @@ class BackwardHooks:
         self._recorder.emit(self._line(register, args, results))
         self._run.outside.effects.calls(set_function, (hook, hook.function, *owners))
 
-    def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> BoundSymbol:
+    def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: object) -> BoundSymbol:
         place = self._run.place()
         return BoundSymbol(symbol_of(function), args, {}, output, (), place.source, place.module, ordered=True)
 

@@ -83,4 +83,6 @@ def has_line(code: types.CodeType, lines: frozenset[SourceLine]) -> bool:
 def lines_of(code: types.CodeType) -> frozenset[int]:
     """The numbers of the lines of a function's code, and of the code of functions within it."""
     own = {line for *_, line in code.co_lines() if line is not None}
-    return frozenset(own.union(*(lines_of(one) for one in code.co_consts if isinstance(one, types.CodeType))))
+    return frozenset(
+        own.union(*(lines_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
+    )

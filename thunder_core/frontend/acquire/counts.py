@@ -64,7 +64,7 @@ class Count:
         tensor = self._with_variable(self.tensor, variable)
         return self.quantity.expression.format(tensor.text if isinstance(tensor, Code) else tensor.name)
 
-    def _with_variable(self, leaf: Any, variable: Callable[[Path], str]) -> Any:
+    def _with_variable(self, leaf: object, variable: Callable[[Path], str]) -> Any:
         if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt):
             names = {symbol: variable(self.symbols[symbol]) for symbol in symbols_of(leaf.value.node._expr)}
             return Code(text_of(leaf.value.node._expr, names))

@@ -40,7 +40,7 @@ def with_values(machine: Machine, template: str, args: Sequence[Any], kwargs: Ma
     return "".join(map(text_of, fields, positions_of(fields))), values
 
 
-def read(machine: Machine, value: Any, steps: Iterable[tuple[bool, str | int]]) -> Any:
+def read(machine: Machine, value: object, steps: Iterable[tuple[bool, str | int]]) -> Any:
     """Return the value that the steps of a field lead to."""
     for is_attribute, key in steps:
         value = machine.call(getattr if is_attribute else operator.getitem, value, key)

@@ -63,7 +63,7 @@ class OutsideGradients(OutsideFacts):
         self.run.outside.expand(hooks)
         return [functools.partial(self.run.machine.call, hook) for hook in (hooks or {}).values()]
 
-    def _read(self, tensor: torch.Tensor, name: str, value: Any) -> None:
+    def _read(self, tensor: torch.Tensor, name: str, value: object) -> None:
         path = self.run.outside.path_of(tensor)
         if path is not None:
             self.run.outside.read(path.attribute(name, value), value)

@@ -72,7 +72,7 @@ def parameters_of(function: Method, keywords: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def reduction(options: Any, op: Any = None) -> str:
+def reduction(options: object, op: object = None) -> str:
     """Return the name of the reduction in the options or the argument; the default is the sum."""
     reduce_op = (
         op if op is not None else dist.ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
@@ -83,7 +83,7 @@ def reduction(options: Any, op: Any = None) -> str:
     raise ValueError(f"the reduction {reduce_op}")
 
 
-def root_rank(options: Any, root: int | None) -> int:
+def root_rank(options: object, root: int | None) -> int:
     """Return the root rank of a collective; the default is the first rank."""
     rank = root if root is not None else options
     return int(rank if isinstance(rank, int) else getattr(rank, "rootRank", 0))
@@ -161,14 +161,14 @@ def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Fi
 
 
 @method("allreduce")
-def all_reduce(group: Group, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Finish:
+def all_reduce(group: Group, tensors: object, opts: object = None, timeout: object = None, op: object = None) -> Finish:
     """Reduce a tensor of each rank, on all ranks."""
     tensor = single(tensors)
     return copying([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(opts, op), group.name)])
 
 
 @method("allreduce_coalesced")
-def all_reduce_coalesced(group: Group, tensors: Any, opts: Any = None) -> Finish:
+def all_reduce_coalesced(group: Group, tensors: object, opts: object = None) -> Finish:
     """Reduce several tensors of each rank together."""
     data = without_autograd(tensors)
     return copying(data, FUNCTIONAL.all_reduce_coalesced(data, reduction(opts), group.name))
@@ -182,7 +182,7 @@ def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None,
 
 
 @method("_allgather_base", "all_gather_single")
-def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Finish:
+def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: object = None) -> Finish:
     """Gather a tensor of each rank into one tensor."""
     require_fit(output, tensor, tensor.numel() * group.size)
     if group.is_of_python:
@@ -192,7 +192,7 @@ def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Ten
 
 
 @method("allgather_into_tensor_coalesced", "all_gather_single_coalesced")
-def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
+def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: object = None) -> Finish:
     """Gather several tensors of each rank together."""
     for output, tensor in zip(outputs, tensors, strict=True):
         require_fit(output, tensor, tensor.numel() * group.size)
@@ -201,7 +201,7 @@ def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Te
 
 
 @method("allgather")
-def all_gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None) -> Finish:
+def all_gather(group: Group, outputs: object, tensors: object, opts: object = None, timeout: object = None) -> Finish:
     """Gather a tensor of each rank into a list. The process group handles tensors of different shapes."""
     tensor, data = single(tensors), list_for_ranks(outputs)
     if (
@@ -221,7 +221,7 @@ def all_gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeo
 
 
 @method("_reduce_scatter_base", "reduce_scatter_single")
-def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Finish:
+def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: object = None) -> Finish:
     """Reduce a tensor of each rank, and send each rank its part of the result."""
     require_fit(output, tensor, tensor.numel() // group.size)
     if group.is_of_python:
@@ -232,7 +232,7 @@ def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tens
 
 
 @method("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced")
-def reduce_scatter_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
+def reduce_scatter_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: object = None) -> Finish:
     """Reduce several tensors of each rank together, and send each rank its parts."""
     for output, tensor in zip(outputs, tensors, strict=True):
         require_fit(output, tensor, tensor.numel() // group.size)
@@ -248,8 +248,8 @@ def all_to_all_single(
     tensor: torch.Tensor,
     output_split_sizes: Sequence[int] = (),
     input_split_sizes: Sequence[int] = (),
-    opts: Any = None,
-    timeout: Any = None,
+    opts: object = None,
+    timeout: object = None,
 ) -> Finish:
     """Send a part of a tensor to each rank, and receive a part from each rank.
 
@@ -308,7 +308,7 @@ def scatter(
 
 @method("reduce_scatter")
 def reduce_scatter(
-    group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None
+    group: Group, outputs: object, tensors: object, opts: object = None, timeout: object = None, op: object = None
 ) -> Finish:
     """Reduce a list of tensors of each rank, and send each rank its result."""
     output, data = single(outputs), list_for_ranks(tensors)
@@ -316,28 +316,28 @@ def reduce_scatter(
 
 
 @method("alltoall")
-def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
+def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, opts: object = None) -> Finish:
     """Send a tensor to each rank, and receive a tensor from each rank."""
     written, read = without_autograd(outputs), without_autograd(tensors)
     return waiting(OPERATORS.all_to_all(written, read, group.name), written, read)
 
 
 @method("send")
-def send(group: Group, tensors: Any, destination: int, tag: int) -> Finish:
+def send(group: Group, tensors: object, destination: int, tag: int) -> Finish:
     """Send a tensor to a rank."""
     tensor = single(tensors)
     return waiting(OPERATORS.send(tensor, int(destination), int(tag), group.name), read=[tensor])
 
 
 @method("recv")
-def recv(group: Group, tensors: Any, source: int, tag: int) -> Finish:
+def recv(group: Group, tensors: object, source: int, tag: int) -> Finish:
     """Receive a tensor from a rank."""
     tensor = single(tensors)
     return waiting(OPERATORS.recv(tensor, int(source), int(tag), group.name), [tensor])
 
 
 @method("barrier")
-def barrier(group: Group, opts: Any = None, timeout: Any = None) -> Finish:
+def barrier(group: Group, opts: object = None, timeout: object = None) -> Finish:
     """Wait for all ranks."""
     return waiting(OPERATORS.barrier(group.name, getattr(opts, "device", None)))
 

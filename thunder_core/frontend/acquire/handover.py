@@ -1,11 +1,11 @@
-"""Handover of an inner program's reads and writes to the outer program: guards, and objects that may not be touched."""
+"""Handover of an inner program's reads and writes to the outer program: its guards, and the objects that it writes."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -35,10 +35,11 @@ class Handover:
         self._translations: dict[Path, Path | None] = {}
 
     def check(self) -> None:
-        """Refuse draws, and reads and writes of objects that the outer program has written; close objects that the
-        inner one writes.
+        """Refuse draws, and reads and writes of objects that the outer program has written.
+
+        The outer program may not use objects that the inner program writes: they are closed.
         """
-        for path in self.met_paths():
+        for path in self.used_paths():
             if leads_from_draw(path):
                 self._refuse("draws random numbers outside of PyTorch, which a trace cannot repeat there")
             if self.is_changed(path):
@@ -54,7 +55,7 @@ class Handover:
     def conflicts(self) -> bool:
         """Whether the inner program writes, prints, draws outside of PyTorch, or reads what was written."""
         return bool(self.inner.effects.effects) or any(
-            leads_from_draw(path) or self.is_changed(path) for path in self.met_paths()
+            leads_from_draw(path) or self.is_changed(path) for path in self.used_paths()
         )
 
     def is_changed(self, path: Path) -> bool:
@@ -64,7 +65,7 @@ class Handover:
         written = type(key) is str and (effects.has_written(owner, key) or effects.has_stored(owner, key))
         return written or self._is_changed(owner) or self._is_changed(path.value)
 
-    def _is_changed(self, owner: Any) -> bool:
+    def _is_changed(self, owner: object) -> bool:
         return id(owner) in self.outer.effects.originals or id(owner) in self.outer.closed
 
     def _close(self, owner: Path) -> None:
@@ -78,7 +79,7 @@ class Handover:
         """Return the inner program's path to the first object that it writes to, or None."""
         return next((effect.owner for effect in self.inner.effects.effects if effect.owner is not None), None)
 
-    def met_paths(self) -> Iterator[Path]:
+    def used_paths(self) -> Iterator[Path]:
         """Yield all paths of the inner program, to objects that it reads, guards or writes, in no particular order."""
         yield from self.inner.paths.values()
         for guard in self.inner.guards.values():

@@ -26,7 +26,7 @@ class HeldObjects:
     `is_outside` is true for objects from before the program. Changes of these objects are reported elsewhere.
     """
 
-    def __init__(self, function: Any, is_outside: Callable[[Any], bool]) -> None:
+    def __init__(self, function: object, is_outside: Callable[[Any], bool]) -> None:
         self._contents: list[tuple[Any, tuple[Any, ...]]] = []
         waiting, seen = [function], set[int]()
         while waiting:
@@ -48,7 +48,7 @@ class HeldObjects:
         return any(list(map(id, contents_of(value))) != list(map(id, contents)) for value, contents in self._contents)
 
 
-def contents_of(value: Any) -> Iterator[Any]:
+def contents_of(value: object) -> Iterator[Any]:
     """Yield the objects that an object refers to directly."""
     if isinstance(value, types.FunctionType):
         yield from (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())

@@ -56,7 +56,7 @@ class KeptContainers:
         """
         self._kept.append((value, HeldObjects(value, self._is_outside), refuse, may_be_shared))
 
-    def require_unshared(self, reachable: Any) -> None:
+    def require_unshared(self, reachable: object) -> None:
         """Refuse an object that has changed since, or that can be reached after the program."""
         known = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse, may_be_shared in self._kept:
@@ -152,7 +152,7 @@ class InlinedFunction:
             is_outside_leaf = self._run.recorder.tensors.is_outside(tensor) and tensor.is_leaf
         return self._requires_grad(tensor) and (is_outside_leaf or self._attribute_of_fake(tensor, "is_leaf"))
 
-    def _requires_grad(self, value: Any) -> bool:
+    def _requires_grad(self, value: object) -> bool:
         return isinstance(value, torch.Tensor) and bool(self._attribute_of_fake(value, "requires_grad"))
 
     def _attribute_of_fake(self, tensor: torch.Tensor, name: str) -> Any:
@@ -187,7 +187,7 @@ class InlinedFunction:
         return snapshot, tuple(objects.values)
 
 
-def values_in(value: Any, seen: set[int]) -> Iterator[Any]:
+def values_in(value: object, seen: set[int]) -> Iterator[Any]:
     """Yield the values in containers, in the attributes and slots of objects and in closures, however deep."""
     waiting = [value]
     while waiting:

@@ -128,7 +128,7 @@ class _Rest:
     start: int
 
 
-def _values(argument: SymbolicArgument, path: str, value: Any, steps: Sequence[Step]) -> Iterator[NamedValue]:
+def _values(argument: SymbolicArgument, path: str, value: object, steps: Sequence[Step]) -> Iterator[NamedValue]:
     """Yield the values that the remaining steps of a name lead to; nothing if a value on the way is None."""
     try:
         if value is None:
@@ -147,7 +147,7 @@ def _values(argument: SymbolicArgument, path: str, value: Any, steps: Sequence[S
         yield from _values(argument, further, item, steps[1:])
 
 
-def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iterator[tuple[str, Any]]:
+def _step(argument: SymbolicArgument, path: str, value: object, step: Step) -> Iterator[tuple[str, Any]]:
     """Yield the paths and values that one step leads to."""
     if isinstance(step, Attribute):
         yield f"{path}.{step.name}", _attribute(argument, value, step.name)
@@ -163,7 +163,7 @@ def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iter
         yield _item(argument, path, value, step)
 
 
-def _attribute(argument: SymbolicArgument, value: Any, name: str) -> Any:
+def _attribute(argument: SymbolicArgument, value: object, name: str) -> Any:
     """Return an entry of an object's `__dict__`, bypassing the object's own attribute lookup."""
     try:
         return object.__getattribute__(value, "__dict__")[name]
@@ -192,7 +192,7 @@ def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) ->
         ) from None
 
 
-def _size(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
+def _size(argument: SymbolicArgument, path: str, value: object) -> NamedValue:
     dimension = argument.path.dimension or 0
     if not isinstance(value, torch.Tensor):
         raise BadSymbolicArgument(f"symbolic= names {argument.name!r}, which is {_a(value)}, not a tensor", fix=WRITE)

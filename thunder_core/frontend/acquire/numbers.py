@@ -18,18 +18,18 @@ from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.written.variables import path_name
-from thunder_core.frontend.interpreter.calls import hands_on
+from thunder_core.frontend.interpreter.calls import delegates_call
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.ir.retrace import NeedsNumbers, Retrace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-KEEPING_ITERATORS = (
+ITERTOOLS_NAMES = (
     "accumulate batched combinations compress cycle dropwhile filterfalse groupby islice pairwise permutations product "
     "repeat starmap takewhile tee zip_longest"
 )
 # Functions in C that accept symbolic numbers: they call a number's own methods, or only store the number.
-ASKING: frozenset[object] = frozenset(
+ACCEPTING_FUNCTIONS: frozenset[object] = frozenset(
     (
         *(
             abs,
@@ -66,12 +66,12 @@ ASKING: frozenset[object] = frozenset(
             setattr,
         ),
         *(slice, sorted, str, sum, type, zip),
-        *(getattr(itertools, name) for name in KEEPING_ITERATORS.split() if hasattr(itertools, name)),
+        *(getattr(itertools, name) for name in ITERTOOLS_NAMES.split() if hasattr(itertools, name)),
         *(OrderedDict, defaultdict, deque, dict, frozenset, functools.partial, list, set, tuple, types.SimpleNamespace),
     )
 )
 EXTREMES = (max, min)
-KEEPING = frozenset(
+ACCEPTING_METHODS = frozenset(
     {"__setattr__", "__init__", "__new__", "__call__", "__get__", "__set__", "__setstate__", "send", "throw"}
 )
 # Modules of classes whose operators accept symbolic numbers, or call their methods.
@@ -97,7 +97,7 @@ class OutsideNumbers:
             self._numbers[path] = self.run.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
 
-    def drawn(self, path: Path) -> SymbolicNumber:
+    def at_random_draw(self, path: Path) -> SymbolicNumber:
         """Return the number at a path that the prologue draws.
 
         The number is never an expression in symbols, even if sizes are.
@@ -114,7 +114,7 @@ class OutsideNumbers:
 
         return replace_leaves(tree, value)
 
-    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: object) -> Path:
         """Return the path of a number that the prologue computes from numbers at other paths."""
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
@@ -140,7 +140,7 @@ class OutsideNumbers:
             return NOT_TAKEN
         if function in EXTREMES and not kwargs and numbers.is_expression(function, args):
             return numbers.compute(function, args)
-        if hands_on(function) or takes_numbers(function):
+        if delegates_call(function) or accepts_symbolic(function):
             return NOT_TAKEN
         outside_numbers = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
         if not outside_numbers:
@@ -159,40 +159,40 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     if function is object.__init__:  # ignores its arguments, which are those of the class's `__new__`
         return args, kwargs
     if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
-        return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
-    if hands_on(function) or takes_numbers(function):
+        return (args if all(map(combines_with_symbolic, args)) else with_plain_numbers(tuple(args), set())), kwargs
+    if delegates_call(function) or accepts_symbolic(function):
         return args, kwargs
-    return plain(tuple(args), set()), plain(dict(kwargs), set())
+    return with_plain_numbers(tuple(args), set()), with_plain_numbers(dict(kwargs), set())
 
 
-def takes_symbolic(operand: Any) -> bool:
+def combines_with_symbolic(operand: object) -> bool:
     """Whether an operand of a C operator can be combined with a symbolic number."""
     return isinstance(operand, SymbolicNumber) or type(operand).__module__.partition(".")[0] in KNOWN_MODULES
 
 
-def plain(tree: Any, seen: set[int]) -> Any:
-    """Return a tree with plain numbers. Lists and dicts are changed in place."""
+def with_plain_numbers(tree: Any, visited: set[int]) -> Any:
+    """Return a tree with with_plain_numbers numbers. Lists and dicts are changed in place."""
     if isinstance(tree, SymbolicNumber):
         return tree.concretize()
     if type(tree) is tuple:
-        items = [plain(item, seen) for item in tree]
+        items = [with_plain_numbers(item, visited) for item in tree]
         return tree if all(map(operator.is_, items, tree)) else tuple(items)
     if type(tree) is slice:
-        return slice(*(plain(part, seen) for part in (tree.start, tree.stop, tree.step)))
-    if type(tree) in (list, dict, OrderedDict, defaultdict) and id(tree) not in seen:
-        seen.add(id(tree))
+        return slice(*(with_plain_numbers(part, visited) for part in (tree.start, tree.stop, tree.step)))
+    if type(tree) in (list, dict, OrderedDict, defaultdict) and id(tree) not in visited:
+        visited.add(id(tree))
         for key, item in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
-            if (read := plain(item, seen)) is not item:
+            if (read := with_plain_numbers(item, visited)) is not item:
                 tree[key] = read
     return tree
 
 
-def is_outside(value: Any) -> bool:
+def is_outside(value: object) -> bool:
     """Whether a value is a symbolic number from outside, or computed from such numbers."""
     return isinstance(value, SymbolicNumber) and value.source is not None
 
 
-def takes_numbers(function: Any) -> bool:
+def accepts_symbolic(function: object) -> bool:
     """Whether a function that runs natively accepts symbolic numbers.
 
     This holds for their own methods, PyTorch's functions, operators, and functions that only store their arguments.
@@ -202,7 +202,7 @@ def takes_numbers(function: Any) -> bool:
     if isinstance(function, type) and (issubclass(function, BaseException) or function in ITERATORS):
         return True
     try:
-        if function in ASKING or getattr(function, "__name__", "") in KEEPING:
+        if function in ACCEPTING_FUNCTIONS or getattr(function, "__name__", "") in ACCEPTING_METHODS:
             return True
     except TypeError:  # an unhashable callable
         return False

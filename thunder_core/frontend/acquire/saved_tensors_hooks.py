@@ -69,7 +69,7 @@ class SavedTensorsHooks:
         line = BoundSymbol(symbol_of(function), args, {}, None, (), place.source, place.module, ordered=True)
         self._run.recorder.emit(line)
 
-    def _guard_value(self, hook: Any, value: Any) -> None:
+    def _guard_value(self, hook: object, value: object) -> None:
         """Guard a value that a hook refers to; raise `OperationFailed` if each call creates the value."""
         outside = self._run.outside
         path = outside.path_of(value)
@@ -91,7 +91,7 @@ class SavedTensorsHooks:
         for part in parts:
             self._guard_value(hook, part)
 
-    def _parts_of(self, value: Any) -> list[Any] | None:
+    def _parts_of(self, value: object) -> list[Any] | None:
         """Return the values that a function of the program refers to; None for other objects."""
         if isinstance(value, FunctionType):
             return [*self._cells_of(value), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]

@@ -17,29 +17,29 @@ ATTENTION = "scaled_dot_product"
 
 
 class Settings:
-    """The settings that a program has read or changed. `asked` maps queries, as text, to the answers to guard."""
+    """The settings that a program has read or changed. `answers` maps queries, as text, to the answers to guard."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, object] = {}
+        self.answers: dict[str, object] = {}
         self.has_changed_autocast = False
         self.changed_functions: set[Callable[..., Any]] = set()  # process-wide setters that the program has called
         self._changed: set[int] = set()
         self._device_contexts = device_contexts()
-        self._answers: dict[Callable[..., Any], object] = {}
+        self._changed_answers: dict[Callable[..., Any], object] = {}
 
     def change(self, setting: Setting, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note that the program has changed a setting, whose value from here on depends only on the program."""
         self._changed.add(id(setting))
         if setting.answers is not None:
-            self._answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
+            self._changed_answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
         """Return the value of a setting that the program reads."""
-        if getter in self._answers:
-            return self._answers[getter]
+        if getter in self._changed_answers:
+            return self._changed_answers[getter]
         value = getter(*args)
         if not self._is_changed(getter):
-            self.asked[f"{symbol_of(getter).name}({', '.join(map(repr, args))})"] = value
+            self.answers[f"{symbol_of(getter).name}({', '.join(map(repr, args))})"] = value
         return value
 
     def _is_changed(self, getter: Callable[..., Any]) -> bool:

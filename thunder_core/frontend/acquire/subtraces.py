@@ -60,7 +60,7 @@ class Subtraces:
             fake = self.recorder.tensors.made_tensor(proxy)
             return tracked_from_call(fake) if proxy.requires_grad else fake
 
-    def fake(self, value: Any) -> Any:
+    def fake(self, value: object) -> Any:
         """Return the physical fake of a tensor that the program sees, or another value unchanged."""
         if not isinstance(value, torch.Tensor):
             return value

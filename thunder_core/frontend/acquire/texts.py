@@ -34,14 +34,19 @@ from thunder_core.tracing.library.output import dressed
 Parts = tuple[str | TextPart, ...]
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "s": str}
 # C functions that store a text, or read only its class.
-KEEPING = frozenset({callable, id, isinstance, issubclass, type, operator.is_, operator.is_not})
+STORING_FUNCTIONS = frozenset({callable, id, isinstance, issubclass, type, operator.is_, operator.is_not})
 # Functions that return the items of a container one by one.
-ITERATING = frozenset({enumerate, iter, len, next, reversed, zip})
+ITERATING_FUNCTIONS = frozenset({enumerate, iter, len, next, reversed, zip})
 OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the C module
-PRINTING = torch._tensor_str.PRINT_OPTS
-APPENDING = frozenset({"append", "insert", "appendleft"})
+PRINT_OPTIONS = torch._tensor_str.PRINT_OPTS
+APPENDING_METHODS = frozenset({"append", "insert", "appendleft"})
 # Iterables whose items are collected before they are joined.
-LISTED = (deque, *(type(getattr({}, name)()) for name in ("keys", "values", "items")), type(iter([])), type(iter(())))
+COLLECTED_ITERABLES = (
+    deque,
+    *(type(getattr({}, name)()) for name in ("keys", "values", "items")),
+    type(iter([])),
+    type(iter(())),
+)
 # Words in the errors that C code raises when it expects a `str` and receives a symbolic text.
 TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 
@@ -61,7 +66,7 @@ class Texts:
 
     # ---- making texts -------------------------------------------------------------------------------------------
 
-    def part(self, function: Callable[..., str], value: Any, *rest: Any) -> SymbolicText | None:
+    def part(self, function: Callable[..., str], value: object, *rest: Any) -> SymbolicText | None:
         """Return the symbolic text that a function makes from a value that is unknown in the trace, or None.
 
         The result is also None if the function refuses the value, or if the text cannot be recomputed at a later call.
@@ -99,7 +104,7 @@ class Texts:
                 texts.append(self._field(arguments[key], specification or "", conversion))
         return None if any(text is None for text in texts) else self.join(texts)
 
-    def interpolate(self, template: str, values: Any) -> Any:
+    def interpolate(self, template: str, values: object) -> Any:
         """Return `template % values` if all fields are texts (`%s`, `%r`, `%%`); None if C has to format it."""
         values = values if type(values) is tuple else (values,)
         pieces = re.split("%([%sr])", template)
@@ -111,7 +116,7 @@ class Texts:
         texts = [text for pair in zip(plain, (*fields, ""), strict=True) for text in pair]
         return None if any(text is None for text in texts) else self.join(texts)
 
-    def _field(self, value: Any, specification: str, conversion: str | None) -> Any:
+    def _field(self, value: object, specification: str, conversion: str | None) -> Any:
         """Return the text of a template's field; None if C has to format it."""
         machine = self._run.machine
         if conversion is None:
@@ -124,7 +129,7 @@ class Texts:
         self.any_symbolic = True
         return SymbolicText(parts, lambda part: self._run.machine.entered(self._read, part))
 
-    def is_unknown(self, value: Any) -> bool:
+    def is_unknown(self, value: object) -> bool:
         """Whether the text of a value is unknown in the trace, and can be recomputed at each call."""
         if self.read_at_once or type(value) is SymbolicText:
             return not self.read_at_once
@@ -141,7 +146,7 @@ class Texts:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             return part.function(value, *rest)
 
-    def _value(self, function: Callable[..., str], leaf: Any) -> Any:
+    def _value(self, function: Callable[..., str], leaf: object) -> Any:
         """Return the value, in this call, that a text was made from."""
         if isinstance(leaf, SymbolicNumber):
             return leaf.concretize()
@@ -171,10 +176,12 @@ class Texts:
         effects = self._run.outside.effects.effects
         if self._are_refused:
             raise Retrace(NeedsTexts())
-        if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
+        if self.any_symbolic and any(
+            effect.owner is not None and effect.owner.value is PRINT_OPTIONS for effect in effects
+        ):
             raise Retrace(NeedsTexts())
 
-    def items_of(self, iterable: Any) -> list[Any]:
+    def items_of(self, iterable: object) -> list[Any]:
         """Return the items of a built-in iterable."""
         items: list[Any] = self._run.machine.call(list, iterable)
         return items
@@ -183,11 +190,11 @@ class Texts:
         """Return a template and the values of its fields, if fields read attributes or items; otherwise None."""
         return with_values(self._run.machine, template, args, kwargs)
 
-    def see(self, arguments: Any) -> None:
+    def see(self, arguments: object) -> None:
         """Guard the items of containers that C code is about to read."""
         self._run.outside.expand_whole(arguments)
 
-    def natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def natively(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a C function."""
         return self._run.machine.natively(function, args, kwargs)
 
@@ -198,9 +205,9 @@ class Texts:
         """
         if function is operator.setitem:
             return (args[0], *with_strings((args[1],)), *args[2:]), kwargs
-        if is_keeping(function):
+        if stores_text(function):
             return args, kwargs
-        if is_looking_at_items(function):
+        if passes_items_on(function):
             return with_strings(args), kwargs
         return plain(tuple(args), set()), plain(dict(kwargs), set())
 
@@ -245,7 +252,7 @@ def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `separator.join(texts)`."""
     texts.see(args)
-    if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
+    if len(args) == 1 and texts.any_symbolic and type(args[0]) in COLLECTED_ITERABLES:
         args = (texts.items_of(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):
@@ -257,7 +264,7 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _format_mapping, "join": _join}
 
 
-def method_of_text(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def method_of_text(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `format`, `format_map` and `join` of a string."""
     if type(function) is not BuiltinMethodType or type(function.__self__) is not str:
         return NOT_TAKEN
@@ -265,7 +272,7 @@ def method_of_text(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs:
     return NOT_TAKEN if make is None else make(run.texts, function, args, kwargs)
 
 
-def is_known_format(value: Any, specification: Any = "") -> bool:
+def is_known_format(value: object, specification: object = "") -> bool:
     """Whether a format specification is valid for all values of a symbolic number or of a tensor's item."""
     if not specification:
         return True
@@ -279,7 +286,7 @@ def is_known_format(value: Any, specification: Any = "") -> bool:
     return True
 
 
-def kind_of_item(value: Any) -> type | None:
+def kind_of_item(value: object) -> type | None:
     """Return the class of the number in a zero-dimensional tensor; None for other values."""
     if not isinstance(value, torch.Tensor) or value.dim():
         return None
@@ -288,25 +295,30 @@ def kind_of_item(value: Any) -> type | None:
     return bool if value.dtype is torch.bool else int
 
 
-def is_keeping(function: Any) -> bool:
+def stores_text(function: Any) -> bool:
     """Whether a function only stores a text or reads its class, or is a function of Thunder, which handles texts."""
     if str(getattr(function, "__module__", "")).startswith("thunder_core."):
         return True
     if isinstance(function, type):
         return function is type or issubclass(function, BaseException)
     owner = getattr(function, "__self__", None)
-    return is_in(function, KEEPING) or (isinstance(owner, list | deque) and function.__name__ in APPENDING)
-
-
-def is_looking_at_items(function: Any) -> bool:
-    """Whether a C function treats the items of a container as objects, and calls their own methods."""
-    owner = getattr(function, "__self__", None)
-    return (
-        owner is OPERATORS or isinstance(owner, CONTAINERS) or is_in(function, CONTAINERS) or is_in(function, ITERATING)
+    return is_in(function, STORING_FUNCTIONS) or (
+        isinstance(owner, list | deque) and function.__name__ in APPENDING_METHODS
     )
 
 
-def is_in(function: Any, functions: Collection[Any]) -> bool:
+def passes_items_on(function: object) -> bool:
+    """Whether a C function treats the items of a container as objects, and calls their own methods."""
+    owner = getattr(function, "__self__", None)
+    return (
+        owner is OPERATORS
+        or isinstance(owner, CONTAINERS)
+        or is_in(function, CONTAINERS)
+        or is_in(function, ITERATING_FUNCTIONS)
+    )
+
+
+def is_in(function: object, functions: Collection[Any]) -> bool:
     """Whether a function is one of these, compared by identity because it may be unhashable."""
     return any(function is known_function for known_function in functions)
 

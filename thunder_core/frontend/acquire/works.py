@@ -32,7 +32,7 @@ class TracedWork(BASE):  # type: ignore[misc]
         """Whether the program has not waited for the collective."""
         return self._finish is not None
 
-    def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002
+    def wait(self, timeout: object = None) -> bool:  # noqa: ARG002
         """Record that the program waits here, unless the program has already waited."""
         finish, self._finish = self._finish, None
         if finish is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.iterators import STEPPED, is_handing_on, later
+from thunder_core.frontend.interpreter.iterators import STEPPED, passes_items_on, unknown_items
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
@@ -87,7 +87,7 @@ class BridgedIterator:
         return itself, (self._iterator,)
 
 
-PARTS |= {Callback: later, BridgedIterator: later}
+PARTS |= {Callback: unknown_items, BridgedIterator: unknown_items}
 
 
 def iterable(machine: Machine, value: Any) -> Any:
@@ -120,7 +120,7 @@ def _is_sized_by_python(kind: type) -> bool:
 def _observable(machine: Machine, value: Any) -> Any:
     """Return the iterable for a C iterator, bridged if the items that it passes to C code may be the program's."""
     kind = type(value)
-    if kind is GeneratorType or is_handing_on(kind):
+    if kind is GeneratorType or passes_items_on(kind):
         return _bridge(machine, value, value)
     if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
         return _bridge(machine, iter(value), value)

@@ -177,7 +177,7 @@ def call_metaclass(machine: Machine, kind: Any, arguments: Arguments, keywords: 
     return machine.call_native(kind, arguments, keywords)
 
 
-def hands_on(function: Any) -> bool:
+def delegates_call(function: Any) -> bool:
     """Whether a call of an object other than a Python function calls another object, which is announced separately."""
     kind = type(function)
     if kind in ROUTES:
@@ -186,10 +186,10 @@ def hands_on(function: Any) -> bool:
     if caller is type.__call__:  # a class whose metaclass is not `type`
         constructors = (type_lookup(function, name) for name in ("__new__", "__init__"))
         return any(type(method) in (FunctionType, staticmethod) for method in constructors)
-    return type(caller) in HANDING_ON or issubclass(kind, functools.partial)
+    return type(caller) in DELEGATING or issubclass(kind, functools.partial)
 
 
-HANDING_ON = (FunctionType, staticmethod, classmethod, functools.partial, MethodType)
+DELEGATING = (FunctionType, staticmethod, classmethod, functools.partial, MethodType)
 
 
 def call_object(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -199,7 +199,7 @@ def call_object(machine: Machine, function: Any, arguments: Arguments, keywords:
         return function()  # raises CPython's own error, which may suggest a name for a module
     if type(caller) is FunctionType:
         return machine.invoke(caller, (function, *arguments), keywords)
-    if type(caller) in HANDING_ON:
+    if type(caller) in DELEGATING:
         return machine.invoke(bind(caller, function), arguments, keywords)
     if issubclass(type(function), functools.partial):
         return call_partial(machine, function, arguments, keywords)

@@ -124,7 +124,7 @@ def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def may_suppress(leave: Any) -> bool:
+def may_suppress(leave: object) -> bool:
     """Whether a context manager, or its `__exit__`, may suppress an error. PyTorch's context managers do not."""
     manager = getattr(leave, "__self__", leave)
     function = getattr(manager, "func", None) if isinstance(manager, contextlib._GeneratorContextManager) else None

@@ -6,7 +6,7 @@ from types import BuiltinFunctionType, FunctionType, GeneratorType, NoneType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.iterators import is_handing_on
+from thunder_core.frontend.interpreter.iterators import passes_items_on
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
@@ -107,11 +107,11 @@ def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     if first is None and second is None and prior == is_asked_first(type(right), type(left)):
         return machine.operate(function, left, right)
     attempts = [(first, left_kind, name, left, right), (second, right_kind, _SWAPPED[name], right, left)]
-    for method, kind, special, owner, other in reversed(attempts) if prior else attempts:
+    for method, kind, special, owner, operand in reversed(attempts) if prior else attempts:
         if method is not None:
-            value = machine.invoke(method, (owner, other), {})
+            value = machine.invoke(method, (owner, operand), {})
         else:
-            value = machine.operate(type_lookup(kind, special), owner, other)
+            value = machine.operate(type_lookup(kind, special), owner, operand)
         if value is not NotImplemented:
             return value
     if function is operator.eq:
@@ -193,7 +193,7 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     unbound = type_lookup(kind, "__contains__")
     if type(unbound) is FunctionType:
         return truth(machine, machine.invoke(unbound, (container, item), {}))
-    steps_python = kind is GeneratorType or is_handing_on(kind)
+    steps_python = kind is GeneratorType or passes_items_on(kind)
     if unbound is ABSENT and (steps_python or python_method(kind, "__iter__") is not None):
         iterator = iterate(machine, container)
         while True:

@@ -28,9 +28,9 @@ from thunder_core.frontend.interpreter.iterators import (
     QUIET_STEPS,
     VIEWS,
     Parts,
-    is_handing_on,
-    later,
-    nothing,
+    passes_items_on,
+    unknown_function,
+    unknown_items,
 )
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, remember, shortcut
 from thunder_core.frontend.interpreter.native import proxied, unwrap
@@ -41,12 +41,12 @@ Functions = dict[FunctionType, None]
 Keywords = dict[str, Any]
 
 # The maximum depth to which parts of arguments are examined.
-_DEPTH = 5
+_MAX_DEPTH = 5
 # Added to the depth if C code may instantiate or subclass the classes in its arguments.
-_CLASSES = 100
+_CONSTRUCTOR_DEPTH = 100
 _HEAP_TYPE = 1 << 9
 # Immutable types, which are defined in C.
-_OF_C = 1 << 8
+_IMMUTABLE_TYPE = 1 << 8
 
 # Types whose instances lead to no Python function.
 QUIET = PLAIN | {
@@ -75,13 +75,13 @@ PARTS: dict[type, Parts] = {
     staticmethod: lambda method: (method.__func__,),
     classmethod: lambda method: (method.__func__,),
     property: lambda prop: (prop.fget, prop.fset, prop.fdel),
-    GeneratorType: later,
+    GeneratorType: unknown_items,
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
     **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
 }
-_HOLDING: dict[type, Parts] = {
+_ITEMS_OF_CONTAINERS: dict[type, Parts] = {
     dict: lambda mapping: (*dict.keys(mapping), *dict.values(mapping)),
     list: list.__iter__,
     tuple: tuple.__iter__,
@@ -89,16 +89,16 @@ _HOLDING: dict[type, Parts] = {
     frozenset: frozenset.__iter__,
     deque: deque.__iter__,
 }
-_HOLDING |= {type(view): iter for view in VIEWS}
-PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
-PARTS[defaultdict] = lambda mapping: (mapping.default_factory, *_HOLDING[dict](mapping))
+_ITEMS_OF_CONTAINERS |= {type(view): iter for view in VIEWS}
+PARTS |= _ITEMS_OF_CONTAINERS | dict.fromkeys((OrderedDict, Counter), _ITEMS_OF_CONTAINERS[dict])
+PARTS[defaultdict] = lambda mapping: (mapping.default_factory, *_ITEMS_OF_CONTAINERS[dict](mapping))
 
 # C functions that call no method of their arguments, methods of containers by name, and methods that look up keys.
 _QUIET_FUNCTIONS: frozenset[Any] = frozenset((id, callable))
 # C functions and types that call special methods of their arguments, but not of the arguments' items.
 _SHALLOW_FUNCTIONS: frozenset[Any] = frozenset({len, iter, isinstance, issubclass})
 _SHALLOW_TYPES = frozenset({type, list, tuple})
-_ON_ITEMS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
+_ITEM_OPERATORS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
 _QUIET_METHODS = frozenset(
     {
         "append", "appendleft", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values", "items", "__len__",
@@ -124,12 +124,16 @@ def _is_keyed(kind: type) -> bool:
 
 
 # Finalizers may run at any time. PyTorch's own protocol is captured regardless of its caller.
-_LEFT_OUT = frozenset({"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"})
-_OF_CLASS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
+_NEVER_REDIRECTED = frozenset(
+    {"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"}
+)
+_CONSTRUCTOR_METHODS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
 
 
 # Methods without underscores that C code calls by name, on objects used as files, mappings or generators.
-_BY_NAME = frozenset({"write", "flush", "read", "readline", "keys", "items", "update", "send", "throw", "close"})
+_METHODS_CALLED_BY_NAME = frozenset(
+    {"write", "flush", "read", "readline", "keys", "items", "update", "send", "throw", "close"}
+)
 
 
 class Reach:
@@ -155,7 +159,7 @@ class Reach:
                     return reached
                 if function in _SHALLOW_FUNCTIONS:
                     return self._of_types(arguments)
-                if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
+                if function in _ITEM_OPERATORS and _is_keyed(type(arguments[0])):
                     return self._of_item(arguments[0], arguments[1])
             elif owner_kind not in self._quiet:
                 container = _is_container(owner_kind)
@@ -168,14 +172,14 @@ class Reach:
                     return self.of(*arguments[:1])
                 if name == "__next__":
                     return reached if owner_kind in QUIET_STEPS else self._of_step(owner)
-                self._visit(owner, reached, _DEPTH if container else 2)
+                self._visit(owner, reached, _MAX_DEPTH if container else 2)
                 if not container and kind is BuiltinFunctionType:
                     self._own_methods(owner, reached)
         elif kind is type and function in _SHALLOW_TYPES:
             return self._of_types(arguments)
         else:
             self._visit(function, reached, 1)
-        depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
+        depth = _MAX_DEPTH if kind is BuiltinFunctionType else _MAX_DEPTH + _CONSTRUCTOR_DEPTH
         for value in (*arguments, *keywords.values()) if keywords else arguments:
             if type(value) not in self._quiet:
                 self._visit(value, reached, depth)
@@ -186,7 +190,7 @@ class Reach:
         reached: Functions = {}
         for value in values:
             if type(value) not in self._quiet:
-                self._visit(value, reached, _DEPTH)
+                self._visit(value, reached, _MAX_DEPTH)
         return reached
 
     def _of_types(self, values: Sequence[Any]) -> Functions:
@@ -201,11 +205,11 @@ class Reach:
         """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
         kind = type(iterator)
         if kind in APPLYING:
-            reached: Functions = {nothing: None}
+            reached: Functions = {unknown_function: None}
             for part in gc.get_referents(iterator) if kind in COMPARING else ():
-                self._visit(part, reached, _DEPTH if type(part) in COMPARING else 1)
+                self._visit(part, reached, _MAX_DEPTH if type(part) in COMPARING else 1)
             return reached
-        return self.of(iterator) if is_handing_on(kind) else {}
+        return self.of(iterator) if passes_items_on(kind) else {}
 
     def _of_item(self, container: Any, key: Any) -> Functions:
         """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""
@@ -220,22 +224,22 @@ class Reach:
         """Add the functions that a value leads to. Constructors of classes are added only if the depth says so."""
         kind = type(value)
         if kind is FunctionType:
-            if value is nothing or self._may_be_redirected(value):
+            if value is unknown_function or self._may_be_redirected(value):
                 reached[value] = None
             return
         parts = PARTS.get(kind)
         if parts is None:
             self._add(special_functions(kind), reached)
             if issubclass(kind, type):
-                if depth >= _CLASSES:
+                if depth >= _CONSTRUCTOR_DEPTH:
                     self._add(_constructors(value), reached)
                 return
-            parts = next((_HOLDING[base] for base in mro_of(kind) if base in _HOLDING), None)
+            parts = next((_ITEMS_OF_CONTAINERS[base] for base in mro_of(kind) if base in _ITEMS_OF_CONTAINERS), None)
             if parts is None and issubclass(kind, BaseException):
                 parts = _arguments_of
-            elif parts is None and kind.__flags__ & _OF_C:
+            elif parts is None and kind.__flags__ & _IMMUTABLE_TYPE:
                 parts = gc.get_referents
-        if parts is not None and depth % _CLASSES:
+        if parts is not None and depth % _CONSTRUCTOR_DEPTH:
             for part in parts(value):
                 if type(part) not in self._quiet:
                     self._visit(part, reached, depth - 1)
@@ -260,9 +264,9 @@ class Reach:
         An object of a C type may call methods of the objects that it refers to.
         """
         kind = owner if isinstance(owner, type) else type(owner)
-        if kind.__flags__ & _OF_C:
+        if kind.__flags__ & _IMMUTABLE_TYPE:
             for part in gc.get_referents(owner):
-                if not type(part).__flags__ & _OF_C:
+                if not type(part).__flags__ & _IMMUTABLE_TYPE:
                     self._add(_functions(type(part), "methods", lambda _: True), reached)
         else:
             self._add(_functions(kind, "methods", lambda _: True), reached)
@@ -277,12 +281,12 @@ def special_functions(kind: type) -> tuple[FunctionType, ...]:
 
 def _constructors(kind: type) -> tuple[FunctionType, ...]:
     """Return the Python functions that C code calls to instantiate or subclass a class."""
-    return _functions(kind, "constructors", _OF_CLASS.__contains__)
+    return _functions(kind, "constructors", _CONSTRUCTOR_METHODS.__contains__)
 
 
 def _is_special(name: str) -> bool:
-    special = name[:2] == "__" == name[-2:] and name not in _LEFT_OUT
-    return name in _BY_NAME or (special and not name.startswith("__torch_"))
+    special = name[:2] == "__" == name[-2:] and name not in _NEVER_REDIRECTED
+    return name in _METHODS_CALLED_BY_NAME or (special and not name.startswith("__torch_"))
 
 
 def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:

@@ -1,4 +1,4 @@
-"""Redirection: while C code runs, the Python functions that it may call run on the machine, by another code object."""
+"""Redirection: while C code runs, replaced code objects make the Python functions that it calls run on the machine."""
 
 import weakref
 from collections.abc import Sequence
@@ -56,9 +56,9 @@ def _replacement_of(function: FunctionType) -> tuple[CodeType, Target]:
     entry = _targets.get(id(function))
     if entry is None or entry[0].co_freevars != function.__code__.co_freevars:
         target = Target(function, _targets)
-        own = _call_target.__code__
-        constants = tuple(target if constant == "target" else constant for constant in own.co_consts)
-        code = own.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
+        template = _call_target.__code__
+        constants = tuple(target if constant == "target" else constant for constant in template.co_consts)
+        code = template.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
         entry = _targets[id(function)] = code, target
     return entry
 
@@ -79,7 +79,7 @@ class Redirection:
         self._machine = machine
         self._outer = machine.redirection
         machine.redirection = self
-        self._own: dict[FunctionType, tuple[CodeType, Target]] = {}
+        self._originals: dict[FunctionType, tuple[CodeType, Target]] = {}
         # The `functools.lru_cache` function that is called, and whether its cache had no value.
         self.cached: Any = None
         self.missed = False
@@ -87,25 +87,25 @@ class Redirection:
     def add(self, functions: Functions) -> None:
         """Redirect these functions too."""
         for function in functions:
-            if function not in self._own:
+            if function not in self._originals:
                 self._redirect(function)
 
     def _redirect(self, function: FunctionType) -> None:
         code, target = _replacement_of(function)
-        self._own[function] = function.__code__, target
+        self._originals[function] = function.__code__, target
         target.redirection = self
         function.__code__ = code
 
     def resume(self) -> None:
         """Redirect all functions again."""
         self._machine.redirection = self
-        for function in self._own:
+        for function in self._originals:
             self._redirect(function)
 
     def suspend(self) -> None:
         """Restore the original code of all functions temporarily."""
         self._machine.redirection = None
-        for function, (code, target) in self._own.items():
+        for function, (code, target) in self._originals.items():
             function.__code__ = code
             target.redirection = None
 
@@ -136,7 +136,7 @@ class Redirection:
 
     def original(self, function: FunctionType) -> FunctionType:
         """Return a copy of a function with its original code."""
-        code = self._own[function][0] if function in self._own else function.__code__
+        code = self._originals[function][0] if function in self._originals else function.__code__
         copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         copy.__kwdefaults__ = function.__kwdefaults__
         return copy

@@ -79,7 +79,7 @@ class Bridge:
         """Return the context that all parts run under."""
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
-    def gradients_by_autograd(self, node: Any, incoming: Gradients, call: Any = None) -> Gradients:
+    def gradients_by_autograd(self, node: object, incoming: Gradients, call: object = None) -> Gradients:
         """Return the gradients as functions of the inputs: the program runs again, and autograd records it.
 
         With a `DependentCall`, the gradients are those of a split backward pass.
@@ -238,7 +238,7 @@ def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int | None]] | None)
     return [tensor for tensor, _ in inputs]
 
 
-def version_of(value: Any) -> int:
+def version_of(value: object) -> int:
     """Return the number of writes to an input; 0 for a number, and for a tensor that inference mode made.
 
     PyTorch does not count the writes to such a tensor, and autograd does not save it.
@@ -291,7 +291,7 @@ def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> tor
     return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
 
 
-def refuse_hook(node: Any, hook: Any) -> Any:
+def refuse_hook(node: object, hook: object) -> Any:
     """Refuse a hook at the node of a program, which would get the gradients of all inputs of the program."""
     raise NotDifferentiable(
         "a hook is registered on the `grad_fn` of a compiled program's result; this node represents the whole program, "

@@ -128,7 +128,7 @@ def call_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: 
     """Return the call of an operation that returns one tensor of this name, with the metadata of PyTorch's result."""
     proxies = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, TensorProxy)]
 
-    def value(leaf: Any) -> Any:
+    def value(leaf: object) -> Any:
         return empty(leaf) if isinstance(leaf, TensorProxy) else leaf.value if isinstance(leaf, NumberProxy) else leaf
 
     numbers = [leaf for sizes in args if isinstance(sizes, list) for leaf in sizes if isinstance(leaf, NumberProxy)]

@@ -16,7 +16,7 @@ WORD = ctypes.sizeof(ctypes.c_void_p)
 WORDS_OF_NODE = 40  # the words at the start of a node that may hold the vectors of its hooks
 
 
-def has_hooks(node: Any) -> bool:
+def has_hooks(node: object) -> bool:
     """Whether a hook was registered at a C++ node since the node was made; True if that cannot be found out."""
     indices = _word_indices_of_hooks()
     if not indices:
@@ -45,7 +45,7 @@ def _ignore_gradients(*_: Any) -> None:
     """Leave all gradients unchanged."""
 
 
-def _address_of(node: Any) -> int:
+def _address_of(node: object) -> int:
     """Return the address of the C++ node, which its Python object holds after the fields of every object."""
     address = ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value
     assert address is not None

@@ -63,7 +63,7 @@ def _with_rules(operation: Operation, setup_context: SetupContext | None, backwa
             return output
 
         @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
+        def backward(ctx: object, *gradients: Any) -> Any:
             gradients_in = backward(ctx, *gradients)
             return (None, None, *(gradients_in if isinstance(gradients_in, tuple) else (gradients_in,)))
 
@@ -85,7 +85,7 @@ class _NumberedTensor:
         self.number = number
 
 
-def _fill(tree: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
+def _fill(tree: object, tensors: tuple[torch.Tensor, ...]) -> Any:
     return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _NumberedTensor) else leaf)
 
 
@@ -184,7 +184,7 @@ def _with_rule(bsym: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSym
 
 
 def _refusing(bsym: BoundSymbol) -> Operation:
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: object, *gradients: Any) -> Any:
         raise NotDifferentiable(
             f"PyTorch has no derivative of `{bsym.symbol.name}`",
             fix="register a derivative with register_derivative",

@@ -73,7 +73,7 @@ def _names_written(operation: BoundSymbol) -> tuple[str, ...]:
     return tuple(leaf.name for leaf in leaves(list(values)) if isinstance(leaf, TensorProxy))
 
 
-def _bytes_of(proxy: Any) -> int:
+def _bytes_of(proxy: object) -> int:
     if not isinstance(proxy, TensorProxy):
         return 0
     elements = 1
@@ -119,11 +119,11 @@ class WithValue(torch.autograd.Function):
     """A tensor with the value of another tensor, in memory of its own."""
 
     @staticmethod
-    def forward(_: Any, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def forward(_: object, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
         """Return a copy of the value."""
         return value.detach().clone()
 
     @staticmethod
-    def backward(_: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(_: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return the gradient of the tensor."""
         return gradient, None

@@ -164,13 +164,13 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.new_proxy(args[0])))
         return output
 
-    def _to_proxy(self, leaf: Any) -> Any:
+    def _to_proxy(self, leaf: object) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self.proxy(leaf)
         return number_of(leaf)
 
 
-def pairs_of(proxies: Any, result: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
+def pairs_of(proxies: object, result: object) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
     """Yield each tensor of a result, after the proxy at its place; raise `Underivable` if the structures differ."""
     try:
         pairs = list(bindings(proxies, result))

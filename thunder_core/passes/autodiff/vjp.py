@@ -211,7 +211,7 @@ def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: fro
 def at_hints(bsym: BoundSymbol) -> BoundSymbol:
     """Return the bound symbol with the sizes and numbers seen while tracing, without inner operations."""
 
-    def constant(leaf: Any) -> Any:
+    def constant(leaf: object) -> Any:
         if isinstance(leaf, NumberProxy):
             return leaf.value.node.hint if hasattr(leaf.value, "node") else leaf.value
         if not isinstance(leaf, TensorProxy):

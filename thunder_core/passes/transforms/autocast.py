@@ -119,7 +119,7 @@ class _Replay(Replay):
         self._bind(bsym.output, output)
         self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
-    def _restore(self, leaf: Any) -> Any:
+    def _restore(self, leaf: object) -> Any:
         """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
@@ -129,18 +129,20 @@ class _Replay(Replay):
         self.bsyms += bsyms
         return value
 
-    def _record(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
+    def _record(self, target: Callable[..., Any], args: object, kwargs: object) -> tuple[Any, list[BoundSymbol]]:
         output, bsyms = super()._record(target, args, kwargs)
         return output, [bsym for bsym in bsyms if not switches_autocast(bsym)]
 
-    def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
+    def _plain(self, target: Callable[..., Any], args: object, kwargs: object) -> list[BoundSymbol]:
         """Return the bound symbols of a call without autocast; empty if the call fails because dtypes then differ."""
         try:
             return self._record(target, args, kwargs)[1]
         except RuntimeError:
             return []
 
-    def _explicit(self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol) -> Iterable[BoundSymbol]:
+    def _explicit(
+        self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
+    ) -> Iterable[BoundSymbol]:
         """Return bound symbols that compute without autocast what a bound symbol computes under autocast."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._untouched:
@@ -153,7 +155,7 @@ class _Replay(Replay):
             return self._with_casts(target, args, kwargs, bsym)
 
     def _with_casts(
-        self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol
+        self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Sequence[BoundSymbol]:
         """Return casts and the call on cast inputs, if this computes the same.
 
@@ -163,7 +165,7 @@ class _Replay(Replay):
         casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in tensors_by_name]
         casted = {c.args[0].name: self._record(CAST, (tensors_by_name[c.args[0].name],), c.kwargs) for c in casts}
 
-        def cast(leaf: Any) -> Any:
+        def cast(leaf: object) -> Any:
             name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""
             return casted[name][0] if name in casted else leaf
 
@@ -243,7 +245,7 @@ def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None)
     return tuple(keys)
 
 
-def _describe(leaf: Any, names: Mapping[str, Hashable]) -> Hashable:
+def _describe(leaf: object, names: Mapping[str, Hashable]) -> Hashable:
     if isinstance(leaf, TensorProxy):
         return (names.get(leaf.name, leaf.name), metadata(leaf))
     return names.get(leaf.name, leaf.name) if isinstance(leaf, Proxy) else repr(leaf)

@@ -141,7 +141,7 @@ class _Replay(Replay):
             self.bsyms += bsyms
         return self._copies_by_name[key]
 
-    def _restore(self, leaf: Any) -> Any:
+    def _restore(self, leaf: object) -> Any:
         """Return the value of a name with its former strides, except those of dimensions of size 1."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or has_strides_of(self._recorder.proxy_of(value), leaf):
@@ -151,7 +151,7 @@ class _Replay(Replay):
             raise OtherStrides
         return value
 
-    def _restore_exactly(self, leaf: Any) -> Any:
+    def _restore_exactly(self, leaf: object) -> Any:
         """Return the value of a name with exactly its former strides."""
         value = self._restore(leaf)
         if not isinstance(leaf, TensorProxy):

@@ -65,7 +65,7 @@ class IncrementTogether(Transform):
 def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
     """Whether an increment adds the same number as others, to a tensor of the same dtype on the same device."""
     counter, number = bsym.args
-    like = [(one.dtype, one.device, same) for one, same in (increment.args for increment in increments)]
+    like = [(added.dtype, added.device, same) for added, same in (increment.args for increment in increments)]
     return all((counter.dtype, counter.device, number) == facts for facts in like)
 
 

@@ -42,7 +42,7 @@ class GenerateWithStaticCache(Transform):
             return {}
 
         @functools.wraps(kind.generate)
-        def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def generate(self: object, *args: Any, **kwargs: Any) -> Any:
             chosen = {} if names_cache(self, args, kwargs) else STATIC
             return kind.generate(self, *args, **{**chosen, **kwargs})
 

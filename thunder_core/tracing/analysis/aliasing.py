@@ -34,8 +34,8 @@ def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = 
     """Return the names of bound symbols by the memory that they may share; `aliases` share memory from the start."""
     sets = AliasSets()
     for first, *others in aliases:
-        for other in others:
-            sets.unite(first, other)
+        for alias in others:
+            sets.unite(first, alias)
     for bsym in bsyms:
         sets.add(bsym)
     return sets

@@ -40,7 +40,7 @@ def _shape(tree: Any) -> Hashable:
     return (kind, repr(tree)) if isinstance(tree, Proxy) else constant_key(tree)
 
 
-def constant_key(value: Any) -> Hashable:
+def constant_key(value: object) -> Hashable:
     """Return a key that is equal for equivalent constants: 1, 1.0 and True differ, and so do -0.0 and 0.0.
 
     Objects of other types are compared by identity, because their `repr` and their equality cannot be trusted. Such a

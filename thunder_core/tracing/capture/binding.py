@@ -72,16 +72,16 @@ class Binding:
             uses_process_group=call.uses_process_group,
         )
 
-    def _proxies_of(self, output: Any, call: RecordedCall) -> Any:
+    def _proxies_of(self, output: object, call: RecordedCall) -> Any:
         """Return a result with proxies for tensors, and for numbers that depend on the values of tensors."""
         proxies = self._tensors.to_proxies(without_sizes(output) if self._symbolic_sizes else output)
         return replace_leaves(proxies, self._named_number) if call.valued else proxies
 
-    def _named_number(self, leaf: Any) -> Any:
+    def _named_number(self, leaf: object) -> Any:
         """Return a proxy for a number that a bound symbol returns; return other leaves unchanged."""
         return Proxy(self._tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 
-    def _has_new(self, output_proxies: Any, input_names: set[str]) -> bool:
+    def _has_new(self, output_proxies: object, input_names: set[str]) -> bool:
         """Whether a result has a name that is not an input, and that no earlier bound symbol has defined."""
         names = (leaf.name for leaf in leaves(output_proxies) if isinstance(leaf, Proxy))
         return any(name not in input_names and name not in self._defined for name in names)

@@ -47,7 +47,7 @@ class RecordedCall:
         return isinstance(value, Proxy) and any(value in part.defines for part in self.subsymbols)
 
 
-def with_earlier_names(tree: Any, before: Mapping[str, TensorProxy]) -> Any:
+def with_earlier_names(tree: object, before: Mapping[str, TensorProxy]) -> Any:
     """Return nested proxies with the earlier proxies of `before`, by present name, in place of the present ones."""
     if not before:
         return tree

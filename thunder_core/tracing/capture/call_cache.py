@@ -26,7 +26,7 @@ class CallCache:
         self._make_view = make_view
         self._calls: dict[Hashable, CachedCall] | None = {}
 
-    def key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
+    def key(self, function: Callable[..., Any], args: object, kwargs: object) -> Hashable | None:
         """Return the key of a call, or None if it cannot be cached."""
         if self._calls is None or function in QUESTIONS:
             return None
@@ -36,7 +36,7 @@ class CallCache:
         """Return the cached call of a key, or None."""
         return self._calls.get(key) if self._calls and key is not None else None
 
-    def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
+    def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: object) -> None:
         """Cache a call if that is possible."""
         named = [(tensor, self._tensors.proxy(tensor)) for tensor in read]
         call = cached_call(bsym, named, output, self._tensors.proxy)

@@ -53,7 +53,7 @@ class CaughtErrors:
             self.lines.add(line)
 
     @contextmanager
-    def expecting(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Iterator[None]:
+    def expecting(self, function: Callable[..., Any], args: object, kwargs: object) -> Iterator[None]:
         """Record and raise the error of an operation that runs on the values of the call during the block."""
         self._note_line(self._line())
         try:
@@ -68,7 +68,7 @@ class CaughtErrors:
         """Whether the program is at a line that has raised before: its numbers need their values there."""
         return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
 
-    def raise_as_in_call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def raise_as_in_call(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
         """Raise the error of an operation in the traced call, at a line that has raised before.
 
         A bound symbol checks that the operation raises the same error at each call. An operation on values that cannot
@@ -90,7 +90,7 @@ class CaughtErrors:
         expected = (function, type(error), str(error), *arguments)
         self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
 
-    def _attempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def _attempt(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
         """Run an operation on the values of the call, if they can be computed."""
         with suppress(Unknowable):
             self._values.evaluation.call(function, args, kwargs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -17,13 +16,13 @@ from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.ir.tree import leaves
 
 
-def has_symbolic_numbers(tree: Any) -> bool:
+def has_symbolic_numbers(tree: object) -> bool:
     """Whether nested values have symbolic numbers."""
     return any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves(tree))
 
 
 @contextmanager
-def constants_set_aside(arguments: Any) -> Iterator[None]:
+def constants_set_aside(arguments: object) -> Iterator[None]:
     """Remove the constants of fakes among nested arguments during the block."""
     constants = [(tensor, tensor.constant) for tensor in fakes_in(arguments) if tensor.constant is not None]
     for tensor, _ in constants:
@@ -35,12 +34,12 @@ def constants_set_aside(arguments: Any) -> Iterator[None]:
             tensor.constant = constant
 
 
-def constants_for(arguments: Any) -> AbstractContextManager[None]:
+def constants_for(arguments: object) -> AbstractContextManager[None]:
     """Remove the constants of fakes during an operation if it takes symbolic numbers."""
     return constants_set_aside(arguments) if has_symbolic_numbers(arguments) else nullcontext()
 
 
-def forget_constants(arguments: Any, output: Any, written: Container[int]) -> None:
+def forget_constants(arguments: object, output: object, written: Container[int]) -> None:
     """Remove the constants of the tensors that a call returned, and of those whose memory it has `written` to.
 
     Tensors that share memory with them lose their constants too.
@@ -59,6 +58,6 @@ def forget_constant(tensor: FakeTensor) -> None:
         tensor.constant = None
 
 
-def fakes_in(tree: Any) -> Iterator[FakeTensor]:
+def fakes_in(tree: object) -> Iterator[FakeTensor]:
     """Yield the fakes among nested values."""
     return (leaf for leaf in leaves(tree) if isinstance(leaf, FakeTensor))

@@ -194,6 +194,6 @@ def is_repeatable_operation(operation: Any) -> bool:
     return is_torch and torch.Tag.nondeterministic_seeded not in operation.tags
 
 
-def module_of(function: Any) -> str:
+def module_of(function: object) -> str:
     """Return the name of the module that defines a function, or an empty string if it is unknown."""
     return str(getattr(function, "__module__", ""))

@@ -90,17 +90,17 @@ class Data:
         self.shared.add(memory_of(fake))
         return array
 
-    def convert(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
+    def convert(self, tensor: torch.Tensor, dtype: object = None) -> Any:
         """Return `tensor.__array__(dtype)`, with which NumPy makes an array of a tensor."""
         array = self.array(tensor)
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def tensor_of(self, array: Any) -> torch.Tensor | None:
+    def tensor_of(self, array: object) -> torch.Tensor | None:
         """Return the tensor whose memory an array shares, if the array was made from a tensor, or None."""
         known = self._arrays.get(id(array))
         return None if known is None else known.tensor
 
-    def owns(self, root: Any) -> bool:
+    def owns(self, root: object) -> bool:
         """Whether an array that is based on this object shares memory with a tensor."""
         return id(root) in self._owners
 

@@ -54,7 +54,7 @@ class DataDependentValues:
         self.emit(foreseen(bsym, proxy, value))
         return value
 
-    def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
+    def result(self, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall) -> Any:
         """Return the result of a function on the values of its arguments in this call."""
         self._require_repeatable(function)
         call.valued = True

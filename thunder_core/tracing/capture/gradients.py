@@ -123,11 +123,11 @@ class Gradients:
 
     def backward(
         self,
-        tensors: Any,
-        gradient: Any = None,
+        tensors: object,
+        gradient: object = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
-        inputs: Any = None,
+        inputs: object = None,
     ) -> None:
         """Run `torch.Tensor.backward`: accumulate the gradients of the leaves in their `.grad`."""
         roots = _sequence(self._tensors.to_fake(tensors))
@@ -155,12 +155,12 @@ class Gradients:
 
     def backward_of_all(
         self,
-        tensors: Any,
-        grad_tensors: Any = None,
+        tensors: object,
+        grad_tensors: object = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
-        grad_variables: Any = None,
-        inputs: Any = None,
+        grad_variables: object = None,
+        inputs: object = None,
     ) -> None:
         """Run `torch.autograd.backward`, whose `grad_variables` are an earlier name of `grad_tensors`."""
         cotangents = grad_variables if grad_tensors is None else grad_tensors
@@ -168,9 +168,9 @@ class Gradients:
 
     def grad(
         self,
-        outputs: Any,
-        inputs: Any,
-        grad_outputs: Any = None,
+        outputs: object,
+        inputs: object,
+        grad_outputs: object = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
         **options: Any,
@@ -185,7 +185,7 @@ class Gradients:
             gradients = torch.autograd.grad(roots, wanted, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
 
-    def functions_called(self, tensors: Any) -> list[Callable[..., Any]]:
+    def functions_called(self, tensors: object) -> list[Callable[..., Any]]:
         """Return the program's functions that a pass from these tensors may call: hooks, and methods of its nodes."""
         with torch._C.DisableTorchFunction():
             nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
@@ -266,7 +266,7 @@ class Gradients:
             hook(tensor)
 
 
-def hooks_in(hook: Any) -> Iterator[Any]:
+def hooks_in(hook: object) -> Iterator[Any]:
     """Yield a hook, and the hooks that one of PyTorch's own wrappers around them calls."""
     yield hook
     for cell in getattr(hook, "__closure__", None) or ():

@@ -29,7 +29,7 @@ Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 INDEXED_AND_INDEX = 2  # the number of required positional arguments: the indexed tensor and the index
 
 
-def is_mask(entry: Any) -> bool:
+def is_mask(entry: object) -> bool:
     """Whether an entry of an index is a boolean tensor with at least one dimension."""
     return isinstance(entry, torch.Tensor) and entry.dtype is torch.bool and entry.dim() > 0
 
@@ -72,7 +72,7 @@ class Masks:
         places = self.record(torch.Tensor.nonzero, (mask,), {})
         return list(self.record(torch.Tensor.unbind, (places, 1), {}))
 
-    def _requires_grad(self, tree: Any) -> bool:
+    def _requires_grad(self, tree: object) -> bool:
         """Whether autograd is on and one of the nested tensors requires a gradient."""
         return torch.is_grad_enabled() and any(self.fake(tensor).requires_grad for tensor in tensors_in(tree))
 

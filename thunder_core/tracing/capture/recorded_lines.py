@@ -99,7 +99,7 @@ class RecordedLines:
         place = self._place()
         self.append(replace(bsym, source=place.source, module=place.module))
 
-    def _append_call(self, bsym: BoundSymbol, output: Any, call: RecordedCall) -> None:
+    def _append_call(self, bsym: BoundSymbol, output: object, call: RecordedCall) -> None:
         """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
         if call.valued:
             self.data_dependent.asking.append(bsym)
@@ -164,7 +164,7 @@ class RecordedLines:
             self.failure = error
             raise
 
-    def _faked_unless_wrapped(self, leaf: Any) -> Any:
+    def _faked_unless_wrapped(self, leaf: object) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
     def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:

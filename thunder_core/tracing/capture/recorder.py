@@ -275,7 +275,7 @@ class Recorder(RecordedLines):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        output: Any,
+        output: object,
     ) -> None:
         """Note what a call has written to; refuse a write to the memory of a NumPy array."""
         if isinstance(function, torch._ops.OpOverload):  # no operation is dispatched beneath it
@@ -315,7 +315,7 @@ class Recorder(RecordedLines):
             self.failure = error
             raise
 
-    def _is_constant(self, arguments: Any) -> bool:
+    def _is_constant(self, arguments: object) -> bool:
         """Whether the tensors among arguments are the same at each call."""
         return self.counts.are_constants([self.tensors.proxy(fake) for fake in tensors_in(arguments)])
 
@@ -346,7 +346,7 @@ class Recorder(RecordedLines):
                 self._call_cache.disable()
 
     def _run_without_fakes(
-        self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall
+        self, error: Exception, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall
     ) -> Any:
         """Run a function that fakes refused with an `error` on the tensors' values, if that is allowed.
 
@@ -365,7 +365,7 @@ class Recorder(RecordedLines):
             raise self._fail(function, error) from error
         raise with_source_line(error, self._place().source)
 
-    def _replay(self, call: CachedCall, args: Any, kwargs: Any) -> Any:
+    def _replay(self, call: CachedCall, args: object, kwargs: object) -> Any:
         """Record a cached call again, for these tensors."""
         bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._place)
         if bsym is not None:

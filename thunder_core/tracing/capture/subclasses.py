@@ -60,7 +60,7 @@ class Subclasses:
         output = self._record(function, args, kwargs)
         return output if function in get_default_nowrap_functions() else self.convert(output, kind)
 
-    def convert(self, output: Any, kind: type) -> Any:
+    def convert(self, output: object, kind: type) -> Any:
         """Convert a result to a subclass, as `torch.Tensor.__torch_function__` does."""
         if isinstance(output, torch.Tensor) and not isinstance(output, kind):
             return self.cast(output, kind)
@@ -93,11 +93,11 @@ def in_calling_order(kinds: Sequence[type]) -> list[type]:
     """Return the classes in PyTorch's calling order: from left to right, with a subclass before its bases."""
     order: list[type] = []
     for kind in kinds:
-        index = next((index for index, other in enumerate(order) if issubclass(kind, other)), len(order))
+        index = next((index for index, base in enumerate(order) if issubclass(kind, base)), len(order))
         order.insert(index, kind)
     return order
 
 
 def most_derived(kinds: Sequence[type]) -> type | None:
     """Return the class of results, which derives from all others, or None if there is none."""
-    return next((kind for kind in kinds if all(issubclass(kind, other) for other in kinds)), None)
+    return next((kind for kind in kinds if all(issubclass(kind, base) for base in kinds)), None)

@@ -68,7 +68,7 @@ def run_on_numbers(
 
 def run_on_floats(
     run: Callable[[Any], tuple[Any, RecordedCall]],
-    arguments: Any,
+    arguments: object,
     stand_ins: Mapping[int, tuple[float, float]],
     names: Pairs,
 ) -> tuple[Any, RecordedCall]:
@@ -86,7 +86,7 @@ def run_on_floats(
 
 def run_twice(
     run: Callable[[Any], tuple[Any, RecordedCall]],
-    arguments: Any,
+    arguments: object,
     first_values: Mapping[int, Any],
     second_values: Mapping[int, Any],
 ) -> tuple[Any, RecordedCall, RecordedCall]:
@@ -122,14 +122,14 @@ def backward_reads_numbers(
 def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
     """Return the bound symbol with these values for its numbers, without subsymbols."""
 
-    def value(leaf: Any) -> Any:
+    def value(leaf: object) -> Any:
         return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
 
     args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value)
     return replace(bsym, args=args, kwargs=kwargs, subsymbols=())
 
 
-def appearance(output: Any) -> list[Any]:
+def appearance(output: object) -> list[Any]:
     """Return all properties of a result that a program can see before the trace runs."""
     return [
         (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg())
@@ -139,7 +139,7 @@ def appearance(output: Any) -> list[Any]:
     ]
 
 
-def with_stand_ins(tree: Any, values: Mapping[int, Any]) -> Any:
+def with_stand_ins(tree: object, values: Mapping[int, Any]) -> Any:
     """Return nested arguments with symbolic numbers replaced by values, by the identities of the numbers."""
     return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, SymbolicNumber) else leaf)
 
@@ -181,11 +181,11 @@ def with_names(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names
     return found_parts
 
 
-def _fill(tree: Any, values: Iterator[Any]) -> Any:
+def _fill(tree: object, values: Iterator[Any]) -> Any:
     return replace_leaves(tree, lambda leaf: next(values))
 
 
-def _common(first: Any, second: Any, names: Pairs) -> Any:
+def _common(first: object, second: object, names: Pairs) -> Any:
     """Return the common value at one position of both runs, or `_DIFFERS`."""
     if type(first) is type(second) and type(first) in (int, float) and (first, second) in names:
         return names[first, second]

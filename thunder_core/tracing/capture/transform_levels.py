@@ -30,7 +30,7 @@ functorch: Any = torch._C._functorch
 is_wrapped: Callable[[torch.Tensor], bool] = functorch.is_functorch_wrapped_tensor
 
 
-def wrapped_tensors(tree: Any) -> list[torch.Tensor]:
+def wrapped_tensors(tree: object) -> list[torch.Tensor]:
     """Return the tensors among arguments or results that a level of a function transform wraps."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor) and is_wrapped(leaf)]
 
@@ -177,5 +177,5 @@ class TransformLevels:
         finally:
             self._follows_grad_mode = before
 
-    def _faked(self, leaf: Any) -> Any:
+    def _faked(self, leaf: object) -> Any:
         return self._tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapped(leaf) else leaf

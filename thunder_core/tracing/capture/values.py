@@ -89,7 +89,7 @@ class TracedValues:
         with outside_recording():
             return self._values([proxy])[proxy.name]
 
-    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
+    def call(self, function: Callable[..., Any], args: object, kwargs: object) -> tuple[Any, list[torch.Tensor]]:
         """Return a function's result on the values of its tensors, with fakes for tensors, and its writes.
 
         The writes are the fakes that the function writes to. Raises the function's own errors, and `Unknowable`.

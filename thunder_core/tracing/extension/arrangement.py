@@ -86,7 +86,9 @@ class Arrangement(Generic[Kind]):
     def _deciding(self, index: int) -> list[Edge]:
         """Return the edges to a position, without the edges that follow from other edges."""
         before = [edge for edge in sorted(self.edge_reasons) if edge[1] == index]
-        return [edge for edge in before if not any((edge[0], other) in self.edge_reasons for other, _ in before)]
+        return [
+            edge for edge in before if not any((edge[0], neighbour) in self.edge_reasons for neighbour, _ in before)
+        ]
 
     def in_order(self) -> tuple[Kind, ...]:
         """Return the parts in order."""
@@ -130,11 +132,11 @@ class Arrangement(Generic[Kind]):
             speakers: tuple[Part, ...] = (member.part, *member.owners)
             for speaker in speakers:
                 for name in speaker.after:
-                    for other in self._positions_named(name, index, speaker):
-                        yield (other, index), self._reason(index, speaker, "after", other, name)
+                    for neighbour in self._positions_named(name, index, speaker):
+                        yield (neighbour, index), self._reason(index, speaker, "after", neighbour, name)
                 for name in speaker.before:
-                    for other in self._positions_named(name, index, speaker):
-                        yield (index, other), self._reason(index, speaker, "before", other, name)
+                    for neighbour in self._positions_named(name, index, speaker):
+                        yield (index, neighbour), self._reason(index, speaker, "before", neighbour, name)
 
     def _positions_named(self, name: str, index: int, speaker: Part) -> Iterator[int]:
         """Yield the positions of the members that a name refers to, except the members that the speaker brings too.
@@ -142,11 +144,11 @@ class Arrangement(Generic[Kind]):
         A name is one of a member's own labels, or a label of a recipe or a plug-in that brings the member.
         """
         own = self.members[index]
-        for other, member in enumerate(self.members):
+        for neighbour, member in enumerate(self.members):
             by_owner = any(name in owner.labels and owner not in own.owners for owner in member.owners)
             is_called = name in member.part.labels or by_owner
-            if is_called and other != index and speaker not in member.owners:
-                yield other
+            if is_called and neighbour != index and speaker not in member.owners:
+                yield neighbour
 
     def _reason(self, index: int, speaker: Part, relation: str, other: int, name: str) -> str:
         title, named = self.members[index].part.title, self.members[other].part.title

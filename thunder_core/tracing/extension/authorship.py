@@ -54,7 +54,7 @@ def line_in_class(kind: type, method: str) -> SourceLine | None:
     return next((line for function, line in lines if line is not None and not is_ours(function)), None)
 
 
-def line_of(function: Any) -> SourceLine | None:
+def line_of(function: object) -> SourceLine | None:
     """Return the line on which a function is defined; None if it has no source."""
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
     return SourceLine(code.co_filename, code.co_firstlineno, code.co_qualname) if isinstance(code, CodeType) else None
@@ -82,7 +82,7 @@ def title_of(frames: list[FrameType]) -> str:
     return f"the executor {name_of(executors[0])}"
 
 
-def name_of(part: Any) -> str:
+def name_of(part: object) -> str:
     """Return the name of a part: an executor's own name, or the name of the class."""
     if isinstance(part, type):
         return part.__name__
@@ -145,7 +145,7 @@ def call_part(part: object, method: str, wanted: type | tuple[type, ...], *args:
     return checked_return(part, method, function(*args), wanted)
 
 
-def checked_return(part: object, method: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
+def checked_return(part: object, method: str, value: object, wanted: type | tuple[type, ...]) -> Any:
     """Return a value that a method of a part returned; raise `BadRecipe` if it has another type than `wanted`."""
     if isinstance(value, wanted):
         return value

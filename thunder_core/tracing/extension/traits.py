@@ -74,9 +74,9 @@ def require_compatible(parts: Sequence[Part]) -> None:
     """Raise `RecipeConflict` if a part excludes another part, or needs a part that is not present."""
     for part in parts:
         for name in part.excludes:
-            for other in parts_named(name, parts):
-                if other is not part:
-                    raise conflict(part, other, f"{part.title} excludes {other.title}")
+            for excluded_part in parts_named(name, parts):
+                if excluded_part is not part:
+                    raise conflict(part, excluded_part, f"{part.title} excludes {excluded_part.title}")
         for name in part.needs:
             if not parts_named(name, parts):
                 raise RecipeConflict(

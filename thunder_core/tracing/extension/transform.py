@@ -176,9 +176,9 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
     """Raise `UnknownName` if a trait contains a name of no part, no class, and no plug-in."""
     for trait in RELATIONS:
         for name in getattr(part, trait):
-            if any(name in other.labels for other in others) or any(name == known for known in known_names()):
+            if any(name in listed.labels for listed in others) or any(name == known for known in known_names()):
                 continue
-            known = {*known_names(), *(label for other in others for label in other.labels)}
+            known = {*known_names(), *(label for listed in others for label in listed.labels)}
             raise UnknownName(
                 f"{part.title}: {trait} names {name!r}, but no transform or executor has this name",
                 fix=f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",

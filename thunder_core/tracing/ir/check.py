@@ -64,7 +64,7 @@ def _check_symbols(trace: Trace) -> None:
             )
 
 
-def is_unnamed(leaf: Any) -> bool:
+def is_unnamed(leaf: object) -> bool:
     """Whether an argument is a symbolic number without a proxy, so that its read is not visible in the trace."""
     return isinstance(leaf, torch.SymInt | torch.SymFloat)
 

@@ -28,7 +28,7 @@ def with_constant_sizes(trace: Trace) -> Trace:
     return replace(trace, bound_symbols=bsyms, inputs=constants_in(trace.inputs), output=constants_in(trace.output))
 
 
-def sizes_in(tree: Any) -> Iterator[Any]:
+def sizes_in(tree: object) -> Iterator[Any]:
     """Yield the sizes, strides and numbers of the proxies in nested arguments."""
     for leaf in leaves(tree):
         if isinstance(leaf, TensorProxy):
@@ -44,14 +44,14 @@ def bsym_with_constants(bsym: BoundSymbol) -> BoundSymbol:
     return replace(bsym, args=args, kwargs=kwargs, output=constants_in(bsym.output), subsymbols=subsymbols)
 
 
-def constants_in(tree: Any) -> Any:
+def constants_in(tree: object) -> Any:
     """Return nested values with integers in place of the constant sizes of tensors."""
     return replace_leaves(
         tree, lambda leaf: with_sizes(leaf, size_for_trace) if isinstance(leaf, TensorProxy) else leaf
     )
 
 
-def constant_number(leaf: Any) -> Any:
+def constant_number(leaf: object) -> Any:
     """Return a tensor with integers in place of its constant sizes, or an integer in place of a constant number."""
     if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt) and not is_symbolic(leaf.value):
         return size_for_trace(leaf.value)

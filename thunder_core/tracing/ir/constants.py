@@ -40,7 +40,7 @@ BY_IDENTITY = (
 )
 
 
-def is_constant(value: Any) -> bool:
+def is_constant(value: object) -> bool:
     """Whether a value is immutable and compared by equality or identity."""
     kind = type(value)  # not isinstance, which reads `__class__`: a transformers config runs Python code for it
     if kind in PARTS:
@@ -48,7 +48,7 @@ def is_constant(value: Any) -> bool:
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
 
 
-def is_literal(value: Any) -> bool:
+def is_literal(value: object) -> bool:
     """Whether a value is None, a number, a string, or a tuple of such values."""
     return type(value) in LITERALS or (type(value) is tuple and all(map(is_literal, value)))
 
@@ -58,7 +58,7 @@ def is_plain(value: Any) -> bool:
     return is_constant(value) or (type(value) in (tuple, frozenset) and all(map(is_plain, value)))
 
 
-def bind_constant(value: Any, scope: Scope) -> str:
+def bind_constant(value: object, scope: Scope) -> str:
     """Return the name of a function, class or module as a constant, because its dotted name could be reassigned."""
     if not isinstance(value, BY_IDENTITY) or (isinstance(value, type) and value.__module__ == "builtins"):
         return literal(value, scope)

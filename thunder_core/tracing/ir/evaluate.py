@@ -36,7 +36,7 @@ def evaluate_one(bsym: BoundSymbol, values: Mapping[str, Any], call: Call = call
     return call(bsym, args, kwargs)
 
 
-def bindings(output: Any, result: Any) -> Iterator[tuple[Proxy, Any]]:
+def bindings(output: object, result: object) -> Iterator[tuple[Proxy, Any]]:
     """Yield each proxy of a bound symbol's output with its result; raise `ValueError` for another structure."""
     if isinstance(output, Proxy):
         yield output, result

@@ -41,7 +41,7 @@ NUMBERS = {
 UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
 
 
-def _index(value: Any, scope: Scope) -> str:
+def _index(value: object, scope: Scope) -> str:
     """Return the source of one index inside square brackets; slices are written with colons."""
     if isinstance(value, slice):
         parts = ["" if part is None else literal(part, scope) for part in (value.start, value.stop)]
@@ -49,7 +49,7 @@ def _index(value: Any, scope: Scope) -> str:
     return literal(value, scope)
 
 
-def subscript(value: Any, scope: Scope) -> str:
+def subscript(value: object, scope: Scope) -> str:
     """Return the source between square brackets."""
     if type(value) is tuple and value:
         return ", ".join(_index(item, scope) for item in value) + ("," if len(value) == 1 else "")
@@ -62,7 +62,7 @@ def arguments(args: tuple[Any, ...], kwargs: Any, scope: Scope) -> str:
     return ", ".join([*words, *(f"{key}={literal(value, scope)}" for key, value in kwargs.items())])
 
 
-def _operand(value: Any, scope: Scope) -> str:
+def _operand(value: object, scope: Scope) -> str:
     text = literal(value, scope)
     return f"({text})" if text.startswith("-") or not isinstance(value, Proxy | int | float) else text
 

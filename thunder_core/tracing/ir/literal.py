@@ -123,7 +123,7 @@ def follow_path(dotted: str) -> Any:
     return value
 
 
-def dotted_name(value: Any) -> tuple[str, str] | None:
+def dotted_name(value: object) -> tuple[str, str] | None:
     """Return (`module.qualname`, module) if importing the module and looking up the name gives this very object.
 
     A function that was decorated with `functools.wraps` has the name `module.qualname.__wrapped__`. The function of a
@@ -187,7 +187,7 @@ def before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_before_counts(size) for size in sizes)
 
 
-def _before_counts(size: Any) -> Any:
+def _before_counts(size: object) -> Any:
     if not isinstance(size, torch.SymInt) or size.node.expr.free_symbols.isdisjoint(
         getattr(size.node.shape_env, "counts", ())
     ):
@@ -229,7 +229,7 @@ WRITERS: dict[type, Callable[[Any, Scope], str]] = {
 }
 
 
-def literal(value: Any, scope: Scope) -> str:
+def literal(value: object, scope: Scope) -> str:
     """Return the source of a value: a literal, a dotted name, or the name of a constant of the scope."""
     if isinstance(value, Proxy):
         return value.name

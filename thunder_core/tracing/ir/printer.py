@@ -109,7 +109,7 @@ def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
     return Value(proxy.name, proxy.described, origins.get(proxy.name, ""))
 
 
-def target(output: Any, defined: set[str]) -> str:
+def target(output: object, defined: set[str]) -> str:
     """Return the source left of `=`: new names, and `_` for everything else."""
     if isinstance(output, Proxy):
         return output.name if output.name in defined else "_"

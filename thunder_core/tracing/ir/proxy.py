@@ -149,7 +149,7 @@ def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
     return tuple(numbers.values())
 
 
-def with_sizes(leaf: Any, size: Callable[[Any], Any]) -> Any:
+def with_sizes(leaf: object, size: Callable[[Any], Any]) -> Any:
     """Return a proxy with `size` applied to its sizes and strides or to its number; return other leaves unchanged."""
     if isinstance(leaf, NumberProxy):
         return replace(leaf, value=size(leaf.value))

@@ -72,7 +72,7 @@ def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -
     return int(expression.xreplace({**hinted, **values}))
 
 
-def keep_stride(dimension: int, least: Any) -> Any:
+def keep_stride(dimension: int, least: object) -> Any:
     """Keep the constant stride of a dimension that does not follow from sizes."""
     return None
 
@@ -112,7 +112,7 @@ def dimensions_with_gaps(strides: Sequence[int], sizes: Sequence[int]) -> list[i
     """Return the dimensions of a tensor that skip elements, as in a slice of an inner dimension."""
     dimensions: list[int] = []
 
-    def note_gap(dimension: int, least: Any) -> int:
+    def note_gap(dimension: int, least: object) -> int:
         dimensions.append(dimension)
         return strides[dimension]
 

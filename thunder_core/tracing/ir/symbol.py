@@ -64,7 +64,7 @@ def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
     return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
 
 
-def proxies_in(tree: Any) -> tuple[Proxy, ...]:
+def proxies_in(tree: object) -> tuple[Proxy, ...]:
     """Return the proxies of a tree, without duplicates, in order."""
     if isinstance(tree, Proxy):
         return (tree,)

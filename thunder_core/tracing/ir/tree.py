@@ -17,7 +17,7 @@ class PlaceholderSize(tuple[Any, ...]):
     __slots__ = ()
 
 
-def leaves(tree: Any) -> Iterator[Leaf]:
+def leaves(tree: object) -> Iterator[Leaf]:
     """Return every leaf of the tree, from left to right. A container that contains itself is entered once."""
     result: list[Leaf] = []
     try:
@@ -27,7 +27,7 @@ def leaves(tree: Any) -> Iterator[Leaf]:
     return iter(result)
 
 
-def _leaves_of_cyclic(tree: Any) -> Iterator[Leaf]:
+def _leaves_of_cyclic(tree: object) -> Iterator[Leaf]:
     """Yield the leaves of a tree whose containers may contain themselves, and enter each container once."""
     waiting, entered = [tree], set[int]()
     while waiting:
@@ -40,7 +40,7 @@ def _leaves_of_cyclic(tree: Any) -> Iterator[Leaf]:
             waiting += reversed([*parts])
 
 
-def contains_itself(tree: Any) -> bool:
+def contains_itself(tree: object) -> bool:
     """Whether a container of the tree contains itself, directly or inside of other containers."""
     try:
         _add_leaves((tree,), [])
@@ -49,7 +49,7 @@ def contains_itself(tree: Any) -> bool:
     return False
 
 
-def _is_cyclic(tree: Any) -> bool:
+def _is_cyclic(tree: object) -> bool:
     enclosing, waiting, finished = set[int](), [(tree, False)], set[int]()
     while waiting:
         part, is_left = waiting.pop()
@@ -96,7 +96,7 @@ def stored_items(sequence: Any) -> Iterator[Any]:
     return tuple.__iter__(sequence) if issubclass(type(sequence), tuple) else list.__iter__(sequence)
 
 
-def structure(tree: Any) -> Hashable:
+def structure(tree: object) -> Hashable:
     """Return the classes and positions of the containers of a tree; None for a leaf."""
     if issubclass(type(tree), SEQUENCES):
         return (type(tree), *map(structure, stored_items(tree)))
@@ -105,12 +105,12 @@ def structure(tree: Any) -> Hashable:
     return slice if type(tree) is slice else None
 
 
-def replace_leaves(tree: Any, change: Callable[[Leaf], Leaf]) -> Any:
+def replace_leaves(tree: object, change: Callable[[Leaf], Leaf]) -> Any:
     """Return the tree with each leaf replaced by `change(leaf)`; subclasses of tuple and list keep their class."""
     return _replace(tree, change, like)
 
 
-def replace_leaves_in_plain(tree: Any, change: Callable[[Leaf], Leaf]) -> Any:
+def replace_leaves_in_plain(tree: object, change: Callable[[Leaf], Leaf]) -> Any:
     """Return the tree with each leaf replaced by `change(leaf)`; subclasses of tuple and list become plain."""
     return _replace(tree, change, plain_like)
 
@@ -130,12 +130,12 @@ def _replace(tree: Any, change: Callable[[Leaf], Leaf], rebuilt: Callable[[Any, 
     return change(tree)
 
 
-def plain_like(tree: Any, items: Sequence[Any]) -> Any:
+def plain_like(tree: object, items: Sequence[Any]) -> Any:
     """Return a plain tuple or list of these items, depending on the kind of the tree."""
     return tuple(items) if isinstance(tree, tuple) else list(items)
 
 
-def like(tree: Any, items: Sequence[Any]) -> Any:
+def like(tree: object, items: Sequence[Any]) -> Any:
     """Return a tuple or list with the class and attributes of the tree, and these items."""
     kind = type(tree)
     if kind in (torch.Size, PlaceholderSize):

@@ -39,7 +39,7 @@ def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
     return compiler_of(facts, trust)
 
 
-def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Callable[..., Any]]:
+def kept_methods(facts: CompilerFacts, model: object, trust: Trust) -> dict[str, Callable[..., Any]]:
     """Return the recipe's methods for a compiled module, by name; raise `ArtifactForeign` or `ImportRefused`."""
     if not any(transform.methods for transform in facts.transforms):
         return {}
@@ -48,7 +48,7 @@ def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Ca
     return methods
 
 
-def kept_before_call(facts: CompilerFacts, model: Any, trust: Trust) -> list[Callable[[], None]]:
+def kept_before_call(facts: CompilerFacts, model: object, trust: Trust) -> list[Callable[[], None]]:
     """The functions that the recipe runs before each call; raises `ArtifactForeign` and `ImportRefused`."""
     if not any(transform.before_call for transform in facts.transforms):
         return []
@@ -131,7 +131,7 @@ class Strict(StoredCompiler):
         )
 
 
-def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def refusal(program: Program, subject: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return the reason why a program does not accept these inputs."""
     try:
         program.prepare(subject, args, kwargs)

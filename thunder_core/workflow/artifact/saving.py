@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from thunder_core.workflow.artifact.write import write_artifact
 
 
 def save(
-    compiled: Any,
+    compiled: object,
     folder: str | Path,
     *,
     example: Mapping[str, torch.Tensor] | None = None,

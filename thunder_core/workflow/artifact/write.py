@@ -78,7 +78,7 @@ TRACED_HERE = (Program, EagerProgram)  # classes of programs that are not from a
 
 def write_artifact(
     folder: Path,
-    compiled: Any,
+    compiled: object,
     origin: Origin,
     calls: TracedCalls | None = None,
     *,
@@ -124,7 +124,7 @@ def write_artifact(
     return absolute(folder)
 
 
-def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: Any) -> None:
+def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: object) -> None:
     """Write the report, the manifest of all files in the folder and, if there is a private key, the signature."""
     if report is not None:
         write_report(report, folder)

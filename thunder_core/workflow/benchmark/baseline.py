@@ -143,7 +143,7 @@ def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]
 
 
 def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> BenchmarkCandidate:
-    match = next((other for other in report.candidates if other.name == candidate.name), None)
+    match = next((measured for measured in report.candidates if measured.name == candidate.name), None)
     if match is None:
         raise _mismatch(f"has no candidate {candidate.name!r}")
     return match

@@ -17,7 +17,7 @@ class BenchmarkFacts(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_computed(cls, data: Any) -> Any:
+    def _without_computed(cls, data: object) -> Any:
         if not isinstance(data, dict):
             return data
         return {name: value for name, value in data.items() if name not in cls.model_computed_fields}

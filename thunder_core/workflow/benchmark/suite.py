@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.benchmark.report import BenchmarkReport
 SCHEMA_VERSION: Literal[1] = 1
 
 
-def kind_of(report: Any) -> str:
+def kind_of(report: object) -> str:
     """Return the kind of a report, as plain data or as an object: only reports on `generate` have texts."""
     has_texts = "texts" in report if isinstance(report, dict) else isinstance(report, GenerationBenchmark)
     return GENERATION if has_texts else "call"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates, no_exact_value, perturb
-from thunder_core.backend.claiming.comparison import Difference, Exact
+from thunder_core.backend.claiming.comparison import Difference, Float64Computation
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.passes.autodiff.derivation import Derivation
@@ -47,7 +47,7 @@ class AutogradGradients:
         """The gradients in float64, from inputs whose elements are changed by one unit in the last place, or None."""
         return self.compute(True)
 
-    def reference_of(self, name: str) -> Exact:
+    def reference_of(self, name: str) -> Float64Computation:
         """Return a function that returns the gradient of a tensor in float64."""
 
         def reference(perturbed: bool = False) -> torch.Tensor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.claiming.claim_checks import uninitialized_results
-from thunder_core.backend.claiming.comparison import Difference, different_at, largest_difference
+from thunder_core.backend.claiming.comparison import Difference, describe_difference, largest_difference
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
@@ -24,7 +24,9 @@ def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Faul
             before, after = first.values[proxy.name], second.values[proxy.name]
             if not is_equal(before, after):
                 largest = largest_difference(after, before)
-                phrase = different_at(after, before, largest).what.replace("in eager PyTorch", "in the first run")
+                phrase = describe_difference(after, before, largest).what.replace(
+                    "in eager PyTorch", "in the first run"
+                )
                 difference = of_result(proxy.name, Difference(phrase, largest))
                 return line_fault("nondeterminism", bsym.executor, claimed.name, bsym, proxy.name, difference)
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.backend.claiming.check import Check, Judge, checks_of
-from thunder_core.backend.claiming.comparison import Difference, Exact, Measured
+from thunder_core.backend.claiming.comparison import Difference, Float64Computation, ValueComparison
 from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault
@@ -25,7 +25,7 @@ class Findings(Judge):
     deadline: Deadline
     allowance: Allowance = ROUNDING
     faults: list[Fault] = field(default_factory=list)
-    measured: dict[Check, Measured] = field(default_factory=dict)
+    measured: dict[Check, ValueComparison] = field(default_factory=dict)
     late: int = 0
     _reported: set[Check] = field(default_factory=set)
 
@@ -34,11 +34,11 @@ class Findings(Judge):
         self.late += self.deadline.is_over
         return not self.deadline.is_over
 
-    def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+    def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> ValueComparison:
         """Return the difference in values, and whether it is more than rounding."""
         return rounding_difference(actual, expected, exact, self.allowance)
 
-    def accept(self, check: Check, name: str, measured: Measured) -> None:  # noqa: ARG002
+    def accept(self, check: Check, name: str, measured: ValueComparison) -> None:  # noqa: ARG002
         """Keep the measurement of a check that uses the largest share of the allowed error."""
         if check not in self.measured or measured.used > self.measured[check].used:
             self.measured[check] = measured

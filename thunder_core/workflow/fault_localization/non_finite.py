@@ -36,7 +36,7 @@ def non_finite_lines(trace: Trace, inputs: Values, states: RandomStates, run_by:
             )
 
 
-def first_part(bsym: BoundSymbol, values: Values, is_kind: Any) -> tuple[BoundSymbol, Values]:
+def first_part(bsym: BoundSymbol, values: Values, is_kind: object) -> tuple[BoundSymbol, Values]:
     """Return the first operation of a region that creates NaN, or infinities, in eager PyTorch, with its values.
 
     Return the region's own line if there is no such operation.
@@ -53,7 +53,7 @@ def first_part(bsym: BoundSymbol, values: Values, is_kind: Any) -> tuple[BoundSy
     return bsym, values
 
 
-def makes(bsym: BoundSymbol, values: Values, is_kind: Any) -> bool:
+def makes(bsym: BoundSymbol, values: Values, is_kind: object) -> bool:
     """Whether a line creates NaN, or infinities, from inputs without them."""
     read = any(count_of(values.get(proxy.name), is_kind) for proxy in bsym.inputs)
     return not read and any(count_of(values.get(proxy.name), is_kind) for proxy in bsym.tensors)
@@ -66,7 +66,7 @@ def count_of(value: object, is_kind: Any) -> int:
     return int(is_kind(value).sum())
 
 
-def non_finite_line(kind: str, run_by: str, bsym: BoundSymbol, values: Values, is_kind: Any) -> NonFiniteLine:
+def non_finite_line(kind: str, run_by: str, bsym: BoundSymbol, values: Values, is_kind: object) -> NonFiniteLine:
     """Return the line as plain data, with the number of NaN or infinite elements in its result."""
     return NonFiniteLine(
         kind=kind,

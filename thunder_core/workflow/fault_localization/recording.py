@@ -89,7 +89,7 @@ def _names_to_drop(trace: Trace, kept: Container[str] | None) -> list[list[str]]
     return [[proxy.name for proxy in proxies if proxy.name not in kept] for proxies in dying]
 
 
-def _keep(value: Any, as_copy: bool) -> Any:
+def _keep(value: object, as_copy: bool) -> Any:
     return value.clone() if as_copy and isinstance(value, torch.Tensor) and value.layout is torch.strided else value
 
 

@@ -17,10 +17,10 @@ import torch
 
 from thunder_core.backend.claiming.comparison import (
     EIGHT_BITS,
-    Exact,
-    Measured,
+    Float64Computation,
+    ValueComparison,
     blocks_of,
-    different_at,
+    describe_difference,
     largest_difference,
     largest_value,
 )
@@ -62,8 +62,8 @@ ROUNDING = Allowance()
 
 
 def rounding_difference(
-    actual: torch.Tensor, expected: torch.Tensor, exact: Exact, allowance: Allowance = ROUNDING
-) -> Measured:
+    actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation, allowance: Allowance = ROUNDING
+) -> ValueComparison:
     """Measure the difference of a result from eager PyTorch's result, which has the same shape and dtype.
 
     The `difference` of the returned measurement is None if the allowance covers it. Integers and booleans must be
@@ -71,15 +71,15 @@ def rounding_difference(
     """
     largest = largest_difference(actual, expected)
     if not largest:
-        return Measured(None, 0.0)
+        return ValueComparison(None, 0.0)
     if not (expected.is_floating_point() or expected.is_complex()):
         return _measure_integers(actual, expected, exact, largest, allowance)
     reference = exact()
     if reference is None or reference.shape != expected.shape:
         scale = largest_value(expected)
         allowed = max(allowance.floor, WITHOUT_REFERENCE.get(expected.dtype, EIGHT_BITS)) * scale
-        wrong = different_at(actual, expected, largest) if largest > allowed else None
-        return Measured(wrong, largest, largest, 0.0, allowed, scale)
+        wrong = describe_difference(actual, expected, largest) if largest > allowed else None
+        return ValueComparison(wrong, largest, largest, 0.0, allowed, scale)
     measured = compared_with_float64(reference, actual, expected, largest, allowance)
     perturbed = exact(perturbed=True) if measured.difference is not None else None
     if perturbed is not None and perturbed.shape == reference.shape:
@@ -88,8 +88,8 @@ def rounding_difference(
 
 
 def _measure_integers(
-    actual: torch.Tensor, expected: torch.Tensor, exact: Exact, largest: float, allowance: Allowance
-) -> Measured:
+    actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation, largest: float, allowance: Allowance
+) -> ValueComparison:
     """Measure integers: they must be equal, except for as many elements as rounding changes in eager PyTorch."""
     reference = exact()
     own = others = 0
@@ -99,7 +99,9 @@ def _measure_integers(
         if perturbed is not None and perturbed.shape == reference.shape:
             own += int(torch.ne(perturbed, reference).sum())
     wrong = not own or others > allowance.times_eager * own
-    return Measured(different_at(actual, expected, largest) if wrong else None, largest, largest, 0.0, 0.0)
+    return ValueComparison(
+        describe_difference(actual, expected, largest) if wrong else None, largest, largest, 0.0, 0.0
+    )
 
 
 def compared_with_float64(
@@ -109,7 +111,7 @@ def compared_with_float64(
     largest: float,
     allowance: Allowance,
     perturbed: torch.Tensor | None = None,
-) -> Measured:
+) -> ValueComparison:
     """Compare a result and eager PyTorch's result with float64, and with float64 from inputs with other last digits."""
     information = torch.finfo(expected.dtype)
     unit, smallest = information.eps, information.tiny
@@ -123,8 +125,8 @@ def compared_with_float64(
     few = expected.numel() < 64  # a mean over few elements adds nothing to the largest error
     right = sums.same_non_finite and sums.excess <= allowed
     right = right and (few or sums.mean("mistake") <= sums.allowed_mean(allowance, unit, smallest))
-    return Measured(
-        None if right else different_at(actual, expected, largest),
+    return ValueComparison(
+        None if right else describe_difference(actual, expected, largest),
         largest,
         sums.mistake,
         sums.eager_mistake,

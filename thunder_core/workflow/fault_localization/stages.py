@@ -20,9 +20,9 @@ from thunder_core.backend.claiming.claim import EAGER
 from thunder_core.backend.claiming.claim_checks import uninitialized_results
 from thunder_core.backend.claiming.comparison import (
     Difference,
-    Exact,
+    Float64Computation,
+    describe_difference,
     differences,
-    different_at,
     largest_difference,
     largest_value,
     metadata_difference,
@@ -67,7 +67,7 @@ def changes_dtypes(before: RecordedValues, after: RecordedValues) -> bool:
     return any(dtype_of(before.values[name]) != dtype_of(after.values[name]) for name in shared)
 
 
-def dtype_of(value: Any) -> torch.dtype | None:
+def dtype_of(value: object) -> torch.dtype | None:
     """Return the dtype of a tensor; None for other values."""
     return value.dtype if isinstance(value, torch.Tensor) else None
 
@@ -102,7 +102,7 @@ def named_values(recording: RecordedValues) -> dict[str, Any]:
     return {**recording.values, **returned}
 
 
-def value_fault(old: Any, new: Any, reference: Exact, allowance: Allowance) -> Difference | None:
+def value_fault(old: object, new: object, reference: Float64Computation, allowance: Allowance) -> Difference | None:
     """Return the difference of a value after a transform if it is more than rounding; else None."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return metadata_difference(new, old)
@@ -113,7 +113,7 @@ def value_fault(old: Any, new: Any, reference: Exact, allowance: Allowance) -> D
     return rounding_difference(new, old, reference, allowance).difference
 
 
-def reference_of(name: str, before: EvaluatedStage) -> Exact:
+def reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
     """Return a function that returns a value of the stage before in float64.
 
     With `perturbed`, the function returns the value of the first stage from perturbed inputs.
@@ -174,7 +174,7 @@ def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference |
     if not (old.is_floating_point() or old.is_complex()):
         return None  # integers are compared in their own dtypes, by the number of differences
     largest = largest_difference(new, old)
-    return different_at(new, old, largest) if largest > SAME_IN_DOUBLE * largest_value(old) + noise else None
+    return describe_difference(new, old, largest) if largest > SAME_IN_DOUBLE * largest_value(old) + noise else None
 
 
 def reads_the_same(bsym: BoundSymbol, before: RecordedValues, after: RecordedValues) -> bool:
@@ -196,7 +196,7 @@ def is_equal(before: Any, after: Any) -> bool:
     return torch.equal(before, after) or not differences(before, after).any()
 
 
-def local_reference_of(name: str, before: EvaluatedStage) -> Exact:
+def local_reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
     """Return a function that computes a line of the stage before in float64, from the line's inputs."""
     bsym = definitions(before.trace).get(name)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates, no_exact_value
-from thunder_core.backend.claiming.comparison import different_at, largest_difference, metadata_difference
+from thunder_core.backend.claiming.comparison import describe_difference, largest_difference, metadata_difference
 from thunder_core.backend.claiming.copies import copy_values
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -69,7 +69,7 @@ class LineWatch:
         self._line = 0
         self._held: dict[str, Any] = {}
 
-    def at_call(self, frame: FrameType, event: str, argument: Any) -> Any:  # noqa: ARG002
+    def at_call(self, frame: FrameType, event: str, argument: object) -> Any:  # noqa: ARG002
         """Watch the first call of the function, and no other call."""
         is_generated = frame.f_code.co_filename.startswith(GENERATED.format(self.function))
         if self._frame is not None or frame.f_code.co_name != self.function or not is_generated:
@@ -77,7 +77,7 @@ class LineWatch:
         self._frame, self._held = frame, dict(frame.f_locals)
         return self.at_line
 
-    def at_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def at_line(self, frame: FrameType, event: str, argument: object) -> Any:
         """Record the bindings of the previous line."""
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.Tensor) and self._held.get(name) is not value:
@@ -206,7 +206,7 @@ def difference_of(binding: NamedTensor, expected: torch.Tensor) -> tuple[str, fl
         return (metadata.what, 0.0) if binding.name.startswith(RESULT) else None
     if rounding_difference(stored, expected, no_exact_value).difference is None:
         return None
-    difference = different_at(stored, expected, largest_difference(stored, expected))
+    difference = describe_difference(stored, expected, largest_difference(stored, expected))
     return difference.what, difference.largest
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -62,7 +61,9 @@ def traced_generation(prepared: Prepared, request: Request) -> Subject:
     return traces_of(session.compiled, source=session.loaded.source)
 
 
-def traces_of(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
+def traces_of(
+    compiled: object, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES
+) -> Subject:
     """Return the traces of the latest call of a result of `jit` or `compile`; raise `WrongInputs` if there is none."""
     subject = specializations_of(compiled).subject
     program = last_program(compiled)

@@ -290,14 +290,14 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
         name: partial(first.call_of(CONTENDERS[name](model_against(first, name))), **next(iter(inputs.values())))
         for name in bench_request.contenders(len(sessions))
     }
-    ours = {name: partial(one.call_of(one.compiled), **inputs[name]) for name, one in sessions.items()}
+    ours = {name: partial(session.call_of(session.compiled), **inputs[name]) for name, session in sessions.items()}
     return contenders | ours if len(sessions) == 1 else ours | contenders
 
 
 def model_against(session: Session, contender: str) -> torch.nn.Module:
     """Return the model for a contender: as loaded, or as the recipe's transforms have prepared it.
 
-    Raises `BadOption` for the prepared model if both are the same, as in a step of training.
+    Raises `BadOption` for the prepared model if both are the same, as in a training step.
     """
     if contender != PREPARED:
         return session.original
@@ -317,7 +317,7 @@ def _measure(
 ) -> BenchmarkReport:
     calls = calls_of(sessions, bench_request, size)
     first = next(iter(sessions.values()))
-    configuration = {**first.configuration(size), **joined_names([one.names for one in sessions.values()])}
+    configuration = {**first.configuration(size), **joined_names([session.names for session in sessions.values()])}
     clock.begin(f"warm up {size_in_words(configuration)}")
     for done, call in enumerate(calls.values(), start=1):
         call()
@@ -342,4 +342,4 @@ def _release(sessions: Iterable[Session]) -> None:
 
 def joined_names(names: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the names of the measured models and recipes, joined if two differ."""
-    return {key: " and ".join(dict.fromkeys(one[key] for one in names)) for key in names[0]}
+    return {key: " and ".join(dict.fromkeys(name[key] for name in names)) for key in names[0]}

@@ -96,7 +96,9 @@ class CallOptimization:
     def _trace(self) -> None:
         compiled, plan = self.session.compiled, self.plan
         if not plan.request.target:
-            with naming_wrong_executor(plan.prepared, lambda other: self._compile_prepared(other).call(self.example)):
+            with naming_wrong_executor(
+                plan.prepared, lambda candidate: self._compile_prepared(candidate).call(self.example)
+            ):
                 self.session.call(self.example)
             return
         device, target = torch.device(plan.device), plan.request.target
@@ -189,7 +191,9 @@ class CallOptimization:
         session, request = self.session, self.plan.request
         drawn = {**self.plan.size.stated, "seed": session.seed}
         return TracedCalls(
-            example=self.example if all(isinstance(one, torch.Tensor) for one in self.example.values()) else {},
+            example=self.example
+            if all(isinstance(argument, torch.Tensor) for argument in self.example.values())
+            else {},
             train=request.train,
             dynamic=request.dynamic,
             drawn=drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},

@@ -175,7 +175,7 @@ def debug_artifact(
 
 def unlike_shown(artifact: Artifact) -> Iterator[Fault]:
     """Yield a fault for each running stage whose displayed lines differ from the lines that run."""
-    for stage in (one for program in artifact.manifest.programs for one in program.stages if one.runs):
+    for stage in (stage for program in artifact.manifest.programs for stage in program.stages if stage.runs):
         try:
             artifact.listing(stage)
         except ArtifactDamaged as error:
@@ -204,14 +204,14 @@ def stored_faults(stored: Program, program: Program, session: Session, inputs: I
     with outcome_undone(call):
         fault = first_stored_fault(stored, program, call)
         if fault is None and session.purpose.train:
-            fault = stored_backward_fault(stored, program, call, lambda one: step_by(one, session, inputs))
+            fault = stored_backward_fault(stored, program, call, lambda function: step_by(function, session, inputs))
             session.release()
     if fault is not None:
         yield fault
 
 
 def step_by(program: Program, session: Session, inputs: Inputs) -> Callable[[], object]:
-    """Return a step of training that runs one program."""
+    """Return a training step that runs one program."""
 
     def forward(**kwargs: object) -> object:
         return program.run(*program.prepare(session.model, (), kwargs))

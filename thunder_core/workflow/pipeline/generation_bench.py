@@ -119,9 +119,11 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
 
 def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> GenerationSizes:
     """Return the sizes at which all artifacts are measured: the requested or the smallest sizes."""
-    batches = tuple(one for one in sizes[0].batches if all(one in other.batches for other in sizes)) or (1,)
+    batches = tuple(batch for batch in sizes[0].batches if all(batch in each.batches for each in sizes)) or (1,)
     return GenerationSizes(
-        min(one.prompt_length for one in sizes), min(one.new_tokens for one in sizes), named_batches(asked) or batches
+        min(size.prompt_length for size in sizes),
+        min(size.new_tokens for size in sizes),
+        named_batches(asked) or batches,
     )
 
 
@@ -157,7 +159,8 @@ def _bench(
         _compile(sessions, prompts, sizes.new_tokens, clock)
         contenders = contenders_of(sessions, bench_request)
         reports = [
-            _measure(sessions, contenders, one, sizes.new_tokens, bench_request, clock) for one in prompts.values()
+            _measure(sessions, contenders, prompt, sizes.new_tokens, bench_request, clock)
+            for prompt in prompts.values()
         ]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))

@@ -72,7 +72,8 @@ class Quantization:
             self.begin(CALIBRATE)
             calls = (partial(run, loaded.model, inputs) for inputs in self._calibration_inputs(loaded))
             transforms = tuple(
-                one.calibrated(loaded.model, calls) if isinstance(one, Quantize) else one for one in transforms
+                transform.calibrated(loaded.model, calls) if isinstance(transform, Quantize) else transform
+                for transform in transforms
             )
         return prepared_model(loaded.model, transforms)
 
@@ -164,14 +165,16 @@ def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int,
 def with_skipped(prepared: Prepared, names: Sequence[str]) -> Prepared:
     """Return the recipe with a transform that also skips these layers."""
     in_order = tuple(
-        replace(one, skip=(*one.skip, *names)) if isinstance(one, Quantize) else one for one in prepared.in_order
+        replace(part, skip=(*part.skip, *names)) if isinstance(part, Quantize) else part for part in prepared.in_order
     )
     return replace(prepared, in_order=in_order)
 
 
 def quality_error(found: QuantizationReport, prepared: Prepared) -> QualityLost:
     """Return the error for a model whose error exceeds the bound, with the worst layers."""
-    layers = ", ".join(f"{one.name} ({one.error:.2g})" for one in found.ranked[:NAMED_LAYERS] if one.error is not None)
+    layers = ", ".join(
+        f"{layer.name} ({layer.error:.2g})" for layer in found.ranked[:NAMED_LAYERS] if layer.error is not None
+    )
     error = QualityLost(
         f"the model quantized by {prepared.recipe.name} differs from the float model by more than the bound: "
         f"{'; '.join(found.failures)}; the layers with the largest errors are {layers}",

@@ -69,7 +69,7 @@ def contenders(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -
     """Return the candidates within the bounds that could be as good as the leader, the best first."""
     leader = leader_of(found, bounds)
     scores = {candidate: _score(finding) for candidate, finding in found.items() if meets(bounds, finding)}
-    near = [one for one, score in scores.items() if leader is None or score.high >= scores[leader].low]
+    near = [candidate for candidate, score in scores.items() if leader is None or score.high >= scores[leader].low]
     return sorted(near, key=lambda candidate: (-scores[candidate].value, candidate.rank))
 
 

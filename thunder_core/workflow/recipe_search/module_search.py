@@ -29,11 +29,11 @@ from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excl
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.loss import loss_between
-from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.request_search import bounds_of
 from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of, with_threads
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
+from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.report.search import SearchReport
 from thunder_core.workflow.validation import validate
 from thunder_core.workflow.validation.quality import bytes_of
@@ -198,16 +198,16 @@ class ModuleSubject:
         """The device of the model; the CPU for a model without tensors."""
         return device_of(self.model) or torch.device("cpu")
 
-    def try_candidate(self, order: Order) -> TrialFacts:
+    def try_candidate(self, task: TrialTask) -> TrialFacts:
         """Compile, validate and measure a candidate; raise the errors of compilation and validation."""
         began = time.perf_counter()
         torch.set_num_threads(self.threads)
         self.model.train(self.is_training)
         with guarded_memory(), torch.no_grad():
-            compiled = compile_as(self.model, order.candidate)
-            if order.first and not order.candidate.is_eager:
-                self._validate(compiled, order.candidate)
-            facts = self._measure_module(compiled, order)
+            compiled = compile_as(self.model, task.candidate)
+            if task.first and not task.candidate.is_eager:
+                self._validate(compiled, task.candidate)
+            facts = self._measure_module(compiled, task)
         return facts.model_copy(update={"took": time.perf_counter() - began})
 
     def _validate(self, compiled: torch.nn.Module, candidate: Candidate) -> None:
@@ -217,12 +217,12 @@ class ModuleSubject:
         compiled(**self.calls[0])
         validate(compiled, prepared, self.calls, recipe.loosest_tolerance(dtype), language_model=True)
 
-    def _measure_module(self, compiled: torch.nn.Module, order: Order) -> TrialFacts:
-        calls: dict[str, Callable[[], object]] = {EAGER: self._eager_call(order)}
-        if not order.candidate.is_eager:
+    def _measure_module(self, compiled: torch.nn.Module, task: TrialTask) -> TrialFacts:
+        calls: dict[str, Callable[[], object]] = {EAGER: self._eager_call(task)}
+        if not task.candidate.is_eager:
             calls[OURS] = partial(compiled, **self.calls[0])
-        runs = rounds_for(calls, order.rounds)
-        other = order.candidate.threads and max(order.candidate.threads, self.threads)
+        runs = rounds_for(calls, task.rounds)
+        other = task.candidate.threads and max(task.candidate.threads, self.threads)
         timer = timer_of(self.device, other)
         report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
         times = {timed.name: timed.seconds for timed in report.candidates}
@@ -231,20 +231,20 @@ class ModuleSubject:
         facts = TrialFacts(
             eager=times[EAGER],
             ours=ours,
-            asked=order.rounds,
+            asked=task.rounds,
             machine=machine,
             call=f"call{clock_in_words(self.device, other)}",
         )
-        if not order.first:
+        if not task.first:
             return facts
         size = bytes_of(compiled)
         peak = peak_of(partial(compiled, **self.calls[0]), self.device, on_host=True)
         memory = None if peak is None else size + peak
-        return facts.model_copy(update={**self._loss(compiled, order.candidate), "size": size, "memory": memory})
+        return facts.model_copy(update={**self._loss(compiled, task.candidate), "size": size, "memory": memory})
 
-    def _eager_call(self, order: Order) -> Callable[[], object]:
+    def _eager_call(self, task: TrialTask) -> Callable[[], object]:
         call = partial(self.model, **self.calls[0])
-        return call if order.candidate.threads is None else with_threads(call, self.threads)
+        return call if task.candidate.threads is None else with_threads(call, self.threads)
 
     def _loss(self, compiled: torch.nn.Module, candidate: Candidate) -> dict[str, object]:
         """Return the loss of the candidate; raise `QualityLost` if it exceeds the bound of a recipe that quantizes."""

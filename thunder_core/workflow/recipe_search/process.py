@@ -17,45 +17,45 @@ from thunder_core.foundation.storage.folder import clean_up, locked_folder
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.module_transfer import message_of, offer
-from thunder_core.workflow.recipe_search.order import Order
-from thunder_core.workflow.recipe_search.order_format import write_order
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.recipe_search.trial_task import TrialTask
+from thunder_core.workflow.recipe_search.trial_task_format import write_task
 
 LAST = 160  # the number of characters that are quoted from the last line that a process printed
 
 
-def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
-    """Carry out an order in a separate process within a number of seconds.
+def run_in_process(task: TrialTask, seconds: float) -> TrialFacts | TrialRefusal:
+    """Run a task in a separate process within a number of seconds.
 
-    Raises `WrongInputs` for an order that cannot be sent to another process. The process is killed and its files are
+    Raises `WrongInputs` for a task that cannot be sent to another process. The process is killed and its files are
     removed after any error.
     """
     with trial_folder() as folder:
         (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
-        write_order(order, folder)
-        with (folder / worker.OUTPUT).open("wb") as output, offered_module(order) as descriptors:
+        write_task(task, folder)
+        with (folder / worker.OUTPUT).open("wb") as output, offered_module(task) as descriptors:
             command = (sys.executable, "-m", worker.__name__, str(folder), *map(str, descriptors))
             status = run_command(command, output.fileno(), seconds, descriptors)
         return result_in(folder, status, seconds)
 
 
 @contextmanager
-def offered_module(order: Order) -> Iterator[tuple[int, ...]]:
-    """Offer the module of an order to a child process; yield the file descriptor, or nothing for a request.
+def offered_module(task: TrialTask) -> Iterator[tuple[int, ...]]:
+    """Offer the module of a task to a child process; yield the file descriptor, or nothing for a request.
 
     Raises `WrongInputs` for a module that cannot be sent.
     """
-    if isinstance(order.subject, RequestSubject):
+    if isinstance(task.subject, RequestSubject):
         yield ()
         return
-    with offer(message_of(order.subject)) as descriptor:
+    with offer(message_of(task.subject)) as descriptor:
         yield (descriptor,)
 
 
 @contextmanager
 def trial_folder() -> Iterator[Path]:
-    """Create a folder for the order and the result of a trial, after removing the folders of killed searches.
+    """Create a folder for the task and the result of a trial, after removing the folders of killed searches.
 
     The folder is in the cache folder or, if the cache folder is not writable, in the folder for temporary files.
     """

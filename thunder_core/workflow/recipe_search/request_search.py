@@ -87,7 +87,7 @@ class RequestSearch:
     @property
     def candidates(self) -> list[Candidate]:
         """The candidates to try; eager PyTorch is always the first."""
-        return [one.candidate for one in self.estimates_of_candidates]
+        return [estimate.candidate for estimate in self.estimates_of_candidates]
 
     @property
     def bounds(self) -> SearchBounds:
@@ -97,13 +97,16 @@ class RequestSearch:
     @property
     def estimates_of_candidates(self) -> list[Estimate]:
         """The estimates of the candidates to try."""
-        return [one for one in self.estimates if not one.reason or one.candidate.is_eager]
+        return [estimate for estimate in self.estimates if not estimate.reason or estimate.candidate.is_eager]
 
     @property
     def excluded(self) -> list[Excluded]:
         """The candidates that the plan rules out, and the candidates that do not fit the model or the task."""
-        ruled_out = (one for one in self.estimates if one.reason and not one.candidate.is_eager)
-        return [*(Excluded(one.candidate, one.reason, one.least_memory) for one in ruled_out), *self.unfit]
+        ruled_out = (estimate for estimate in self.estimates if estimate.reason and not estimate.candidate.is_eager)
+        return [
+            *(Excluded(estimate.candidate, estimate.reason, estimate.least_memory) for estimate in ruled_out),
+            *self.unfit,
+        ]
 
     def run(self, observer: SearchObserver | None = None, *, writes: bool = True) -> SearchRun:
         """Run the trials and return the finished search; raise the errors of `SearchRun.run`."""
@@ -163,15 +166,15 @@ class RequestSearch:
             "budget": self.search.search,
             "candidates": [
                 {
-                    "name": one.candidate.name,
-                    "recipes": list(one.candidate.recipes),
-                    "settings": one.candidate.settings,
-                    "rank": one.candidate.rank,
-                    "least_memory": one.least_memory,
+                    "name": estimate.candidate.name,
+                    "recipes": list(estimate.candidate.recipes),
+                    "settings": estimate.candidate.settings,
+                    "rank": estimate.candidate.rank,
+                    "least_memory": estimate.least_memory,
                 }
-                for one in self.estimates_of_candidates
+                for estimate in self.estimates_of_candidates
             ],
-            "excluded": [{"name": one.candidate.name, "reason": one.reason} for one in self.excluded],
+            "excluded": [{"name": excluded.candidate.name, "reason": excluded.reason} for excluded in self.excluded],
         }
 
     @property

@@ -29,9 +29,9 @@ from thunder_core.workflow.pipeline.session.progress import SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_model
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate
 from thunder_core.workflow.recipe_search.loss import Loss, loss_between
-from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of, with_threads
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
+from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.validation.quality import bytes_of
 
 FIRST_THREADS = torch.get_num_threads()  # the number at the start of the process, before a candidate changes it
@@ -45,42 +45,42 @@ class RequestSubject:
 
     request: Request
 
-    def try_candidate(self, order: Order) -> TrialFacts:
+    def try_candidate(self, task: TrialTask) -> TrialFacts:
         """Load, compile, validate and measure a candidate; raise the errors of the pipeline."""
         began = time.perf_counter()
-        planned = plan(request_of(order, self.request))
+        planned = plan(request_of(task, self.request))
         clock = StageClock(SilentProgress())
         with surroundings(planned, clock):
             planned, workflow, quality = opened_workflow(planned, clock)
-            trial = Trial(order, planned, workflow, self.request)
+            trial = Trial(task, planned, workflow, self.request)
             with workflow.ready():
                 facts = trial.facts()
-        skipped = quality.skipped if quality is not None else order.skipped
+        skipped = quality.skipped if quality is not None else task.skipped
         return facts.model_copy(update={"skipped": skipped, "took": time.perf_counter() - began})
 
 
-def request_of(order: Order, base: Request) -> Request:
+def request_of(task: TrialTask, base: Request) -> Request:
     """Return the request of a trial, without the benchmark of the pipeline.
 
     Later trials of a candidate, and trials of eager PyTorch, do not validate, evaluate or look for layers to skip.
     """
-    request = replace(order.candidate.request(base), benchmark=False)
-    if order.first and not order.candidate.is_eager:
+    request = replace(task.candidate.request(base), benchmark=False)
+    if task.first and not task.candidate.is_eager:
         return request
     request = replace(request, validate=False, skip_layers="", evaluate=None)
-    return replace(request, options={**request.options, **skip_options(order)})
+    return replace(request, options={**request.options, **skip_options(task)})
 
 
-def skip_options(order: Order) -> dict[str, str]:
+def skip_options(task: TrialTask) -> dict[str, str]:
     """Return the option of the recipe that leaves layers in float, which the first trial has determined."""
-    return {f"{order.candidate.recipes[-1]}.skip": ",".join(order.skipped)} if order.skipped else {}
+    return {f"{task.candidate.recipes[-1]}.skip": ",".join(task.skipped)} if task.skipped else {}
 
 
 @dataclass(eq=False)
 class Trial:
     """The trial of a loaded candidate, which is compared with the model of the base request in eager PyTorch."""
 
-    order: Order
+    task: TrialTask
     plan: Plan
     workflow: Workflow
     base: Request
@@ -88,7 +88,7 @@ class Trial:
     @property
     def candidate(self) -> Candidate:
         """The candidate of the trial."""
-        return self.order.candidate
+        return self.task.candidate
 
     @property
     def session(self) -> Session:
@@ -115,14 +115,14 @@ class Trial:
         report = self._measure_sessions({EAGER: self.eager, OURS: self.session})
         times = {timed.name: timed.seconds for timed in report.candidates}
         facts = self._times(times[EAGER], times[OURS], report)
-        if not self.order.first:
+        if not self.task.first:
             return facts
         loss = self._loss(results)
         return facts.model_copy(update={**vars(loss), **self._bytes(self.session, self.session.compiled)})
 
     def _times(self, eager: tuple[float, ...], ours: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
         clock = clock_in_words(self.session.device, self._other_threads)
-        stated = {"asked": self.order.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
+        stated = {"asked": self.task.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
         return TrialFacts.model_validate({"eager": eager, "ours": ours, **stated})
 
     def _facts_of_eager(self) -> TrialFacts:
@@ -170,7 +170,7 @@ class Trial:
             calls[name] = self._with_threads(name, partial(session.call_of(function), **session.inputs(size)))
         return measure(
             calls,
-            runs=rounds_for(calls, self.order.rounds),
+            runs=rounds_for(calls, self.task.rounds),
             warmup=WARMUP,
             device=self.session.device,
             release=self.session.release,
@@ -186,7 +186,7 @@ class Trial:
             {name: Contender(model) for name, model in models.items()},
             inputs_of(self.session, self._prompts, self.session.seed),
             self.plan.generation.new_tokens,
-            runs=self.order.rounds,
+            runs=self.task.rounds,
             warmup=GENERATION_WARMUP,
             device=self.session.device,
             memory=False,
@@ -206,7 +206,7 @@ class Trial:
         own, usual = self.candidate.threads, self.base.threads or FIRST_THREADS
         return max(own, usual) if own is not None else None
 
-    def _bytes(self, session: Session, model: Any) -> dict[str, int | None]:
+    def _bytes(self, session: Session, model: object) -> dict[str, int | None]:
         """Return the bytes of the weights, and the bytes of the weights plus the peak of a call."""
         size = bytes_of(session.model)
         peak = peak_of(self._whole_call(session, model, size), session.device, on_host=True)
@@ -230,13 +230,13 @@ class Trial:
         ends = self.base.dynamic.get("batch")
         if ends is None:
             return self.plan.size
-        return self.plan.size._replace(batch=ends[0] if self.order.objective == "latency" else ends[1])
+        return self.plan.size._replace(batch=ends[0] if self.task.objective == "latency" else ends[1])
 
     @property
     def _prompts(self) -> Prompts:
         assert self.plan.generation is not None
         largest = self.plan.generation.largest
-        return largest._replace(batch=1) if self.order.objective == "latency" else largest
+        return largest._replace(batch=1) if self.task.objective == "latency" else largest
 
 
 def call_in_words(report: BenchmarkReport) -> str:

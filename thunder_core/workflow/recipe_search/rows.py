@@ -94,5 +94,5 @@ def front_of(rows: Sequence[SearchCandidate]) -> set[int]:
     return {
         number
         for number, point in points.items()
-        if not any(other != point and other[0] >= point[0] and other[1] >= point[1] for other in points.values())
+        if not any(rival != point and rival[0] >= point[0] and rival[1] >= point[1] for rival in points.values())
     }

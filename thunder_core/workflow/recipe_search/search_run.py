@@ -12,15 +12,15 @@ from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.halving import CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
-from thunder_core.workflow.recipe_search.order import Order, SearchSubject
 from thunder_core.workflow.recipe_search.process import run_in_process
 from thunder_core.workflow.recipe_search.rows import rows_of
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.recipe_search.trial_task import SearchSubject, TrialTask
 from thunder_core.workflow.recipe_search.why import bound_error, reason_in_words
 from thunder_core.workflow.report.search import End, SearchBounds, SearchCandidate, SearchReport
 
 BENCHMARK = 4.0  # seconds to measure and write the winner, in addition to the time of its trial
-RunTrial = Callable[[Order, float], TrialFacts | TrialRefusal]
+RunTrial = Callable[[TrialTask, float], TrialFacts | TrialRefusal]
 Results = dict[Candidate, TrialFacts | TrialRefusal]
 
 
@@ -161,7 +161,7 @@ class SearchRun:
         """Try a candidate, and combine the result with the results of its earlier trials."""
         before = self.results.get(candidate)
         earlier = before if isinstance(before, TrialFacts) else None
-        order = Order(
+        task = TrialTask(
             self.subject,
             candidate,
             rounds,
@@ -172,7 +172,7 @@ class SearchRun:
         leader = self._leader()
         position = (self.candidates.index(candidate) + 1, len(self.candidates))
         self.observer.begin_trial(candidate.name, position, leader, self._seconds_left())
-        result = self.run_trial(order, self._limit(order))
+        result = self.run_trial(task, self._limit(task))
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
@@ -187,9 +187,9 @@ class SearchRun:
     def _goes_on(self) -> bool:
         return self._seconds_left() > 0
 
-    def _limit(self, order: Order) -> float:
+    def _limit(self, task: TrialTask) -> float:
         """Return the seconds that a trial may take. A first trial leaves as much time to write its candidate."""
-        is_new = order.first and self.writes and not order.candidate.is_eager
+        is_new = task.first and self.writes and not task.candidate.is_eager
         rest = self.budget - (time.monotonic() - self.began) - BENCHMARK
         return max(0.0, min(self._seconds_left(), rest / 2)) if is_new else self._seconds_left()
 

@@ -1,6 +1,6 @@
 """The process of one trial: `python -m thunder_core.workflow.recipe_search.worker FOLDER [DESCRIPTOR]`.
 
-The folder contains the order. A module is received from the file descriptor. The process writes the result into the
+The folder contains the task. A module is received from the file descriptor. The process writes the result into the
 folder atomically, and ends if its parent ends.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.storage.file import write_whole
 from thunder_core.workflow.recipe_search.module_transfer import receive
-from thunder_core.workflow.recipe_search.order_format import read_order
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.recipe_search.trial_task_format import read_task
 
 RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -27,7 +27,7 @@ LASTING = frozenset({2, 4, 8})  # exit statuses of permanent refusals
 
 
 def main(folder: Path, *descriptors: int) -> None:
-    """Carry out the order in a folder, and write the result into the folder."""
+    """Run the task in a folder, and write the result into the folder."""
     end_with_parent()
     sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
     result = result_of(folder, *descriptors)
@@ -45,9 +45,9 @@ def end_with_parent() -> None:
 
 
 def result_of(folder: Path, *descriptors: int) -> TrialFacts | TrialRefusal:
-    """Carry out the order in a folder; return the facts, or the reason why the candidate is refused."""
+    """Run the task in a folder; return the facts, or the reason why the candidate is refused."""
     try:
-        return read_order(folder, partial(receive, *descriptors)).carry_out()
+        return read_task(folder, partial(receive, *descriptors)).run()
     except ThunderError as error:
         lasts = error.status in LASTING
         reason = f"{error.code} {error.what}"

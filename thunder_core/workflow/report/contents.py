@@ -54,8 +54,9 @@ class ModelFacts(ReportFacts):
     dtype: str
     device: str
     notes: tuple[str, ...] = ()
+    """Remarks about how the model was loaded, in words."""
     caveats: tuple[str, ...] = ()
-    """The random weights, and the unused weights of the checkpoint, which are part of every verdict."""
+    """Remarks that every verdict repeats: some weights are random, or the checkpoint has unused weights."""
 
 
 class RecipeFacts(ReportFacts):
@@ -67,6 +68,7 @@ class RecipeFacts(ReportFacts):
     lookasides: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    """The transforms and executors that the user removed (`--without`)."""
 
 
 class Degraded(ReportFacts):
@@ -185,7 +187,7 @@ class ExecutorComparison(ReportFacts):
     compared: int
     """The number of their calls that were compared."""
     largest: float
-    """The largest difference of values, which rounding explains."""
+    """The largest difference between the values; rounding explains it."""
     left_out: str = ""
     """The reason why they were not compared; empty if they were."""
 
@@ -194,7 +196,7 @@ class ComparisonFacts(ReportFacts):
     """The comparison of executors with eager PyTorch during the run; the artifact's programs do not repeat it."""
 
     by: str
-    """The executor that compared the others."""
+    """The name of the executor that ran the comparison."""
     operations: tuple[ExecutorComparison, ...]
 
     @property
@@ -222,21 +224,27 @@ class Report(ReportFacts):
     model: ModelFacts
     recipe: RecipeFacts
     plan: tuple[str, ...] = ()
+    """The lines of the plan that was shown before the run."""
     degraded: tuple[Degraded, ...] = ()
+    """The parts of the recipe that were skipped on this machine."""
     sharp_edges: tuple[str, ...] = ()
+    """The operations of the model that the programs may not repeat as eager PyTorch would, in words."""
     train: bool = False
-    """Whether a step of training was optimized: forward, loss and backward."""
+    """Whether a training step was optimized: forward, loss and backward."""
     weights_bytes: int = 0
     """The size of the weights in the artifact; 0 if they were not included."""
     stages: tuple[StageTime, ...] = ()
     traces: tuple[TraceSummary, ...] = ()
     executors: tuple[ExecutorShare, ...] = ()
     refused: tuple[ExecutorRefusal, ...] = ()
+    """The operations that executors of the recipe did not run."""
     choices: tuple[KernelChoice, ...] = ()
+    """The kernels that executors chose by a measurement."""
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
+    """The estimated memory after each bound symbol."""
     saved_bytes: int = 0
-    """An estimate of the bytes that the forward of a step of training saves for its backward."""
+    """An estimate of the bytes that the forward of a training step saves for its backward."""
     recorded: str = ""
     """The reason why the program has no compiled backward; empty if it has one."""
     validation_state: Literal["validated", "pending", "off"] = "off"
@@ -260,7 +268,7 @@ class Report(ReportFacts):
 
     @property
     def inside(self) -> InsideReport | None:
-        """The programs line by line compared with eager PyTorch, from the validation; None if there is none."""
+        """The comparison of each line of the programs with eager PyTorch, by the validation; None if there is none."""
         report = self.generation or self.validation
         return None if report is None else report.inside
 

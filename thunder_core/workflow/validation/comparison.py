@@ -25,7 +25,7 @@ from thunder_core.workflow.validation.degenerate_outputs import (
 )
 from thunder_core.workflow.validation.distance import Distance, measure_distance
 from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
-from thunder_core.workflow.validation.gradients import Observe, among_all, output, training_step
+from thunder_core.workflow.validation.gradients import Observe, output, training_step, with_scale_of_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.workflow.validation.layouts import layouts_watched
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
@@ -308,7 +308,7 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
     if not eager.tensors:
         raise NotComparable("the model's output contains no tensor", fix="validate a model that returns tensors")
     distances = {name: observed.distance(name) for name in eager.tensors}
-    for name, distance in (among_all(distances) if train else distances).items():
+    for name, distance in (with_scale_of_step(distances) if train else distances).items():
         theirs = eager.tensors[name]
         spoken = language_model and has_logits(name, theirs)
         language = measure_language(*observed.triple(name)) if spoken else None

@@ -94,7 +94,7 @@ Compared = tuple[
 ]  # with the number of eager's undefined distributions, and whether its logits are zero
 
 
-def _compare(optimized: Any, model: Any, size: str, prompt: Prompt, new_tokens: int) -> Compared:
+def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_tokens: int) -> Compared:
     """Compare both models on one batch of prompts."""
     options = {"return_dict_in_generate": True, "output_logits": True}
     eager = generate(model, prompt, new_tokens, **options)

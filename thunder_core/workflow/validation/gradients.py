@@ -1,4 +1,4 @@
-"""The values of a call that are compared: its outputs; for a step of training, the loss and all gradients as well."""
+"""The values of a call that are compared: its outputs; for a training step, the loss and all gradients as well."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def loss_of(returned: object) -> torch.Tensor:
     return loss
 
 
-def among_all(measured: Mapping[str, Distance]) -> dict[str, Distance]:
+def with_scale_of_step(measured: Mapping[str, Distance]) -> dict[str, Distance]:
     """Return the distances, with a larger scale for gradients that are only rounding errors in eager.
 
     Some gradients are mathematically zero, for example the gradient of the bias of attention's keys, because softmax

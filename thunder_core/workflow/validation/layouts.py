@@ -71,7 +71,7 @@ class LayoutWatch:
                     self._wanted.append((bsym, proxy))
                     yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), bsym.source, bsym.module)
 
-    def look(self, number: int, actual: Any) -> None:
+    def look(self, number: int, actual: object) -> None:
         """Record a tensor that differs from its proxy."""
         bsym, proxy = self._wanted[number]
         if not isinstance(actual, torch.Tensor):
@@ -158,7 +158,9 @@ def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -
     shape, strides, wanted = found.shape, tuple(found.stride()), with_symbolic_from(found.stride(), proxy.stride)
     if strides == wanted or not found.numel():
         return False
-    if exactly or any(size > 1 and stride != other for size, stride, other in zip(shape, strides, wanted, strict=True)):
+    if exactly or any(
+        size > 1 and stride != wanted_stride for size, stride, wanted_stride in zip(shape, strides, wanted, strict=True)
+    ):
         return True
     return is_channels_last(shape, strides) != is_channels_last(shape, wanted)
 

@@ -89,11 +89,11 @@ def _convert_arguments(dtype: torch.dtype, module: torch.nn.Module, args: Any, k
     return tuple(_to(dtype, value) for value in args), {name: _to(dtype, value) for name, value in kwargs.items()}
 
 
-def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: Any, output: Any) -> Any:
+def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: object, output: object) -> Any:
     return _to(dtype, output)
 
 
-def _to(dtype: torch.dtype, value: Any) -> Any:
+def _to(dtype: torch.dtype, value: object) -> Any:
     return map_tensors(value, lambda tensor: converted(tensor, dtype))
 
 

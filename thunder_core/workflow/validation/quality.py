@@ -38,10 +38,10 @@ def measure_quality(
     for number, call in enumerate(calls, start=1):
         with torch.no_grad():
             with _compared_layers(original, layers, errors):
-                ours = _results(call(original))
-            theirs = _results(call(quantized))
-        for name, expected in ours.items():
-            actual = theirs[name]
+                expected_results = _results(call(original))
+            actual_results = _results(call(quantized))
+        for name, expected in expected_results.items():
+            actual = actual_results[name]
             outputs.add(name, actual, expected)
             if language_model and has_logits(name, expected):
                 measured = measure_language(actual, expected, expected)
@@ -72,10 +72,10 @@ class _Errors:
         """Add a result and the expected result; elements that are equally infinite in both count as zero."""
         self.differences.setdefault(name, 0.0)
         self.expected.setdefault(name, 0.0)
-        for ours, theirs in blocks(actual, expected, elements=ELEMENTS):
-            finite = theirs.isfinite() | (ours != theirs)
-            self.differences[name] += torch.where(finite, ours - theirs, 0.0).square().sum().item()
-            self.expected[name] += torch.where(finite, theirs, 0.0).square().sum().item()
+        for actual_block, expected_block in blocks(actual, expected, elements=ELEMENTS):
+            counts = expected_block.isfinite() | (actual_block != expected_block)
+            self.differences[name] += torch.where(counts, actual_block - expected_block, 0.0).square().sum().item()
+            self.expected[name] += torch.where(counts, expected_block, 0.0).square().sum().item()
 
     def relative(self) -> dict[str, float]:
         """Return the relative error by name; for expected zeros, 0 if the result is zero, else infinity."""

@@ -28,7 +28,7 @@ class MeasuredGradient:
 
 @dataclass
 class StreamedGradients:
-    """The gradients of two steps of training, each compared with the reference's gradient when that is computed.
+    """The gradients of two training steps, each compared with the reference's gradient when that is computed.
 
     The reference's gradient is dropped after the comparison. If a gradient comes in several parts, `came_in_parts` is
     set and `measured` is not valid: the reference has to run again and keep its gradients.
@@ -40,7 +40,7 @@ class StreamedGradients:
     came_in_parts: bool = False
 
     def observe(self, function: Function, model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-        """Observe a step of training of the reference, without the gradients that are measured."""
+        """Observe a training step of the reference, without the gradients that are measured."""
         self.measured, self.came_in_parts = {}, False
         with gradients_taken(model, self._measure):
             return training_step(function, model, inputs)

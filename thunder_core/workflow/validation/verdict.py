@@ -29,7 +29,7 @@ class Measurement:
 
 def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
     """Return the report of one output: its worst measurement, and all failures of its measurements."""
-    worst_first = sorted(measurements, key=lambda m: _badness(m.distance, tolerance), reverse=True)
+    worst_first = sorted(measurements, key=lambda measurement: _badness(measurement.distance, tolerance), reverse=True)
     worst = worst_first[0].distance
     failures: dict[str, str] = {}
     for measured in worst_first:
@@ -37,16 +37,18 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
     return OutputReport(
         name=name,
         dtype=measurements[0].dtype,
-        shapes=tuple(dict.fromkeys(m.shape for m in measurements)),
+        shapes=tuple(dict.fromkeys(measurement.shape for measurement in measurements)),
         optimized=worst.optimized,
         eager=worst.eager,
         scale=worst.scale,
-        cosine=min(m.distance.cosine for m in measurements),
-        language=_worst_language([m.language for m in measurements if m.language is not None]),
+        cosine=min(measurement.distance.cosine for measurement in measurements),
+        language=_worst_language(
+            [measurement.language for measurement in measurements if measurement.language is not None]
+        ),
         smallest_tolerance=smallest_times_eager(worst, tolerance.floor),
         passed=not failures,
         failures=tuple(failures.values()),
-        **asdict(join([m.finiteness for m in measurements])),
+        **asdict(join([measurement.finiteness for measurement in measurements])),
     )
 
 
@@ -78,13 +80,16 @@ def smallest_times_eager(distance: Distance, floor: float) -> float:
     if not distance.exact_values_agree:
         return math.inf
     slack = floor * distance.scale
-    return max(_needed_factor(getattr(distance.optimized, q), getattr(distance.eager, q), slack) for q in QUANTITIES)
+    return max(
+        _needed_factor(getattr(distance.optimized, quantity), getattr(distance.eager, quantity), slack)
+        for quantity in QUANTITIES
+    )
 
 
-def _needed_factor(mine: float, theirs: float, slack: float) -> float:
-    if mine <= slack:
+def _needed_factor(optimized: float, eager: float, slack: float) -> float:
+    if optimized <= slack:
         return 0.0
-    return (mine - slack) / theirs if theirs else math.inf
+    return (optimized - slack) / eager if eager else math.inf
 
 
 def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
@@ -98,10 +103,12 @@ def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
 def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
     slack = tolerance.floor * distance.scale
     for quantity, words in QUANTITIES.items():
-        mine, theirs = getattr(distance.optimized, quantity), getattr(distance.eager, quantity)
-        if _needed_factor(mine, theirs, slack) > tolerance.times_eager:
-            allowed = tolerance.times_eager * theirs + slack
-            text = f"its {words} error is {mine:.3g}; eager's own error is {theirs:.3g}, and {allowed:.3g} is allowed"
+        optimized, eager = getattr(distance.optimized, quantity), getattr(distance.eager, quantity)
+        if _needed_factor(optimized, eager, slack) > tolerance.times_eager:
+            allowed = tolerance.times_eager * eager + slack
+            text = (
+                f"its {words} error is {optimized:.3g}; eager's own error is {eager:.3g}, and {allowed:.3g} is allowed"
+            )
             return {"error": text}
     return {}
 

@@ -20,7 +20,7 @@ class Replacements:
         self._lookasides = {lookaside.function: lookaside for lookaside in lookasides}
         self.were_called = False
 
-    def call(self, run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of a function, if there is one and its condition holds."""
         for target, owner in targets_of(function):
             lookaside = self._lookasides.get(target)
@@ -44,7 +44,7 @@ class Replacements:
         return bool(self._lookasides)
 
 
-def targets_of(function: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+def targets_of(function: object) -> list[tuple[Any, tuple[Any, ...]]]:
     """List the functions that a lookaside may name for this call, each with its bound first arguments."""
     targets: list[tuple[Any, tuple[Any, ...]]] = []
     try:
@@ -73,7 +73,7 @@ def is_within(frame: Any, lookaside: Lookaside) -> bool:
     return False
 
 
-def code_of(function: Any) -> FunctionType | None:
+def code_of(function: object) -> FunctionType | None:
     """Return the Python function whose frame a call of `function` creates; None if there is none."""
     while type(function) is functools.partial:
         function = function.func

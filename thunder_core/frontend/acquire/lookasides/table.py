@@ -73,7 +73,7 @@ MODULES_OF_MODELS = (
     "thunder_core.backend.parallel.tensor_parallel",
 )
 # Modules among these that inspect the code of functions. Their arguments are not redirected.
-LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
+CODE_INSPECTING_MODULES = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 
 
 def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside]:
@@ -119,7 +119,7 @@ def late_lookaside_of(function: FunctionType) -> Lookaside | None:
 
 
 # Functions whose results are guarded by calling them again: the attributes of transformers' configs.
-ASKED_AGAIN = (("transformers", "__getattribute__"),)
+CALLED_AGAIN = (("transformers", "__getattribute__"),)
 
 
 def is_native_code(function: FunctionType) -> bool:
@@ -134,7 +134,7 @@ def is_native_code(function: FunctionType) -> bool:
 @cache
 def runs_natively(module: str | None, name: str = "") -> bool:
     """Whether Python functions of this module, or its functions of this name, are called natively."""
-    if is_asked_again(module, name):
+    if is_called_again(module, name):
         return True
     is_interpreted = (module, name) in INTERPRETED or _is_within(module, MODULES_OF_MODELS)
     return _is_within(module, NATIVE_MODULES) and not is_interpreted
@@ -146,13 +146,13 @@ def runs_alone(module: str | None, name: str) -> bool:
 
     Functions that are called again need no redirection. Functions that inspect code must see the original functions.
     """
-    return is_asked_again(module, name) or _is_within(module, LOOKING_AT_CODE)
+    return is_called_again(module, name) or _is_within(module, CODE_INSPECTING_MODULES)
 
 
 @cache
-def is_asked_again(module: str | None, name: str) -> bool:
+def is_called_again(module: str | None, name: str) -> bool:
     """Whether the results of functions of this name are guarded by calling the functions again."""
-    return any(str(module).startswith(f"{package}.") and name == asked for package, asked in ASKED_AGAIN)
+    return any(str(module).startswith(f"{package}.") and name == called_name for package, called_name in CALLED_AGAIN)
 
 
 def _is_within(module: str | None, packages: tuple[str, ...]) -> bool:

@@ -22,20 +22,20 @@ C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 class GuardedReads(Protocol):
     """The guarding of reads (`acquire.outside.Outside`): roots of paths, values that were read, and missing names."""
 
-    def root(self, step: str, key: str, value: Any) -> Path:
+    def root(self, step: str, key: str, value: object) -> Path:
         """Return a path that begins at this object."""
 
-    def read(self, path: Path, value: Any) -> None:
+    def read(self, path: Path, value: object) -> None:
         """Guard that this value is at the path."""
 
-    def absent(self, path: Path, name: Any) -> None:
+    def absent(self, path: Path, name: object) -> None:
         """Guard that the namespace at the path has no such name."""
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
         """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds."""
 
 
-def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
+def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
     """Return the path to an attribute of the object at `path`; None if no further guard is needed.
 
     No guard is needed for results of interpreted code (whose own reads are guarded), for the metadata of tensors
@@ -86,7 +86,7 @@ def is_bound_anew(value: Any, owner: Any) -> bool:
     return value.__self__ is owner or value.__self__ is type(owner)
 
 
-def is_held(function: Any, module: types.ModuleType) -> bool:
+def is_held(function: object, module: types.ModuleType) -> bool:
     """Whether a module other than PyTorch's has a function under the function's name."""
     is_torchs = module.__name__.partition(".")[0] == "torch"
     return not is_torchs and vars(module).get(getattr(function, "__name__", "")) is function
@@ -128,14 +128,14 @@ def is_hidden_by_metaclass(kind: type, name: str) -> bool:
     return hasattr(type(type_lookup(type(kind), name)), "__set__")
 
 
-def is_interpreted(unbound: Any) -> bool:
+def is_interpreted(unbound: object) -> bool:
     """Whether reading a class entry from the class runs Python code, whose own reads are guarded."""
     if isinstance(unbound, classmethod):
         return isinstance(unbound.__func__, property)
     return isinstance(getattr(type(unbound), "__get__", None), types.FunctionType)
 
 
-def _of_module(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
+def _of_module(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
     """Return the path to a module's attribute.
 
     Its `__getattr__` is interpreted, and may return a new object each time.
@@ -153,19 +153,19 @@ def _base_with(kind: type, name: str) -> type | None:
     return next((base for base in mro_of(kind) if name in dict_of(base)), None)
 
 
-def is_getter_in_c(unbound: Any) -> bool:
+def is_getter_in_c(unbound: object) -> bool:
     """Whether a property has a C getter, as in pybind11, so that its reads are unknown."""
     return isinstance(unbound, property) and callable(unbound.fget) and not runs_python(unbound.fget)
 
 
-def runs_python(function: Any) -> bool:
+def runs_python(function: object) -> bool:
     """Whether a call runs Python code, directly or through a bound method or a partial."""
     while isinstance(function, types.MethodType | functools.partial):
         function = function.__func__ if isinstance(function, types.MethodType) else parts_of_partial(function)[0]
     return isinstance(function, types.FunctionType) or python_method(type(function), "__call__") is not None
 
 
-def _of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
+def _of_class(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
     kind = type(path.value)
     for base in mro_of(kind):
         if name not in dict_of(base):

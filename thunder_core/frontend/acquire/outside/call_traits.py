@@ -9,52 +9,52 @@ from typing import Any
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
-SHALLOW = frozenset(
+SHALLOW_FUNCTIONS = frozenset(
     {
         *(len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type),
         *(getattr, hasattr, setattr, delattr, callable),
     }
 )
-KEEPING = ("append", "extend", "setdefault")
+STORING_METHODS = ("append", "extend", "setdefault")
 
 
-def owner_of(function: Any) -> tuple[Any, ...]:
+def owner_of(function: object) -> tuple[Any, ...]:
     """Return the object that a method is bound to, as a tuple, which is empty for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()
 
 
-def is_of_classes(function: Any) -> bool:
+def reads_only_classes(function: object) -> bool:
     """Whether a function reads only the class or the identity of its arguments, and no contents."""
     return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
 
 
-def reference_asked(function: Any) -> Any:
+def dereferenced_reference(function: Any) -> Any:
     """Return the weak reference that a C call dereferences, directly or by `super().__call__()`; otherwise None."""
     is_call_method = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
     reference = function.__self__ if is_call_method else function
     return reference if issubclass(type(reference), weakref.ref) else None
 
 
-def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:
+def is_making_class(function: object, args: tuple[Any, ...]) -> bool:
     """Whether a call makes a class: a call of a metaclass, or of `type` with more than one argument."""
     return isinstance(function, type) and issubclass(function, type) and len(args) > 1
 
 
-def is_shallow(function: Any) -> bool:
+def is_shallow(function: object) -> bool:
     """Whether a function reads only the direct items of containers in its arguments."""
     try:
-        return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
+        return function in SHALLOW_FUNCTIONS or getattr(function, "__name__", "") in STORING_METHODS
     except TypeError:  # an unhashable callable
         return False
 
 
-def is_fixed(value: Any) -> bool:
+def is_fixed(value: object) -> bool:
     """Whether a value and its parts are constants or known by identity."""
     if type(value) is tuple:
         return all(map(is_fixed, value))
     return is_constant(value) or issubclass(type(value), BY_IDENTITY)
 
 
-def is_plain_mapping(value: Any) -> bool:
+def is_plain_mapping(value: object) -> bool:
     """Whether looking up a key in the value runs dict's own code."""
     return issubclass(type(value), dict) and type_lookup(type(value), "__contains__") is dict.__contains__

@@ -109,7 +109,7 @@ class Classes:
                 self.found(kind, name)
                 break
 
-    def guard_descriptor(self, holder: type, descriptor: Any) -> None:
+    def guard_descriptor(self, holder: type, descriptor: object) -> None:
         """Guard the entry of a class that holds a descriptor used by the program."""
         for base in self._bases(holder):
             for name, unbound in dict_of(base).items():
@@ -117,7 +117,7 @@ class Classes:
                     self.found(holder, name)
                     return
 
-    def attribute(self, owner: Any, name: str) -> None:
+    def attribute(self, owner: object, name: str) -> None:
         """Guard a name in the class of an object without a path, unless the object itself has the name."""
         self.note_instance(type(owner))
         namespace = getattr(owner, "__dict__", None)
@@ -142,7 +142,7 @@ class Classes:
             if is_held:
                 return
 
-    def _read(self, path: Path, unbound: Any) -> None:
+    def _read(self, path: Path, unbound: object) -> None:
         """Guard an entry of a class, and the functions that it wraps."""
         if isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType):
             return
@@ -176,7 +176,7 @@ class Classes:
         return entry[1] and id(kind) not in self._made
 
 
-def _is_users_module(kind: type, module: Any) -> bool:
+def _is_users_module(kind: type, module: object) -> bool:
     """Whether a class is not a static C type, and belongs to a module of the user."""
     if not kind.__flags__ & HEAP_TYPE:
         return False
@@ -184,10 +184,10 @@ def _is_users_module(kind: type, module: Any) -> bool:
     return is_users_file(file) if isinstance(file, str) else module is None or kind.__module__ == "__main__"
 
 
-def _holds(unbound: Any, function: Any) -> bool:
+def _holds(unbound: object, function: object) -> bool:
     """Whether a class entry is a function or wraps it."""
     return unbound is function or any(part is function for part in _parts(unbound))
 
 
-def _parts(unbound: Any) -> Iterator[Any]:
+def _parts(unbound: object) -> Iterator[Any]:
     return (getattr(unbound, name) for name in PARTS.get(type(unbound), ()))

@@ -49,7 +49,7 @@ CHANGING: frozenset[Callable[..., Any]] = frozenset(
 )
 
 
-def container_base(value: Any) -> Any:
+def container_base(value: object) -> Any:
     """Return the mutable built-in container class that a value is an instance of, or None."""
     kind = type(value)  # not isinstance, which reads the value's own `__class__`
     return next((base for base in CONTAINERS if issubclass(kind, base)), None)
@@ -82,12 +82,12 @@ def put_back(value: Any, original: Any) -> None:
             base.__setitem__(value, key, item)
 
 
-def is_known_key(key: Any) -> bool:
+def is_known_key(key: object) -> bool:
     """Whether equality of a key depends only on its value or identity, so that no code of the user decides."""
     return type(key) in (str, int, bytes, bool, float) or is_known_by_identity(key)
 
 
-def is_known_item(container: Any, key: Any) -> bool:
+def is_known_item(container: object, key: object) -> bool:
     """Whether the key alone determines an item of a built-in container, without calling `__index__`."""
     return is_known_key(key) and (issubclass(type(container), dict) or type(key) is int)
 
@@ -123,11 +123,11 @@ def kept_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(map(_as_now, arguments)) if name in TAKING else arguments
 
 
-def _as_now(argument: Any) -> Any:
+def _as_now(argument: object) -> Any:
     return argument if container_base(argument) is None else plain_copy(argument)
 
 
-def is_used_up(name: str, argument: Any) -> bool:
+def is_used_up(name: str, argument: object) -> bool:
     """Whether a method consumes an argument that can be iterated only once, or that is a view."""
     if name not in TAKING or container_base(argument) is not None or isinstance(argument, LASTING):
         return False
@@ -146,7 +146,7 @@ def receiver(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any,
     return getattr(function, "__self__", None), name, args, None
 
 
-def is_changing(function: Any) -> bool:
+def is_changing(function: object) -> bool:
     """Whether a C function changes the container in its first argument."""
     try:
         return function in CHANGING
@@ -154,6 +154,6 @@ def is_changing(function: Any) -> bool:
         return False
 
 
-def container_type(argument: Any) -> type:
+def container_type(argument: object) -> type:
     """Return the container type to keep an argument's items in: dict for the pairs of a mapping, otherwise list."""
     return dict if hasattr(type(argument), "keys") else list

@@ -35,7 +35,7 @@ def outermost_callable_function(frame: Frame | None, is_computable: Callable[[An
     return code
 
 
-def never_computable(_value: Any) -> bool:
+def never_computable(_value: object) -> bool:
     """Whether the prologue can compute a tensor that the program itself takes: never."""
     return False
 
@@ -69,7 +69,7 @@ def writes_or_yields(code: types.CodeType) -> bool:
     return any(instruction.opname in WRITES_AND_YIELDS for instruction in dis.get_instructions(code))
 
 
-def is_of_torch(value: Any) -> bool:
+def is_of_torch(value: object) -> bool:
     """Whether a value is PyTorch itself, or one of its modules, functions or classes."""
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     return str(home).partition(".")[0] == PYTORCH

@@ -79,10 +79,10 @@ class NotReplayedError(Exception):
 class DrawnNumbers(Protocol):
     """The number operations of a run that draws need."""
 
-    def drawn(self, path: Path) -> Any:
+    def at_random_draw(self, path: Path) -> Any:
         """Return the number that a draw returns."""
 
-    def values(self, tree: Any) -> Any:
+    def values(self, tree: object) -> Any:
         """Return arguments with symbolic numbers replaced by their values in this call."""
 
 
@@ -115,7 +115,7 @@ class ProgramDraws:
 
     # ---- draws ----------------------------------------------------------------------------------------------
 
-    def draw(self, generator: Any, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def draw(self, generator: object, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Draw from a generator, as the prologue will at each call, and return the program's value."""
         owner = self._owner(generator)
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
@@ -164,7 +164,7 @@ class ProgramDraws:
             raise NotReplayedError
         return computed
 
-    def _is_computable(self, value: Any) -> bool:
+    def _is_computable(self, value: object) -> bool:
         if isinstance(value, SymbolicNumber):
             return isinstance(value.source, Path)
         return isinstance(value, torch.Tensor) and self.knows_arguments((value,), {})
@@ -181,7 +181,7 @@ class ProgramDraws:
         path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
         return self._program_value(path, value)
 
-    def asked(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def query(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that only reads a state. If it raises, each call checks that it raises again."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         try:
@@ -200,7 +200,7 @@ class ProgramDraws:
         """Whether no function of this name has been called before."""
         return not any(path.key.name == name for path in self.paths)
 
-    def method(self, array: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def method(self, array: object, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a method of a random array, as the prologue will."""
         return self._call_again(getattr(array, name), self._operand(array), "method", name, args, kwargs)
 
@@ -226,7 +226,7 @@ class ProgramDraws:
             self._note(Draw(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
         )
 
-    def written(self, array: Any, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
+    def written(self, array: object, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
         """Call a method that writes to a random array. The prologue calls it on a copy, which then replaces the array.
 
         If `by_caller` is set, the caller writes to the array itself. Raises `NotReplayedError` if a tensor or another
@@ -241,21 +241,21 @@ class ProgramDraws:
         self._run.outside.paths[id(array)] = self._note(draw, array)
         return result
 
-    def _is_shared(self, array: Any, path: Path) -> bool:
+    def _is_shared(self, array: object, path: Path) -> bool:
         """Whether a tensor, or another random or computed array, shares the memory of an array."""
         paths = self._run.outside.paths.values()
-        if any(other.step == "tensor" and other.parent is path for other in paths):
+        if any(drawn.step == "tensor" and drawn.parent is path for drawn in paths):
             return True
-        others = (other for other in self.arrays.values() if other is not array)
-        return any(sys.modules["numpy"].may_share_memory(array, other) for other in others)
+        others = (drawn for drawn in self.arrays.values() if drawn is not array)
+        return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in others)
 
-    def _note(self, draw: Draw, value: Any) -> Path:
+    def _note(self, draw: Draw, value: object) -> Path:
         path = Path(self._root, "draw", draw, value)
         path.alias = f"drawn_{draw.name}"
         self.paths.append(path)
         return path
 
-    def _guarded_state(self, path: Path, value: Any) -> Any:
+    def _guarded_state(self, path: Path, value: object) -> Any:
         """Guard the state of a generator as a constant, and return the state."""
         if value is not None:
             self._run.outside.read(path, value)
@@ -266,7 +266,7 @@ class ProgramDraws:
         if value is None:
             return None
         if type(value) in (int, float):
-            number = self._run.numbers.drawn(path)
+            number = self._run.numbers.at_random_draw(path)
             return number.concretize() if self._constants else number
         if type(value) in (list, tuple):
             self._run.outside.guard(Length(path, len(value)))
@@ -299,7 +299,7 @@ class ProgramDraws:
         numpy = sys.modules.get("numpy.random")
         return [random._inst, *([] if numpy is None else [numpy.mtrand._rand])]
 
-    def _owner(self, generator: Any) -> Path | str:
+    def _owner(self, generator: object) -> Path | str:
         """Return the path to a generator, or its name if it belongs to the process."""
         for name, process_generator in zip((PYTHON, NUMPY), self._process_generators(), strict=False):
             if generator is process_generator:
@@ -309,7 +309,7 @@ class ProgramDraws:
             raise NotReplayedError
         return path
 
-    def _keep(self, generator: Any) -> None:
+    def _keep(self, generator: object) -> None:
         if id(generator) not in self._kept:
             self._kept.add(id(generator))
             restore, undo_by = restore_of(generator), self._run.outside.effects.undo_by
@@ -357,12 +357,12 @@ class ProgramDraws:
         return self._run.numbers.values(replace_leaves(tree, value))
 
 
-def _put_back(restore: Callable[[], object], _generator: Any) -> None:
+def _put_back(restore: Callable[[], object], _generator: object) -> None:
     """Restore a generator's state. The bound `_generator` keeps the generator alive until then."""
     restore()
 
 
-def code_of_module(function: Any, module: str) -> bool:
+def code_of_module(function: object, module: str) -> bool:
     """Whether a bound method is defined by a module, in Python or in C, and not overridden by other classes."""
     inner = getattr(function, "__func__", function)
     home = inner.__globals__.get("__name__") if isinstance(inner, types.FunctionType) else module

@@ -57,7 +57,7 @@ class Effect:
             return False
         return type(self.owner.value) is dict and is_known_item(self.owner.value, self.arguments[0])
 
-    def is_on(self, container: Any) -> bool:
+    def is_on(self, container: object) -> bool:
         """Whether the effect is a write to this object."""
         return self.owner is not None and self.owner.value is container
 
@@ -112,11 +112,11 @@ class EffectLog:
 
     # ---- the program's writes -------------------------------------------------------------------------------
 
-    def items_at_start(self, container: Any) -> Any:
+    def items_at_start(self, container: object) -> Any:
         """Return a container with the items that it had when the program began."""
         return self.originals.get(id(container), self._tables.get(id(container), container))
 
-    def has_written(self, owner: Any, name: str) -> bool:
+    def has_written(self, owner: object, name: str) -> bool:
         """Whether the program has written an attribute of an object, or a class attribute that the object shows."""
         if not self._undo:
             return False
@@ -129,12 +129,12 @@ class EffectLog:
         hidden = any(name in table for table in tables)
         return not hidden and not self._touched.isdisjoint([(id(base), name) for base in classes])
 
-    def existed(self, owner: Any, name: str) -> bool | None:
+    def existed(self, owner: object, name: str) -> bool | None:
         """Whether an attribute existed when the program began; None if the program has not written it yet."""
         entries = {(table, name) for table in table_identities(owner)}
         return None if self._touched.isdisjoint(entries) else self._made.isdisjoint(entries)
 
-    def has_written_any(self, owner: Any) -> bool:
+    def has_written_any(self, owner: object) -> bool:
         """Whether the program has written any attribute of an object without a table of attributes, such as a class."""
         return any(number == id(owner) for number, _ in self._touched)
 
@@ -142,7 +142,7 @@ class EffectLog:
         """Return the arguments of all effects."""
         return [(effect.arguments, dict(effect.keywords)) for effect in self.effects]
 
-    def has_stored(self, table: Any, name: Any) -> bool:
+    def has_stored(self, table: object, name: object) -> bool:
         """Whether the program has written the entry with this name in a table of attributes."""
         return type(name) is str and (id(table), name) in self._touched
 
@@ -177,7 +177,7 @@ class EffectLog:
 
     def _announce(
         self,
-        owner: Any,
+        owner: object,
         kind: str,
         name: str,
         effect: Effect | None,
@@ -255,7 +255,7 @@ class EffectLog:
     def _original(self, write: Effect) -> Any:
         return self.originals[id(write.owner.value)] if write.owner is not None else {}
 
-    def _note_stored(self, container: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    def _note_stored(self, container: object, name: str, arguments: tuple[Any, ...]) -> None:
         """Note which item the program has set."""
         keys = self.stored.setdefault(id(container), set())
         is_single_item = (
@@ -297,7 +297,7 @@ class EffectLog:
         """Make the epilogue call a function of Thunder at this point."""
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
-    def withdraw(self, function: Callable[..., Any], owner: Any, count: int) -> None:
+    def withdraw(self, function: Callable[..., Any], owner: object, count: int) -> None:
         """Remove the last `count` calls of a function with this first argument, which the program has undone."""
         indices = [
             index
@@ -350,7 +350,7 @@ class EffectLog:
         """Return a table of attributes as it was before the first write to it."""
         return self._tables.setdefault(id(table), dict(table))
 
-    def _keep(self, container: Any) -> None:
+    def _keep(self, container: object) -> None:
         if id(container) not in self.originals:
             original = self.originals[id(container)] = plain_copy(self.items_at_start(container))
             self._undo.append(functools.partial(put_back, container, original))
@@ -365,12 +365,12 @@ class EffectLog:
             self._undo.pop()()
 
 
-def length_of(owner: Any) -> int | None:
+def length_of(owner: object) -> int | None:
     """Return the number of items of a list or set, bypassing `__len__` of its class; None for other objects."""
     base = container_base(owner)
     return base.__len__(owner) if base in (list, set) else None
 
 
-def table_identities(owner: Any) -> list[int]:
+def table_identities(owner: object) -> list[int]:
     """Return the identities of the tables with an object's attributes, or of the object itself if it has no table."""
     return [id(table) for table in tables_of(owner)] or [id(owner)]

@@ -20,7 +20,7 @@ from thunder_core.tracing.library.changes.function_codes import has_first_code
 class FunctionReads(Outside):
     """The outside objects, including the globals, builtins and defaults of functions, and methods by their names."""
 
-    def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+    def global_variable(self, namespace: dict[str, Any], name: str, value: object) -> None:
         """Note that the program read a global."""
         self.require_open(namespace)
         if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
@@ -28,7 +28,7 @@ class FunctionReads(Outside):
         self._seen.add((id(namespace), name))
         self.read(item_path(self.globals_root(namespace), name, value), value)
 
-    def builtin(self, namespace: dict[str, Any], builtins: Any, name: str, value: Any) -> None:
+    def builtin(self, namespace: dict[str, Any], builtins: object, name: str, value: object) -> None:
         """Note that the program read a builtin: guard the builtin, and that no global hides it."""
         if (id(namespace), name) not in self._seen:
             self._seen.add((id(namespace), name))
@@ -36,7 +36,7 @@ class FunctionReads(Outside):
             if type(builtins) is dict and builtins.get(name, namespace) is value:
                 self.read(self.globals_root(builtins).item(name, value), value)
 
-    def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
+    def changing_global(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
         """Return the path to a global variable, if it is a symbolic number; otherwise None."""
         if not self._may_change(value) or self.effects.has_stored(namespace, name):
             return None
@@ -69,7 +69,7 @@ class FunctionReads(Outside):
         base = next(base for base in kind.__mro__ if name in vars(base))
         self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
 
-    def guard_method_call(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
+    def guard_method_call(self, owner: object, method: str, args: tuple[Any, ...], value: object) -> None:
         """Note that the program called a C method that only reads. Each call calls the method again."""
         path = self.paths.get(id(owner))
         if path is not None:

@@ -37,7 +37,7 @@ class GuardedPaths:
         self._abstract: dict[type, dict[type, None]] = {}  # by abstract class, the classes that are no subclasses
         self._looked_up: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
 
-    def path_of(self, value: Any) -> Path | None:
+    def path_of(self, value: object) -> Path | None:
         """Return the path to an outside object; None for other objects."""
         return self.paths.get(id(value))
 
@@ -47,7 +47,7 @@ class GuardedPaths:
             path.forget_children()
         vars(self).clear()
 
-    def root(self, step: str, key: str, value: Any) -> Path:
+    def root(self, step: str, key: str, value: object) -> Path:
         """Return a root: an argument of the prologue, a class, or the globals of a module."""
         path = self._roots.get(id(value))
         if path is None:
@@ -56,7 +56,7 @@ class GuardedPaths:
             self.register_cells(path, value)
         return path
 
-    def class_of(self, value: Any) -> None:
+    def class_of(self, value: object) -> None:
         """Note that the program read the class of an object. The class of an outside object becomes a root."""
         kind = type(value)
         if id(value) in self.paths and id(kind) not in self.paths:
@@ -79,20 +79,20 @@ class GuardedPaths:
             name = function.__code__.co_freevars[index]
             self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
-    def note_reference(self, reference: Any, value: Any) -> None:
+    def note_reference(self, reference: object, value: object) -> None:
         """Note that the program made a weak reference, without a callback, to an object."""
         path = self.paths.get(id(value))
         if path is not None:
             self.paths.setdefault(id(reference), path.child("reference", "", reference))
 
-    def guard_comparison(self, left: Any, right: Any) -> None:
+    def guard_comparison(self, left: object, right: object) -> None:
         """Note that the program compared two objects by identity, and guard two different objects as different."""
         left_path, right_path = self.paths.get(id(left)), self.paths.get(id(right))
         if left_path is None or right_path is None or left_path is right_path or isinstance(left, BY_IDENTITY):
             return
         self.guard(Apart(left_path, right_path))
 
-    def note_identity_read(self, value: Any) -> None:
+    def note_identity_read(self, value: object) -> None:
         """Note that the program read the identity of an object, which it may compare with other identities.
 
         Objects of different classes differ, because their classes are guarded.
@@ -108,13 +108,13 @@ class GuardedPaths:
             self.guards.pop((AllApart, first), None)  # the new guard comes after the guards on the new object
             self.guard(AllApart(first, tuple(rest)))
 
-    def guard_fact(self, value: Any, query: str, answer: object) -> None:
+    def guard_fact(self, value: object, query: str, answer: object) -> None:
         """Guard a fact about an outside tensor or generator that is not part of its metadata."""
         path = self.paths.get(id(value))
         if path is not None:
             self.guard(HasFact(path, query, answer))
 
-    def absent(self, path: Path, name: Any) -> None:
+    def absent(self, path: Path, name: object) -> None:
         """Guard that a namespace lacks a name. All such names of one namespace share one guard."""
         names = self._absent.setdefault(path, {})
         names[name] = None

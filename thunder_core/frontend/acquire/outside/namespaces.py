@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.constants import is_constant
 NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
-def is_loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
+def is_loaded_module(name: object, namespace: dict[str, Any]) -> bool:
     """Whether a namespace belongs to the imported module of this name."""
     return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
 
@@ -23,7 +23,7 @@ def is_namespace(path: Path) -> bool:
     return type(path.value) is dict and (path.step == "globals" or path.key == "__dict__")
 
 
-def item_path(path: Path, key: Any, value: Any) -> Path:
+def item_path(path: Path, key: object, value: object) -> Path:
     """Return the path to an item, bypassing a `__getitem__` of the container's own class."""
     kind = type(path.value)
     if not issubclass(kind, dict | list | tuple | deque):
@@ -32,7 +32,7 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
     return path.child("stored item", key, value) if is_overridden else path.item(key, value)
 
 
-def is_question_for_member(container: Any, key: Any) -> bool:
+def is_question_for_member(container: object, key: object) -> bool:
     """Whether a lookup of a key in a set runs no user code, because the key has Python's own hash and equality."""
     if type(container) not in (set, frozenset):
         return False
@@ -41,7 +41,7 @@ def is_question_for_member(container: Any, key: Any) -> bool:
     return own or is_constant(key)
 
 
-def is_index_into(container: Any, key: Any) -> bool:
+def is_index_into(container: object, key: object) -> bool:
     """Whether the key is a valid index of the sequence."""
     if not issubclass(type(container), list | tuple) or type(key) is not int:
         return False
@@ -49,7 +49,7 @@ def is_index_into(container: Any, key: Any) -> bool:
     return -length <= key < length
 
 
-def stored_class(container: Any) -> Any:
+def stored_class(container: object) -> Any:
     """Return the built-in class that stores a container's items: its own class, or a base.
 
     The methods of this class read the items. Methods of the container's own class may be the user's code.
@@ -58,13 +58,13 @@ def stored_class(container: Any) -> Any:
     return next(base for base in NESTING if issubclass(kind, base))
 
 
-def overridden_base(container: Any, method: str) -> Any:
+def overridden_base(container: object, method: str) -> Any:
     """Return the built-in class that stores a container's items, if the container's class overrides a method."""
     base = stored_class(container)
     return None if type_lookup(type(container), method) is getattr(base, method) else base
 
 
-def items_of(container: Any) -> Any:
+def items_of(container: object) -> Any:
     """Return an iterator over the stored items of a sequence or set, bypassing an `__iter__` of its own class."""
     return stored_class(container).__iter__(container)
 
@@ -74,7 +74,7 @@ def values_of(container: Any) -> Any:
     return dict.values(container) if issubclass(type(container), dict) else items_of(container)
 
 
-def length_of(container: Any) -> int:
+def length_of(container: object) -> int:
     """Return the number of stored items of a built-in container, bypassing a `__len__` of its own class."""
     length: int = stored_class(container).__len__(container)
     return length

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from thunder_core.frontend.acquire.outside.call_traits import is_of_classes, is_plain_mapping, is_shallow
+from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, is_shallow, reads_only_classes
 from thunder_core.frontend.acquire.outside.containers import (
     MUTATORS,
     container_base,
@@ -53,7 +53,7 @@ class NativeCalls:
         self._writes = writes
         self._refuse = refuse
 
-    def before(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, machine: Machine, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         if function is id:
             self._outside.note_identity_read(*args)
@@ -81,7 +81,7 @@ class NativeCalls:
             self._outside.expand_key(rest[0])
         expand = self._outside.expand if is_shallow(function) else self._outside.expand_whole
         for arg in (*rest, *kwargs.values()):
-            if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
+            if not (reads_only_classes(function) and has_state(arg) and arg is rest[0]):
                 expand(arg)
         self.require_own_iterators(function, (*rest, *kwargs.values()))
         return NOT_TAKEN
@@ -90,7 +90,7 @@ class NativeCalls:
         """Refuse a function that may take items out of an iterator from outside: tracing cannot put them back."""
         for arg in args:
             path = self._outside.path_of(arg)
-            if path is None or is_of_classes(function) or id(function) in TAKING_NOTHING:
+            if path is None or reads_only_classes(function) or id(function) in TAKING_NOTHING:
                 continue
             if type(arg) in DRIVEN or answer_of(type(arg)) is NativeAnswer.STEPS:
                 self._refuse(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
@@ -103,7 +103,7 @@ class NativeCalls:
         return machine.call(function, *lasting, **kwargs)
 
     def mutate(
-        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
     ) -> None:
         """Note a call of a method that may change a container or an object of C."""
         if container_base(container) is None:

@@ -17,8 +17,8 @@ class NativeReason(enum.Enum):
     """The reason why a C function returns the same at a later call, or the treatment of a function that may not."""
 
     ARGUMENTS = "it reads only its arguments"
-    ASKED = "it only reads a state: it is called again at each call, before the program runs"
-    ASKED_OR_SET = (
+    QUERY = "it only reads a state: it is called again at each call, before the program runs"
+    QUERY_OR_CHANGE = (
         "without a new value it only reads a state, and is called again; with one it changes the outside world"
     )
     FRESH = "its result changes from call to call: it is called again at each call, before the program runs"
@@ -62,15 +62,15 @@ NAMED: dict[tuple[str, str], NativeReason] = {
     **_row(NativeReason.OTHERWISE, "time", "sleep"),
     **_row(NativeReason.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
     **_row(
-        NativeReason.ASKED, "posix", "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp"
+        NativeReason.QUERY, "posix", "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp"
     ),
     **_row(
-        NativeReason.ASKED,
+        NativeReason.QUERY,
         "posix",
         "getpid getppid getuid get_terminal_size isatty listdir listxattr lstat readlink stat",
     ),
     **_row(
-        NativeReason.ASKED,
+        NativeReason.QUERY,
         "posix",
         "sched_getaffinity statvfs sysconf uname pathconf confstr fstat getloadavg device_encoding",
     ),
@@ -88,61 +88,61 @@ NAMED: dict[tuple[str, str], NativeReason] = {
         "_thread",
         "start_new start_new_thread start_joinable_thread interrupt_main exit exit_thread",
     ),
-    **_row(NativeReason.ASKED, "_thread", "get_ident get_native_id"),
+    **_row(NativeReason.QUERY, "_thread", "get_ident get_native_id"),
     **_row(
         NativeReason.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"
     ),
     **_row(NativeReason.WORLD, "gc", "get_count get_stats"),
-    **_row(NativeReason.ASKED, "gc", "get_threshold get_debug get_freeze_count"),
+    **_row(NativeReason.QUERY, "gc", "get_threshold get_debug get_freeze_count"),
     **_row(NativeReason.OTHERWISE, "gc", "isenabled"),
     **_row(NativeReason.OTHERWISE, "sys", "getrecursionlimit setrecursionlimit"),
     **_row(NativeReason.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"),
     **_row(NativeReason.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
     **_row(NativeReason.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
-    **_row(NativeReason.ASKED, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
-    **_row(NativeReason.ASKED, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
+    **_row(NativeReason.QUERY, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
+    **_row(NativeReason.QUERY, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
     **_row(NativeReason.WORLD, "_thread", "stack_size"),
-    **_row(NativeReason.ASKED, "_thread", "_count"),
-    **_row(NativeReason.ASKED, "faulthandler", "is_enabled"),
-    **_row(NativeReason.ASKED, "_tracemalloc", "is_tracing get_traceback_limit"),
+    **_row(NativeReason.QUERY, "_thread", "_count"),
+    **_row(NativeReason.QUERY, "faulthandler", "is_enabled"),
+    **_row(NativeReason.QUERY, "_tracemalloc", "is_tracing get_traceback_limit"),
     **_row(NativeReason.FRESH, "_tracemalloc", "get_traced_memory get_tracemalloc_memory"),
-    **_row(NativeReason.ASKED, "_csv", "list_dialects"),
-    **_row(NativeReason.ASKED_OR_SET, "_csv", "field_size_limit"),
+    **_row(NativeReason.QUERY, "_csv", "list_dialects"),
+    **_row(NativeReason.QUERY_OR_CHANGE, "_csv", "field_size_limit"),
     **_row(NativeReason.WORLD, "_csv", "get_dialect"),
-    **_row(NativeReason.ASKED, "_codecs", "lookup_error"),
-    **_row(NativeReason.ASKED_OR_SET, "_locale", "setlocale"),
+    **_row(NativeReason.QUERY, "_codecs", "lookup_error"),
+    **_row(NativeReason.QUERY_OR_CHANGE, "_locale", "setlocale"),
     **_row(NativeReason.WORLD, "_weakref", "getweakrefcount getweakrefs"),
     **_row(
-        NativeReason.ASKED,
+        NativeReason.QUERY,
         "posix",
         "getpriority get_blocking get_inheritable getpgid getsid getresuid getresgid ctermid",
     ),
-    **_row(NativeReason.ASKED, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
-    **_row(NativeReason.ASKED, "posix", "sched_get_priority_max sched_get_priority_min"),
+    **_row(NativeReason.QUERY, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
+    **_row(NativeReason.QUERY, "posix", "sched_get_priority_max sched_get_priority_min"),
     **_row(NativeReason.FRESH, "posix", "times"),
-    **_row(NativeReason.ASKED, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
+    **_row(NativeReason.QUERY, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
     **_row(
         NativeReason.ARGUMENTS,
         "_locale",
         "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset",
     ),
-    **_row(NativeReason.ASKED, "_signal", "getsignal getitimer"),
+    **_row(NativeReason.QUERY, "_signal", "getsignal getitimer"),
     **_row(NativeReason.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
     **_row(
         NativeReason.ARGUMENTS,
         "_socket",
         "htonl htons ntohl ntohs inet_aton inet_ntoa inet_ntop inet_pton CMSG_LEN CMSG_SPACE",
     ),
-    **_row(NativeReason.ASKED, "_socket", "gethostname getdefaulttimeout"),
+    **_row(NativeReason.QUERY, "_socket", "gethostname getdefaulttimeout"),
     **_row(
         NativeReason.ARGUMENTS,
         "_ctypes",
         "POINTER pointer sizeof alignment addressof byref get_errno set_errno buffer_info",
     ),
     **_row(NativeReason.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
-    **_row(NativeReason.ASKED, "resource", "getrlimit getpagesize"),
-    **_row(NativeReason.ASKED, "pwd", "getpwall getpwnam getpwuid"),
-    **_row(NativeReason.ASKED, "grp", "getgrall getgrgid getgrnam"),
+    **_row(NativeReason.QUERY, "resource", "getrlimit getpagesize"),
+    **_row(NativeReason.QUERY, "pwd", "getpwall getpwnam getpwuid"),
+    **_row(NativeReason.QUERY, "grp", "getgrall getgrgid getgrnam"),
     **_row(NativeReason.ARGUMENTS, "_ssl", "txt2obj nid2obj RAND_status"),
     **_row(NativeReason.OTHERWISE, "builtins", "print"),
     **_row(NativeReason.OTHERWISE, "_io", "open open_code"),
@@ -194,7 +194,7 @@ def answer_of_function(function: Any) -> NativeReason:
     return _answer_of_package(str(function.__module__)) if is_function else NativeReason.ARGUMENTS
 
 
-def is_function_of_pybind11(function: Any) -> bool:
+def is_function_of_pybind11(function: object) -> bool:
     """Whether a builtin is a function of pybind11, which is bound to a record of its overloads."""
     kind = type(getattr(function, "__self__", None))
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"

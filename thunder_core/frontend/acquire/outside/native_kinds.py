@@ -35,7 +35,7 @@ class NativeAnswer(enum.Enum):
     CODE = "it calls Python code, whose reads are known"
     TENSOR = "PyTorch's own: recorded, or guarded by its metadata"
     RANDOM = "its draws are replayed"
-    ASKED = "methods that only read are called again; all others are sharp edges"
+    GETTERS = "methods that only read are called again; all others are sharp edges"
     OPAQUE = "its reads are unknown: calling one of its methods is a sharp edge"
 
 
@@ -134,13 +134,13 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     ),
     **_answers(NativeAnswer.CODE, "_asyncio", "TaskStepMethWrapper"),
     **_answers(NativeAnswer.CODE, "builtins", "coroutine", "async_generator"),
-    **_answers(NativeAnswer.ASKED, "_thread", "lock", "RLock"),
-    **_answers(NativeAnswer.ASKED, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
+    **_answers(NativeAnswer.GETTERS, "_thread", "lock", "RLock"),
+    **_answers(NativeAnswer.GETTERS, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
     **_answers(
-        NativeAnswer.ASKED, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"
+        NativeAnswer.GETTERS, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"
     ),
-    **_answers(NativeAnswer.ASKED, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
-    **_answers(NativeAnswer.ASKED, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
+    **_answers(NativeAnswer.GETTERS, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
+    **_answers(NativeAnswer.GETTERS, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
     **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
     **_answers(
         NativeAnswer.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"
@@ -150,9 +150,9 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
     **_answers(NativeAnswer.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
     **_answers(NativeAnswer.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
-    **_answers(NativeAnswer.ASKED, "_multiprocessing", "SemLock"),
-    **_answers(NativeAnswer.ASKED, "_queue", "SimpleQueue"),
-    **_answers(NativeAnswer.ASKED, "_contextvars", "ContextVar"),
+    **_answers(NativeAnswer.GETTERS, "_multiprocessing", "SemLock"),
+    **_answers(NativeAnswer.GETTERS, "_queue", "SimpleQueue"),
+    **_answers(NativeAnswer.GETTERS, "_contextvars", "ContextVar"),
     **_answers(NativeAnswer.FIXED, "_thread", "_local"),
     **_answers(NativeAnswer.RANDOM, "_random", "Random"),
     **_answers(NativeAnswer.OPAQUE, "_thread", "_localdummy", "_ThreadHandle"),
@@ -185,14 +185,14 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     **_answers(NativeAnswer.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
     **_answers(NativeAnswer.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
     **_answers(NativeAnswer.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
-    **_answers(NativeAnswer.ASKED, "_hashlib", "HASH", "HASHXOF", "HMAC"),
-    **_answers(NativeAnswer.ASKED, "_blake2", "blake2b", "blake2s"),
-    **_answers(NativeAnswer.ASKED, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
-    **_answers(NativeAnswer.ASKED, "_md5", "md5"),
-    **_answers(NativeAnswer.ASKED, "_sha1", "sha1"),
-    **_answers(NativeAnswer.ASKED, "_sha256", "sha224", "sha256"),
-    **_answers(NativeAnswer.ASKED, "_sha512", "sha384", "sha512"),
-    **_answers(NativeAnswer.ASKED, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
+    **_answers(NativeAnswer.GETTERS, "_hashlib", "HASH", "HASHXOF", "HMAC"),
+    **_answers(NativeAnswer.GETTERS, "_blake2", "blake2b", "blake2s"),
+    **_answers(NativeAnswer.GETTERS, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
+    **_answers(NativeAnswer.GETTERS, "_md5", "md5"),
+    **_answers(NativeAnswer.GETTERS, "_sha1", "sha1"),
+    **_answers(NativeAnswer.GETTERS, "_sha256", "sha224", "sha256"),
+    **_answers(NativeAnswer.GETTERS, "_sha512", "sha384", "sha512"),
+    **_answers(NativeAnswer.GETTERS, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
     **_answers(NativeAnswer.OPAQUE, "_curses", "window"),
     **_answers(NativeAnswer.OPAQUE, "_curses_panel", "panel"),
     **_answers(NativeAnswer.OPAQUE, "_lsprof", "Profiler"),
@@ -216,7 +216,7 @@ GROUP_GETTERS = frozenset(
         *("supports_shrinking", "supports_tensor_alloc", "_allows_splitting"),
     }
 )
-ASKING: dict[str, frozenset[str]] = {
+GETTERS: dict[str, frozenset[str]] = {
     "_thread.lock": frozenset({"locked", "locked_lock"}),
     "_queue.SimpleQueue": frozenset({"qsize", "empty"}),
     "_contextvars.ContextVar": frozenset({"get"}),
@@ -227,7 +227,7 @@ ASKING: dict[str, frozenset[str]] = {
     "torch._C._distributed_c10d._SymmetricMemory": frozenset({"has_multicast_support", "is_symm_mem_tensor"}),
 }
 DIGESTS = frozenset({"digest", "hexdigest"})  # methods of hash objects
-HOLDING = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_lock", "release_lock", "_is_owned"})
+LOCK_METHODS = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_lock", "release_lock", "_is_owned"})
 TORCH = ("torch", "functorch", "triton", "thunder_core")
 
 
@@ -282,7 +282,7 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__name__}"
 
 
-def only_asks(kind: type, method: str) -> bool:
+def is_getter(kind: type, method: str) -> bool:
     """Whether a method of a C class changes nothing, and can be called again."""
     of_hash = method in DIGESTS and hasattr(kind, "block_size")
-    return of_hash or any(method in ASKING.get(name_of(base), ()) for base in mro_of(kind))
+    return of_hash or any(method in GETTERS.get(name_of(base), ()) for base in mro_of(kind))

@@ -13,28 +13,28 @@ from typing import Any, NoReturn
 from thunder_core.frontend.acquire.outside.attributes import runs_python
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.native_functions import is_function_of_pybind11
-from thunder_core.frontend.acquire.outside.native_kinds import HOLDING, NativeAnswer, answer_of, name_of, only_asks
+from thunder_core.frontend.acquire.outside.native_kinds import LOCK_METHODS, NativeAnswer, answer_of, is_getter, name_of
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.states import decimal_settings, numpy_settings
 
 # C methods that return the whole contents of an object, and functions that read on in these contents.
-WHOLE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__", "__sizeof__"})
+WHOLE_READERS = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__", "__sizeof__"})
 DECIMAL_SETTINGS = "decimal_settings()"
 NUMPY_SETTINGS = "numpy_settings()"
 CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
 DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
 PICKLE_OUTSIDE = "pickle or save the tensor outside the compiled program"
 LISTING = "__dir__"
-SPECIAL_NAMES = WHOLE | {LISTING}
+SPECIAL_NAMES = WHOLE_READERS | {LISTING}
 # Functions that read their arguments as operators do.
-LOOKING_FUNCTIONS = (
+OPERATOR_LIKE_FUNCTIONS = (
     *(len, iter, next, list, tuple, set, dict, sum, min, max, any, all, sorted, repr, str, bytes, hash),
     *(enumerate, zip),
 )
-LOOKING, DEEP, CONTEXTUAL = (
-    frozenset(map(id, functions)) for functions in (LOOKING_FUNCTIONS, DEEP_FUNCTIONS, CONTEXTUAL_FUNCTIONS)
+OPERATOR_LIKE, DEEP, CONTEXTUAL = (
+    frozenset(map(id, functions)) for functions in (OPERATOR_LIKE_FUNCTIONS, DEEP_FUNCTIONS, CONTEXTUAL_FUNCTIONS)
 )
 # Operators that read nothing from an object whose class inherits them from `object`.
 IDENTITY = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__", operator.is_not: "__ne__"}
@@ -49,27 +49,27 @@ class NativeReads:
         is_users_class: Callable[[type], bool],
         note_edge: Callable[..., None],
         refuse: Callable[[str, str], NoReturn],
-        asked: dict[str, object],
+        answers: dict[str, object],
     ) -> None:
         self._outside = outside
         self._is_users_class = is_users_class
         self._note_edge = note_edge
         self._refuse = refuse
-        self._asked = asked
+        self._answers = answers
         self._decimal_settings = decimal_settings()
         self._numpy_settings = numpy_settings()
-        self._telling: dict[int, type] = {}
+        self._known_classes: dict[int, type] = {}
         self._of_numpy: dict[type, bool] = {}
 
-    def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a C function is about to be called."""
         owner, name = receiver_of(function, args)
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
-            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+            self._answers[DECIMAL_SETTINGS] = self._decimal_settings
         self._numpy((*args, owner, function))
         if owner is None:
             self._function(function, args, kwargs)
-        elif id(type(owner)) not in self._telling or name in SPECIAL_NAMES:
+        elif id(type(owner)) not in self._known_classes or name in SPECIAL_NAMES:
             self._method(function, owner, name, (args, kwargs))
 
     def _numpy(self, operands: Iterable[Any]) -> None:
@@ -87,7 +87,7 @@ class NativeReads:
 
     def _guard_numpy_settings(self) -> None:
         """Guard NumPy's settings from before the program, which may change them temporarily."""
-        self._asked.setdefault(NUMPY_SETTINGS, self._numpy_settings)
+        self._answers.setdefault(NUMPY_SETTINGS, self._numpy_settings)
 
     def python_function(self, package: str) -> None:
         """Note that a Python function of a package is about to be called natively."""
@@ -97,48 +97,48 @@ class NativeReads:
     def _function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a function of a module, or a class, is about to be called."""
         number = id(function)
-        if number in LOOKING:
+        if number in OPERATOR_LIKE:
             self.operation(function, args)
         elif number in DEEP:
             self._pickle((args, kwargs))
         elif number in CONTEXTUAL:
-            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+            self._answers[DECIMAL_SETTINGS] = self._decimal_settings
         elif function is dir and len(args) == 1:
             self.list_names(args[0])
 
-    def list_names(self, owner: Any) -> None:
+    def list_names(self, owner: object) -> None:
         """Guard the names of an object that `dir` is about to list."""
         self._outside.names(owner, self._is_users_class)
 
-    def _is_telling(self, kind: type) -> bool:
+    def _has_known_reads(self, kind: type) -> bool:
         """Whether the reads of all methods of a C class are known."""
-        if id(kind) in self._telling:
+        if id(kind) in self._known_classes:
             return True
-        is_telling = answer_of(kind) not in (NativeAnswer.OPAQUE, NativeAnswer.ASKED)
-        if is_telling:
-            self._telling[id(kind)] = kind
-        return is_telling
+        has_known_reads = answer_of(kind) not in (NativeAnswer.OPAQUE, NativeAnswer.GETTERS)
+        if has_known_reads:
+            self._known_classes[id(kind)] = kind
+        return has_known_reads
 
-    def _method(self, function: Any, owner: Any, name: str, arguments: Any) -> None:
+    def _method(self, function: object, owner: object, name: str, arguments: object) -> None:
         if name == "dump" and isinstance(owner, _pickle.Pickler):
             self._pickle(arguments)
-        elif name in WHOLE:
+        elif name in WHOLE_READERS:
             for value in (owner, *self._outside.attributes(owner)):
                 self._outside.expand(value)
         elif name == LISTING:
             self.list_names(owner)
-        elif self._is_telling(type(owner)) or is_answered(owner, name):
+        elif self._has_known_reads(type(owner)) or is_getter_or_lock_method(owner, name):
             return
         elif self._outside.path_of(owner) is not None and not runs_python(function):
             path = self._outside.path_of(owner)
             self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
 
-    def _pickle(self, arguments: Any) -> None:
+    def _pickle(self, arguments: object) -> None:
         """Guard everything that C code is about to pickle. The bytes would contain the values of tensors."""
         if self._outside.expand_deeply(arguments):
             self._refuse("the program pickles a tensor, whose values are not known while tracing", PICKLE_OUTSIDE)
 
-    def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+    def after(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> None:
         """Note that a C function has returned. A method that only reads is called again at each call."""
         if function is dict or getattr(function, "__name__", "") == "fromkeys":
             self._keys(value)
@@ -146,16 +146,16 @@ class NativeReads:
         if (
             owner is None
             or kwargs
-            or id(type(owner)) in self._telling
-            or answer_of(type(owner)) is not NativeAnswer.ASKED
-            or not only_asks(type(owner), name)
+            or id(type(owner)) in self._known_classes
+            or answer_of(type(owner)) is not NativeAnswer.GETTERS
+            or not is_getter(type(owner), name)
         ):
             return
         method_args = args if getattr(function, "__self__", None) is owner else args[1:]
         if all(map(is_constant, method_args)):
             self._outside.guard_method_call(owner, name, method_args, value)
 
-    def _keys(self, mapping: Any) -> None:
+    def _keys(self, mapping: object) -> None:
         """Guard the keys of a mapping that C code has made, because C code has hashed and compared them."""
         for key in mapping if type(mapping) is dict else ():
             if not is_constant(key):
@@ -164,11 +164,11 @@ class NativeReads:
     def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Note that an operator is about to be applied to objects, possibly by C code."""
         if decimal.Decimal in map(type, operands):
-            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+            self._answers[DECIMAL_SETTINGS] = self._decimal_settings
         self._numpy(operands)
         for operand in operands:
             kind = type(operand)
-            if id(kind) in self._telling or self._is_telling(kind):
+            if id(kind) in self._known_classes or self._has_known_reads(kind):
                 continue
             is_own = self._outside.path_of(operand) is None and kind is not contextvars.Context
             if answer_of(kind) is not NativeAnswer.OPAQUE or is_own:
@@ -184,7 +184,7 @@ def is_of_numpy(kind: type) -> bool:
     return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
 
 
-def receiver_of(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
+def receiver_of(function: object, args: tuple[Any, ...]) -> tuple[Any, str]:
     """Return the object that a C method is called on (None for functions of modules and classes), and its name."""
     name = getattr(function, "__name__", "")
     if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
@@ -194,6 +194,6 @@ def receiver_of(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     return (None if isinstance(owner, types.ModuleType | type) else owner), name
 
 
-def is_answered(owner: Any, name: str) -> bool:
+def is_getter_or_lock_method(owner: object, name: str) -> bool:
     """Whether a method can be called again, or only acquires or releases a lock."""
-    return answer_of(type(owner)) is NativeAnswer.ASKED and (name in HOLDING or only_asks(type(owner), name))
+    return answer_of(type(owner)) is NativeAnswer.GETTERS and (name in LOCK_METHODS or is_getter(type(owner), name))

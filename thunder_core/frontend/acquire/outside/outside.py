@@ -70,7 +70,7 @@ EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in 
 NAMESPACES = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
 
 
-def class_when_read(value: Any) -> type:
+def class_when_read(value: object) -> type:
     """Return the class of an object, without `isinstance`, which reads the object's own `__class__`.
 
     A module whose artifact is loaded when the module is used gets its class by that read.
@@ -111,7 +111,7 @@ class Outside(GuardedPaths):
         """Whether the program is a functional program, which may read only its arguments."""
         return self.outside_reads is not None
 
-    def require_open(self, value: Any) -> None:
+    def require_open(self, value: object) -> None:
         """Raise `CannotReplay` for an object that a compiled function with its own bound symbol writes to.
 
         After that bound symbol has run, the object differs from the object in tracing.
@@ -125,7 +125,7 @@ class Outside(GuardedPaths):
             )
             raise self.failure
 
-    def read(self, path: Path, value: Any) -> None:
+    def read(self, path: Path, value: object) -> None:
         """Guard a value that the program read at this path, or note the path to the value."""
         kind = class_when_read(value)
         if self.outside_reads is not None and not issubclass(kind, BY_IDENTITY):
@@ -158,7 +158,7 @@ class Outside(GuardedPaths):
                 self.read(path.attribute(name, part), part)
                 self.expand(part)
 
-    def attribute(self, owner: Any, name: str, value: Any) -> None:
+    def attribute(self, owner: object, name: str, value: object) -> None:
         """Note that the program read `owner.name`."""
         if self.closed:
             self.require_open(owner)
@@ -171,13 +171,13 @@ class Outside(GuardedPaths):
         if attribute_path is not None:
             self.read(attribute_path, value)
 
-    def referent(self, reference: Any, value: Any) -> None:
+    def referent(self, reference: object, value: object) -> None:
         """Note that the program dereferenced a weak reference."""
         path = self.paths.get(id(reference))
         if path is not None:
             self.read(path.child("referent", "", value), value)
 
-    def note_stored_read(self, owner: Any, name: str, value: Any) -> None:
+    def note_stored_read(self, owner: object, name: str, value: object) -> None:
         """Note that a `__getattribute__` of the program read a name that an object stores."""
         path = self.paths.get(id(owner))
         namespace = getattr(owner, "__dict__", None)
@@ -188,7 +188,7 @@ class Outside(GuardedPaths):
         elif name == "__dict__" and value is namespace:
             self.read(path.attribute(name, value), value)
 
-    def missing(self, owner: Any, name: str) -> None:
+    def missing(self, owner: object, name: str) -> None:
         """Note that the program found no attribute of that name on `owner`."""
         self.require_open(owner)
         path = self.paths.get(id(owner))
@@ -211,14 +211,14 @@ class Outside(GuardedPaths):
         number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
-    def _may_change(self, value: Any) -> bool:
+    def _may_change(self, value: object) -> bool:
         return self.symbolic.may_be and type(value) in NUMBERS and not self.is_functional
 
-    def is_symbolic(self, path: Path, value: Any) -> bool:
+    def is_symbolic(self, path: Path, value: object) -> bool:
         """Whether a value is a symbolic number."""
         return self._may_change(value) and self.symbolic.includes(path)
 
-    def is_own(self, container: Any, key: Any) -> bool | None:
+    def is_own(self, container: object, key: object) -> bool | None:
         """Whether the program has replaced an item of an outside container; None if that is unknown."""
         number = id(container)
         if self.effects.has_stored(container, key):
@@ -228,7 +228,7 @@ class Outside(GuardedPaths):
         stored = self.effects.stored[number]
         return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
 
-    def item(self, container: Any, key: Any, value: Any) -> None:
+    def item(self, container: object, key: object, value: object) -> None:
         """Note that the program read `container[key]`."""
         self.require_open(container)
         path = self.paths.get(id(container))
@@ -281,7 +281,7 @@ class Outside(GuardedPaths):
         else:
             self.guard(HasMember(path, key, key in container))
 
-    def expand_keys(self, container: Any) -> None:
+    def expand_keys(self, container: object) -> None:
         """Guard the keys or members of an outside container, but not the values."""
         self.require_open(container)
         path = self.paths.get(id(container))
@@ -295,7 +295,7 @@ class Outside(GuardedPaths):
         self.guard(Keys(path, base, keys, type(container)))
         self._read_keys(path, base, keys)
 
-    def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
+    def expand(self, container: object, leaving: Collection[Any] = ()) -> None:
         """Guard the shape of an outside container whose items C code is about to read, and read each item.
 
         Items at the keys or indices in `leaving` are not read.
@@ -353,7 +353,7 @@ class Outside(GuardedPaths):
         else:
             self.read(item_path, item)
 
-    def _may_hold_symbols(self, container: Any, path: Path) -> bool:
+    def _may_hold_symbols(self, container: object, path: Path) -> bool:
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
@@ -377,7 +377,7 @@ class Outside(GuardedPaths):
             self.paths.setdefault(id(member), path.child("member", id(member), member))
             self.register_cells(self.paths[id(member)], member)
 
-    def examine(self, value: Any) -> None:
+    def examine(self, value: object) -> None:
         """Guard the state of an object of C that C code is about to read or change."""
         path = self.paths.get(id(value))
         if path is None:
@@ -390,7 +390,7 @@ class Outside(GuardedPaths):
         elif answer_of(type(value)) is NativeAnswer.SAME:
             self.guard(Identical(path, value))
 
-    def _item_path(self, path: Path, key: Any, value: Any) -> Path:
+    def _item_path(self, path: Path, key: object, value: object) -> Path:
         """Return the path to an item.
 
         If the key is an object known by identity, the path to the item contains the key's path.

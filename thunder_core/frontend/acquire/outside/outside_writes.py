@@ -21,14 +21,14 @@ class OutsideWrites:
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
-    def set_attribute(self, owner: Any, name: str, value: Any, level: type | None = None) -> None:
+    def set_attribute(self, owner: object, name: str, value: object, level: type | None = None) -> None:
         """Note that the program is about to set an attribute; `level` is the class whose method sets it, or None."""
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
             self._outside.effects.attribute("set", path, name, value, level=level)
 
-    def delete_attribute(self, owner: Any, name: str, level: type | None = None) -> None:
+    def delete_attribute(self, owner: object, name: str, level: type | None = None) -> None:
         """Note that the program is about to delete an attribute; `level` is the class whose method deletes it."""
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
@@ -36,7 +36,7 @@ class OutsideWrites:
             self._guard_deletion(path, owner, name)
             self._outside.effects.attribute("delete", path, name, level=level)
 
-    def _guard_deletion(self, path: Path, owner: Any, name: str) -> None:
+    def _guard_deletion(self, path: Path, owner: object, name: str) -> None:
         """Guard whether an attribute or a variable existed before the program.
 
         Otherwise the deletion would raise after the computation, or a write and a deletion would have another effect.
@@ -46,7 +46,7 @@ class OutsideWrites:
             self._outside.guard(CanDelete(path, name, existed is not False))
 
     def call_mutator(
-        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
     ) -> None:
         """Note that the program is about to call a C method that changes an outside container."""
         self._outside.require_open(container)
@@ -84,7 +84,7 @@ class OutsideWrites:
             self._outside.expand(args[0])
             self._outside.effects.function(function, path, args[1:], kwargs)
 
-    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+    def store_global(self, namespace: dict[str, Any], name: str, value: object) -> None:
         """Note that the program is about to set a global variable."""
         self._outside.require_open(namespace)
         self._outside.effects.variable(self._outside.globals_root(namespace), "__setitem__", name, value)

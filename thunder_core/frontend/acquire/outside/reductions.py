@@ -69,7 +69,7 @@ class Dressed:
 Reduce = Callable[[Any, str], Reduction]
 
 
-def reduction_of(value: Any, where: str) -> Reduction | None:
+def reduction_of(value: object, where: str) -> Reduction | None:
     """Return the reduction that rebuilds an object; None for a class whose reduction may be incomplete.
 
     Raises `CannotReplay` for an object that its class's reduction does not support.
@@ -87,7 +87,7 @@ def is_of(kind: type, base: type | str) -> bool:
     return any(f"{parent.__module__}.{parent.__name__}" == base for parent in kind.__mro__)
 
 
-def reduce(value: Any, where: str) -> Reduction:
+def reduce(value: object, where: str) -> Reduction:
     """Return the object's own reduction, as for pickle and copy."""
     reduce = copyreg.dispatch_table.get(type(value))
     with warnings.catch_warnings():
@@ -98,7 +98,7 @@ def reduce(value: Any, where: str) -> Reduction:
     return Reduction(call, tuple(map(unbridge, args)), state=unbridge(state))
 
 
-def unbridge(value: Any) -> Any:
+def unbridge(value: object) -> Any:
     """Return the object behind the interpreter's bridge to C; return other values unchanged."""
     if isinstance(value, Callback | BridgedIterator):
         return unbridge(value.__reduce__()[1][0])
@@ -221,7 +221,7 @@ def differing(function: types.FunctionType) -> list[str]:
     return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
 
 
-def is_bound_in_c(value: Any) -> bool:
+def is_bound_in_c(value: object) -> bool:
     """Whether a value is a C method bound to an object, such as `[].append`, not a function of a module or class."""
     owner = getattr(value, "__self__", None) if issubclass(type(value), C_METHODS) else None
     return owner is not None and not isinstance(owner, types.ModuleType | type)

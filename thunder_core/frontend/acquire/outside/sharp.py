@@ -100,7 +100,7 @@ DATES = {
 }
 
 
-def edge_of(function: Any) -> str | None:
+def edge_of(function: object) -> str | None:
     """Return the sharp edge of calling a function, or None."""
     owner = getattr(function, "__self__", None)
     if type(owner) in HARMLESS:

@@ -27,14 +27,14 @@ def tables_of(owner: Any) -> list[dict[str, Any]]:
     return [namespace, *(namespace[table] for table in MODULE_TABLES if isinstance(namespace.get(table), dict))]
 
 
-def has_own(owner: Any, name: str) -> bool:
+def has_own(owner: object, name: str) -> bool:
     """Whether an object itself has an attribute, in any of its tables or in C."""
     if issubclass(type(owner), type) or is_slot(owner, name):
         return can_delete(owner, name)
     return not tables_of(owner) or can_delete(owner, name) or _descriptor(owner, name) is not None
 
 
-def can_delete(owner: Any, name: str) -> bool:
+def can_delete(owner: object, name: str) -> bool:
     """Whether an object itself has an attribute, or a namespace has a name, so that deleting it does not raise."""
     if type(owner) is dict:
         return name in owner
@@ -45,7 +45,7 @@ def can_delete(owner: Any, name: str) -> bool:
     return any(name in table for table in tables_of(owner))
 
 
-def is_slot(owner: Any, name: str) -> bool:
+def is_slot(owner: object, name: str) -> bool:
     """Whether an object has a slot for an attribute, which may be empty."""
     return isinstance(type_lookup(type(owner), name), types.MemberDescriptorType)
 
@@ -88,7 +88,7 @@ def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Re
     return restore
 
 
-def _descriptor(owner: Any, name: str) -> Any:
+def _descriptor(owner: object, name: str) -> Any:
     """Return the C descriptor through which an object's attribute is written.
 
     Tensors' attributes are recorded elsewhere.

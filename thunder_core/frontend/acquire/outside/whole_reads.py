@@ -37,7 +37,7 @@ WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 class WholeReads(FunctionReads):
     """The outside objects, including reads of several values at once by C functions and by wrapper subclasses."""
 
-    def expand_whole(self, value: Any) -> None:
+    def expand_whole(self, value: object) -> None:
         """Guard a value that C code is about to read with all its contents: expand each outside container in it."""
         pending, seen = [value], set[int]()
         while pending:
@@ -51,14 +51,14 @@ class WholeReads(FunctionReads):
             (self._whole if number in self.paths else seen).add(number)  # only the ids of outside objects stay valid
             pending += parts_of(current)
 
-    def expand_key(self, key: Any) -> None:
+    def expand_key(self, key: object) -> None:
         """Guard a key that C code looks up in a mapping of the program, which compares the key with other keys."""
         if issubclass(type(key), tuple):
             self.expand_whole(key)
         else:
             self.identify(key)
 
-    def identify(self, value: Any) -> None:
+    def identify(self, value: object) -> None:
         """Note the identity of an outside object that C code is about to hash or compare, if its class has no equality.
 
         Bound methods are equal if their objects are the same.
@@ -86,7 +86,7 @@ class WholeReads(FunctionReads):
             return [*values_of(container)]
         return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
 
-    def attributes(self, value: Any) -> list[Any]:
+    def attributes(self, value: object) -> list[Any]:
         """Guard all attributes of an object, which C code is about to read, and return their values."""
         values = [member for name in members_of(type(value)) for member in self._member(value, name)]
         namespace = namespace_of(value)
@@ -97,7 +97,7 @@ class WholeReads(FunctionReads):
         self.expand(namespace, leaving=written)
         return [*values, *namespace.values()]
 
-    def _member(self, value: Any, name: str) -> Iterable[Any]:
+    def _member(self, value: object, name: str) -> Iterable[Any]:
         try:
             member = object.__getattribute__(value, name)
         except AttributeError:
@@ -106,7 +106,7 @@ class WholeReads(FunctionReads):
         self.attribute(value, name, member)
         return (member,)
 
-    def expand_deeply(self, value: Any) -> list[Any]:
+    def expand_deeply(self, value: object) -> list[Any]:
         """Guard an object that C code is about to copy, with everything reachable through attributes and items.
 
         Return the tensors and storages among what is reachable.
@@ -141,7 +141,7 @@ class WholeReads(FunctionReads):
             if is_wrapper(inner):
                 self.wrapper(inner)
 
-    def names(self, value: Any, is_users: Callable[[type], bool]) -> None:
+    def names(self, value: object, is_users: Callable[[type], bool]) -> None:
         """Guard the names that an object has, itself and from its class, because C code is about to list them."""
         namespace, path = namespace_of(value), self.path_of(value)
         if namespace is not None and path is not None and not isinstance(value, type):

@@ -112,7 +112,7 @@ class ObservedCalls(ObservedReads):
             return call_from_c(self, function, applied, args, kwargs)
         return self._native(function, args, kwargs) if type(function) is not type or is_native(function) else NOT_TAKEN
 
-    def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of C code."""
         self.outside.effects.announced = None
         if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
@@ -122,7 +122,7 @@ class ObservedCalls(ObservedReads):
         value = self.before_native(function, args, kwargs)
         return self._attempt(function, args, kwargs) if value is NOT_TAKEN else value
 
-    def _attempt(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _attempt(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call C code whose effects are noted. If the code raises, its change of a container is no effect."""
         announced = self.outside.effects.announced
         if announced is None:
@@ -135,7 +135,7 @@ class ObservedCalls(ObservedReads):
             raise
 
     def _python_function(
-        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, function: object, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if "_thunder" in plain.__dict__ and (value := compiled_function(self, function, args, kwargs)) is not NOT_TAKEN:
             return value
@@ -174,7 +174,7 @@ class ObservedCalls(ObservedReads):
             return function(*args, **kwargs)
         return self.machine.call_uninterpreted(function, args, kwargs)
 
-    def _is_called(self, function: Any) -> bool:
+    def _is_called(self, function: object) -> bool:
         """Whether the program calls a function, which is neither the program nor what the program consists of."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
@@ -198,7 +198,7 @@ class ObservedCalls(ObservedReads):
         """Whether a function that C code calls is interpreted: not native functions, nor most of PyTorch's."""
         return self.code_origins.interprets(function)
 
-    def on_called_back(self, function: types.FunctionType, value: Any) -> Any:
+    def on_called_back(self, function: types.FunctionType, value: object) -> Any:
         """Return a plain number if C code converts the function's result.
 
         Other special methods keep a symbolic number.
@@ -213,17 +213,17 @@ class ObservedCalls(ObservedReads):
         if is_users_code(code):
             self.note_edge(f"{code.co_qualname} ran natively, and no guard checks what it reads")
 
-    def _check_edge(self, function: Any) -> bool:
+    def _check_edge(self, function: object) -> bool:
         edge = edge_of(function)
         if edge is not None:
             self.note_edge(edge, loud=edge.startswith(LOUD) and not self.outside.is_functional)
         return edge is not None
 
-    def on_branch(self, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:
+    def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
         """Record the arms of a branch on a random number of PyTorch."""
         return branch_on_random_number(self, frame, condition, if_true, if_false)
 
-    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         self._check_edge(function)
         self.native_reads.before(function, args, kwargs)

@@ -24,10 +24,10 @@ from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
 from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
+    dereferenced_reference,
     is_making_class,
     is_plain_mapping,
     is_shallow,
-    reference_asked,
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
@@ -48,7 +48,7 @@ KEYED = (operator.contains, operator.getitem)
 QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
 
 
-def is_symbolic(key: Any) -> bool:
+def is_symbolic(key: object) -> bool:
     """Whether a key is or contains a symbolic number or text."""
     return any(issubclass(type(leaf), SymbolicNumber | SymbolicText) for leaf in leaves(key))
 
@@ -60,7 +60,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     texts: Texts
     context_variables: ContextVariables
 
-    def on_load_global(self, frame: Frame, name: str, value: Any) -> Any:
+    def on_load_global(self, frame: Frame, name: str, value: object) -> Any:
         """Guard a global or builtin that is read.
 
         Globals in a dict subclass with its own lookup are interpreted instead.
@@ -77,7 +77,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.outside.builtin(frame.globals, frame.builtins, name, value)
         return value
 
-    def on_load_deref(self, frame: Frame, name: str, cell: Any, value: Any) -> Any:
+    def on_load_deref(self, frame: Frame, name: str, cell: object, value: object) -> Any:
         """Guard a read of a closure variable of an outside function."""
         changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
         if changing is not None:
@@ -106,15 +106,15 @@ class ObservedReads(ObservedWrites, TracedRun):
         self.outside.attribute(owner, name, value)
         return value
 
-    def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
+    def on_load_stored(self, owner: object, name: str, value: object) -> None:
         """Guard a value that is stored in an object with its own `__getattribute__`."""
         self.outside.note_stored_read(owner, name, value)
 
-    def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
+    def on_call_result(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> Any:
         """Note a class that the program makes, and the object of a weak reference."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.note_reference(value, args[0])
-        elif (reference := reference_asked(function)) is not None:
+        elif (reference := dereferenced_reference(function)) is not None:
             self.outside.referent(reference, value)
         elif not self.context_variables.has_set(function):
             self.native_reads.after(function, args, kwargs, value)
@@ -122,13 +122,13 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.classes.note_class(value)
         return value
 
-    def on_missing_attr(self, owner: Any, name: str) -> None:
+    def on_missing_attr(self, owner: object, name: str) -> None:
         """Guard the absence of an attribute."""
         self.outside.missing(owner, name)
         if isinstance(owner, torch.Tensor):
             self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
 
-    def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
+    def on_subscript(self, container: object, key: object, value: object) -> Any:
         """Guard a read of an item of an outside container."""
         changing = self.outside.changing(container, key, value, is_item=True)
         if changing is not None:
@@ -136,14 +136,14 @@ class ObservedReads(ObservedWrites, TracedRun):
         self.outside.item(container, key, value)
         return value
 
-    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+    def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item. The prologue repeats a write to a random array."""
         if self.draws.arrays and is_drawn(self, container):
             with suppress(NotReplayedError):
                 return store_item(self, container, key, value)
         return super().on_store_subscript(container, key, value)
 
-    def class_of(self, value: Any) -> type:
+    def class_of(self, value: object) -> type:
         """Return an operand's class in eager PyTorch: a fake's class would change the order of reflected operators."""
         return CLASSES.get(type(value), type(value))
 
@@ -156,13 +156,13 @@ class ObservedReads(ObservedWrites, TracedRun):
         """Return a symbolic text for a text of unknown values. It is guarded only if the program reads it."""
         return self.texts.text_of_call(function, operands)
 
-    def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
         """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
         if self.recorder.numbers.any_symbolic:
             args, kwargs = for_native(function, args, kwargs)
         return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
 
-    def for_caller(self, value: Any) -> Any:
+    def for_caller(self, value: object) -> Any:
         """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
         return plain(value, set()) if self.texts.any_symbolic else value
 

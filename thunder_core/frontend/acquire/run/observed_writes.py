@@ -21,18 +21,18 @@ class ObservedWrites(Observer):
     writes: OutsideWrites
     native_calls: NativeCalls
 
-    def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
+    def on_store_attr(self, owner: object, name: str, value: object) -> Any:
         """Log a write to an attribute of an outside object."""
         self.outside.effects.announced = None
         self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
         return value
 
-    def on_delete_attr(self, owner: Any, name: str) -> None:
+    def on_delete_attr(self, owner: object, name: str) -> None:
         """Log the deletion of an attribute of an outside object."""
         self.outside.effects.announced = None
         self.writes.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
 
-    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+    def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item."""
         self.outside.effects.announced = None
         if container_base(container) is None or type(key) is slice:  # C code reads the key and the value
@@ -41,12 +41,12 @@ class ObservedWrites(Observer):
         self.native_calls.mutate(container, "__setitem__", (key, value), {})
         return value
 
-    def on_delete_subscript(self, container: Any, key: Any) -> None:
+    def on_delete_subscript(self, container: object, key: object) -> None:
         """Log the deletion of an item."""
         self.outside.effects.announced = None
         self.native_calls.mutate(container, "__delitem__", (key,), {})
 
-    def on_store_global(self, frame: Frame, name: str, value: Any) -> Any:
+    def on_store_global(self, frame: Frame, name: str, value: object) -> Any:
         """Log a write to a global."""
         self.writes.store_global(frame.globals, name, value)
         return value
@@ -56,16 +56,16 @@ class ObservedWrites(Observer):
         self.outside.effects.announced = None
         self.writes.delete_global(frame.globals, name)
 
-    def on_store_deref(self, frame: Frame, name: str, cell: Any, value: Any) -> Any:
+    def on_store_deref(self, frame: Frame, name: str, cell: object, value: object) -> Any:
         """Log a write to a closure variable of an outside function."""
         self.writes.set_attribute(cell, "cell_contents", value)
         return value
 
-    def on_delete_deref(self, frame: Frame, name: str, cell: Any) -> None:
+    def on_delete_deref(self, frame: Frame, name: str, cell: object) -> None:
         """Log the deletion of a closure variable of an outside function."""
         self.writes.delete_attribute(cell, "cell_contents")
 
-    def on_unwritten(self, owner: Any) -> None:
+    def on_unwritten(self, owner: object) -> None:
         """Remove the effect of a write that raised."""
         announced = self.outside.effects.announced
         if announced is not None and announced.owner is owner:

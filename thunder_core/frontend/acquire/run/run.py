@@ -117,7 +117,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.classes = Classes(self.outside)
         self.settings = Settings()
         self.native_reads = NativeReads(
-            self.outside, self.classes.is_users, self.note_edge, self.refuse, self.settings.asked
+            self.outside, self.classes.is_users, self.note_edge, self.refuse, self.settings.answers
         )
         self.operations = operations()
         self.code_origins = CodeOrigins()
@@ -226,7 +226,9 @@ class Run(ObservedCalls, RecordedProgram):
         frame = self.machine.frame
         return frame is not None and is_check(frame)
 
-    def count_source(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: Any) -> Path | None:
+    def count_source(
+        self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: object
+    ) -> Path | None:
         """Return the path of what the values of a tensor determine, or None for a constant."""
         return self.counts(quantity, bsyms, tensor, value)
 

@@ -146,7 +146,7 @@ class RunInputs:
         return name
 
 
-def tensors_to_move(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
+def tensors_to_move(subject: Callable[..., Any], arguments: object) -> Iterator[torch.Tensor]:
     """Yield the tensors that would be moved to the device of a program: those of the model and of its inputs."""
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)
@@ -154,7 +154,7 @@ def tensors_to_move(subject: Callable[..., Any], arguments: Any) -> Iterator[tor
     yield from tensors_held(arguments, set())
 
 
-def tensors_held(value: Any, visited: set[int]) -> Iterator[torch.Tensor]:
+def tensors_held(value: object, visited: set[int]) -> Iterator[torch.Tensor]:
     """Yield the tensors in an argument, including containers and attributes of objects such as caches.
 
     `visited` are the identities of objects that were visited before.
@@ -167,7 +167,7 @@ def tensors_held(value: Any, visited: set[int]) -> Iterator[torch.Tensor]:
             yield from tensors_held(inner, visited)
 
 
-def items_held(value: Any) -> Iterable[Any]:
+def items_held(value: object) -> Iterable[Any]:
     """Return the items of a container, or the attributes of an object."""
     if isinstance(value, Mapping):
         return value.values()

@@ -55,8 +55,10 @@ def _weak_container(effect: Effect) -> type | None:
 
 def _is_removed(effect: Effect, later: list[Effect]) -> bool:
     """Whether the program itself removes the entry that an effect sets."""
-    removals = (other for other in later if other.is_on(_data(effect)) and other.name in REMOVING and other.arguments)
-    return any(other.arguments[0] == effect.arguments[0] for other in removals)
+    removals = (
+        removal for removal in later if removal.is_on(_data(effect)) and removal.name in REMOVING and removal.arguments
+    )
+    return any(removal.arguments[0] == effect.arguments[0] for removal in removals)
 
 
 def references_in(data: Any) -> Iterator[Any]:

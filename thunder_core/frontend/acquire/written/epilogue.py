@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable
-from typing import Any
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
@@ -20,7 +19,7 @@ SETTLE_DRAWS = LibraryFunction("thunder_core.tracing.library.draws", "settle_dra
 class Epilogue(Expressions):
     """Builds the epilogue: a statement for each effect in order, and the expression of the output."""
 
-    def trace(self, effects: list[Effect], output: Any, *, settles: bool = False) -> Trace:
+    def trace(self, effects: list[Effect], output: object, *, settles: bool = False) -> Trace:
         """Build the epilogue: the statements that replay the effects in order, and the output.
 
         If `settles` is set, the epilogue first makes the draws of the prologue final.

@@ -65,11 +65,11 @@ class Expressions(TensorExpressions):
         """Return the expression of a tensor: computed, from outside or a constant."""
         return self._tensor(value) if issubclass(type(value), torch.Tensor) else None
 
-    def constant(self, value: Any, _where: str) -> str | None:
+    def constant(self, value: object, _where: str) -> str | None:
         """Return a constant as a literal."""
         return literal(value, self.scope) if is_constant(value) else None
 
-    def array(self, value: Any, where: str) -> str | None:
+    def array(self, value: object, where: str) -> str | None:
         """Return the expression of a NumPy array that shares a tensor's memory."""
         shared = self._tensor_behind_array(value)
         return None if shared is None else f"{self.value(shared, where)}.detach().numpy()"
@@ -88,7 +88,7 @@ class Expressions(TensorExpressions):
         self.computed_inputs[proxy.name] = proxy
         return proxy.name
 
-    def made_by_computation(self, value: Any, _where: str) -> str | None:
+    def made_by_computation(self, value: object, _where: str) -> str | None:
         """Return the name of a backward hook, or of its handle, that a line of the computation has made."""
         proxy = self._hook_of_computation(value)
         if proxy is not None:
@@ -100,23 +100,23 @@ class Expressions(TensorExpressions):
         is_node = issubclass(type(value), Node) and self._recorder is not None
         return self._node(value, self._recorder) if is_node and self._recorder else None
 
-    def already_made(self, value: Any, _where: str) -> str | None:
+    def already_made(self, value: object, _where: str) -> str | None:
         """Return the name of an object that a statement has made."""
         return self._names_of_made[id(value)][1] if id(value) in self._names_of_made else None
 
-    def from_outside(self, value: Any, _where: str) -> str | None:
+    def from_outside(self, value: object, _where: str) -> str | None:
         """Return the name of an object that the prologue fetches."""
         path = self._path_of(value)
         return None if path is None else self.outside(path)
 
-    def made_of_parts(self, value: Any, where: str) -> str | None:
+    def made_of_parts(self, value: object, where: str) -> str | None:
         """Return the expression of a slice or a `torch.Size`."""
         if type(value) not in PARTS:
             return None
         parts = self.value(tuple(PARTS[type(value)](value)), where)
         return self.scope.importing(f"torch.Size({parts})", "torch") if type(value) is torch.Size else f"slice{parts}"
 
-    def plain_tuple(self, value: Any, where: str) -> str | None:
+    def plain_tuple(self, value: object, where: str) -> str | None:
         """Return a tuple as a display."""
         if type(value) is not tuple:
             return None
@@ -140,12 +140,12 @@ class Expressions(TensorExpressions):
             return None
         return self._rebuild_function(value, where)
 
-    def reduction_name(self, value: Any, where: str) -> str | None:
+    def reduction_name(self, value: object, where: str) -> str | None:
         """Return the name of an object with state in C, which the call in its reduction makes."""
         reduction = self._reduction(value, where)
         return None if reduction is None else self._emit_reduction(value, reduction, where)
 
-    def identical(self, value: Any, _where: str) -> str | None:
+    def identical(self, value: object, _where: str) -> str | None:
         """Return the name of a class, a function or a module."""
         return literal(value, self.scope) if issubclass(type(value), BY_IDENTITY) else None
 
@@ -153,18 +153,18 @@ class Expressions(TensorExpressions):
         """Return the name of a closure cell."""
         return self._rebuild_cell(value, where) if issubclass(type(value), types.CellType) else None
 
-    def display(self, value: Any, where: str) -> str | None:
+    def display(self, value: object, where: str) -> str | None:
         """Return a display of a list, set or dict that is mentioned once."""
         mentioned_once = type(value) in DISPLAYS and self._mention_counts[id(value)] == 1
         return self._display(value, where) if mentioned_once else None
 
-    def rebuild(self, value: Any, where: str) -> str | None:
+    def rebuild(self, value: object, where: str) -> str | None:
         """Return the name or expression of any other object, which statements rebuild."""
         return self._rebuild(value, where)
 
     # ---- parts of the rules -------------------------------------------------------------------------------------
 
-    def _count(self, value: Any, where: str) -> None:
+    def _count(self, value: object, where: str) -> None:
         """Count the mentions of each object to rebuild. An object that is mentioned once is written in place."""
         if issubclass(type(value), SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
@@ -179,7 +179,7 @@ class Expressions(TensorExpressions):
             for part in parts_of(value) if reduction is None else reduction.parts:
                 self._count(part, where)
 
-    def _hook_of_computation(self, value: Any) -> Proxy | None:
+    def _hook_of_computation(self, value: object) -> Proxy | None:
         """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
         may_be_hook = self._recorder is not None and issubclass(type(value), Hook | RemovableHandle)
         return self._recorder.tensors.made(value) if may_be_hook and self._recorder else None
@@ -196,11 +196,11 @@ class Expressions(TensorExpressions):
         self.computed_inputs[proxy.name] = proxy
         return proxy.name
 
-    def _tensor_behind_array(self, value: Any) -> torch.Tensor | None:
+    def _tensor_behind_array(self, value: object) -> torch.Tensor | None:
         """Return the tensor whose memory a NumPy array shares; None for other values."""
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
-    def _reduction(self, value: Any, where: str) -> Reduction | None:
+    def _reduction(self, value: object, where: str) -> Reduction | None:
         """Return the reduction of an object with state in C, which is the same at each call; None for other objects."""
         if id(value) not in self._reductions:
             root = root_of_array(value)
@@ -214,7 +214,7 @@ class Expressions(TensorExpressions):
             self._reductions[id(value)] = (value, reduction_of(value, where))
         return self._reductions[id(value)][1]
 
-    def _emit_reduction(self, value: Any, reduction: Reduction, where: str) -> str:
+    def _emit_reduction(self, value: object, reduction: Reduction, where: str) -> str:
         """Emit the call that rebuilds an object from its reduction, and its state; return the object's name."""
         if id(value) in self._reductions_in_progress:
             raise CannotReplay(
@@ -248,7 +248,7 @@ class Expressions(TensorExpressions):
         inner = ", ".join(self.value(item, f"{where}[{index}]") for index, item in enumerate(value))
         return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
 
-    def _rebuild(self, value: Any, where: str) -> str:
+    def _rebuild(self, value: object, where: str) -> str:
         """Emit an instance of a class that can be rebuilt, with its contents; return its name or expression."""
         kind = type(value)
         if issubclass(kind, tuple):
@@ -272,7 +272,7 @@ class Expressions(TensorExpressions):
         self._fill(value, name, where)
         return name
 
-    def _rebuild_tuple_with_attributes(self, value: Any, inner: str, where: str) -> str:
+    def _rebuild_tuple_with_attributes(self, value: object, inner: str, where: str) -> str:
         """Emit a tuple of a class whose instances have attributes; return its name."""
         name = self._name(snake_case(type(value).__name__))
         self._names_of_made[id(value)] = (value, name)

@@ -43,7 +43,7 @@ def keys_fixing(path: Path, guards: Guards) -> list[tuple[Any, ...]]:
     return keys
 
 
-def keys_of_item(path: Path, item: Any, guards: Guards) -> list[tuple[Any, ...]]:
+def keys_of_item(path: Path, item: object, guards: Guards) -> list[tuple[Any, ...]]:
     """Return the keys of the guards that fix an item of a tuple; an empty list if they do not."""
     if type(item) is tuple:
         return keys_fixing(path, guards)

@@ -13,7 +13,7 @@ from thunder_core.tracing.capture.symbolic.shape_env import Origin
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.ir.sizes import symbols_of, text_of
 
-ASKS = "do not format it, hash it or loop that many times, because this makes it a constant"
+KEEP_SYMBOLIC = "do not format it, hash it or loop that many times, because this makes it a constant"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _of_symbol(
     reasons = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
     if interval.lower is not None and interval.lower == interval.upper:
         what = f"is traced for one value of {argument.name}, although symbolic= names it: {reasons}"
-        yield Shortfall(argument.name, what, f"{ASKS}; or leave {argument.name} out of symbolic=")
+        yield Shortfall(argument.name, what, f"{KEEP_SYMBOLIC}; or leave {argument.name} out of symbolic=")
     elif conditions and argument.has_range:
         what = (
             f"has a program that does not serve all of {argument.name}, {argument.range_text}, as symbolic= says, "
@@ -64,8 +64,8 @@ def _of_symbol(
 
 def _narrower(argument: SymbolicArgument, interval: IntegerRange) -> str:
     """Return the advice not to branch on the value, and the served range if it differs from the given one."""
-    decide = "do not branch on it or on values computed from it"
+    advice = "do not branch on it or on values computed from it"
     lower = 1 if argument.lower is None and argument.path.dimension is not None else argument.lower
     if (interval.lower, interval.upper) == (lower, argument.upper):
-        return decide
-    return f"{decide}, or name the served range: {{{argument.name!r}: ({interval.lower}, {interval.upper})}}"
+        return advice
+    return f"{advice}, or name the served range: {{{argument.name!r}: ({interval.lower}, {interval.upper})}}"

@@ -71,7 +71,7 @@ class TensorExpressions(ABC):
         return self.outside_inputs[path].name
 
     @abstractmethod
-    def value(self, value: Any, where: str) -> str:
+    def value(self, value: object, where: str) -> str:
         """Return an expression for a value at the end of tracing; error messages name `where` the value is."""
 
     def _name(self, text: str) -> str:

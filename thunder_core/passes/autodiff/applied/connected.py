@@ -62,12 +62,12 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
 
     class Connected(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
+        def forward(ctx: object, *arguments: Any) -> Any:
             *tensors, kept = arguments
             return _join_graph(ctx, tensors, *kept)
 
         @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
+        def backward(ctx: object, *gradients: Any) -> Any:
             return _gradients(kind, ctx, gradients)
 
     def connect(

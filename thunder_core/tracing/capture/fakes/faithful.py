@@ -85,7 +85,7 @@ class FaithfulMode(FakeTensorMode):
         return torch._C._set_throw_on_mutable_data_ptr
 
     @contextmanager
-    def estimating(self, function: Any) -> Iterator[None]:
+    def estimating(self, function: object) -> Iterator[None]:
         """Estimate sizes during the block for a function of `WITH_UNSIZED_PARTS`."""
         before, self.estimates_sizes = self.estimates_sizes, self.estimates_sizes or function in WITH_UNSIZED_PARTS
         try:
@@ -93,7 +93,7 @@ class FaithfulMode(FakeTensorMode):
         finally:
             self.estimates_sizes = before
 
-    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def dispatch(self, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         """Run an operation on fake tensors."""
         output = self._dispatch_operation(func, types, args, kwargs or {})
         if self.shape_env is not None and is_size_oblivious():
@@ -186,7 +186,7 @@ class FaithfulMode(FakeTensorMode):
             and not (tensor.is_conj() or tensor.is_neg())
         )
 
-    def _lay_out(self, output: Any, rule: Rule, args: Any, kwargs: Any) -> None:
+    def _lay_out(self, output: object, rule: Rule, args: object, kwargs: object) -> None:
         """Lay out the results of an operation on strided tensors in their memory order in eager PyTorch."""
         tensors = tensors_of(args, kwargs)
         if not tensors or not all(tensor.layout is torch.strided for tensor in tensors):
@@ -218,14 +218,14 @@ class FaithfulMode(FakeTensorMode):
                 return
 
 
-def decide_ones(output: Any) -> None:
+def decide_ones(output: object) -> None:
     """Decide for each symbolic size of an operation's results whether it is one, because strides depend on that."""
     for leaf in leaves(output):
         for size in leaf.shape if isinstance(leaf, torch.Tensor) else ():
             bool(size == 1)
 
 
-def settle_contiguity(result: Any, environment: ShapeEnv) -> None:
+def settle_contiguity(result: object, environment: ShapeEnv) -> None:
     """Make PyTorch's C++ code treat a tensor with symbolic sizes as contiguous only if it is for all sizes.
 
     C++ code reads this in `reshape`, for example, within `matmul` and attention, and would decide whether sizes are
@@ -316,7 +316,7 @@ def assert_metadata(
 
 
 def ctc_loss(
-    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *_: Any
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: object, target_lengths: object, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses of a batch, and the logarithms of the forward probabilities of targets of the largest length.
 

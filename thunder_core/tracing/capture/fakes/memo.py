@@ -69,7 +69,7 @@ def metadata(proxy: TensorProxy) -> Metadata:
 
 
 def signature(
-    function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Described | None]
+    function: Callable[..., Any], args: object, kwargs: object, describe: Callable[[torch.Tensor], Described | None]
 ) -> Hashable | None:
     """Return the key of a call, or None if the call cannot be cached.
 
@@ -154,7 +154,7 @@ def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: Tens
     return MemoizedResult(proxy, place, size_for_trace(tensor.storage_offset()), is_differentiable_view=bool(viewed))
 
 
-def _is_plain(output: Any) -> bool:
+def _is_plain(output: object) -> bool:
     """Whether a result consists of plain tuples and lists, which can be rebuilt."""
     if isinstance(output, tuple | list):
         return type(output) in (tuple, list, torch.Size) and all(_is_plain(item) for item in output)

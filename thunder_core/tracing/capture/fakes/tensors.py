@@ -122,7 +122,7 @@ class Tensors:
         """Whether the program holds a real tensor or a handle instead of this fake."""
         return id(fake) in self.reals or id(fake) in self._shown
 
-    def object(self, value: Any) -> Proxy:
+    def object(self, value: object) -> Proxy:
         """Return the proxy of an input that is not a tensor, such as a generator, made at its first use."""
         known = self._made.get(id(value)) or self.objects.get(id(value))
         if known is None:
@@ -275,6 +275,6 @@ def overrides_methods(kind: type) -> bool:
     return kind not in PLAIN_CLASSES and not TENSOR_NAMES.isdisjoint(set().union(*own))
 
 
-def tensors_in(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: object) -> list[torch.Tensor]:
     """Return the tensors of a tree, without duplicates, in order."""
     return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)}.values())

@@ -54,7 +54,7 @@ def eager_error(
     return None
 
 
-def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Tensors) -> bool:
+def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: object, tensors: Tensors) -> bool:
     """Whether the trial needs only CPU memory of moderate size."""
     plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
     here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors_taken)

@@ -94,7 +94,7 @@ def is_size_oblivious() -> bool:
     return bool(_config.backed_size_oblivious)
 
 
-def has_symbols(leaf: Any) -> bool:
+def has_symbols(leaf: object) -> bool:
     """Whether a value is a symbolic number, or a tensor with a symbolic size, stride or offset."""
     return is_symbolic(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.SymInt | torch.SymFloat)
 

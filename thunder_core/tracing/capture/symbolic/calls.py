@@ -35,12 +35,12 @@ def set_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     return (store_by_index, args, kwargs) if is_broadcast_by_index(*args) else None
 
 
-def entries_of(index: Any) -> tuple[Any, ...]:
+def entries_of(index: object) -> tuple[Any, ...]:
     """Return the entries of an index: one for each dimension, besides an ellipsis and None."""
     return index if type(index) is tuple else (index,)
 
 
-def is_basic(index: Any) -> bool:
+def is_basic(index: object) -> bool:
     """Whether an index has symbolic integers and gives a view."""
     symbolic = [isinstance(entry, torch.SymInt) for entry in entries_of(index)]
     return any(symbolic) and all(
@@ -48,7 +48,7 @@ def is_basic(index: Any) -> bool:
     )
 
 
-def select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+def select(tensor: torch.Tensor, index: object) -> torch.Tensor:
     """Return the view at an index: first index with the other entries, and then select at each symbolic integer."""
     entries = entries_of(index)
     consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)
@@ -71,7 +71,7 @@ def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
     select(tensor, index)[...] = value
 
 
-def is_broadcast_by_index(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+def is_broadcast_by_index(tensor: torch.Tensor, index: object, value: object) -> bool:
     """Whether a value can be written at an index of slices and integer tensors without dropping a leading dimension."""
     entries = entries_of(index)
     indices = [entry for entry in entries if isinstance(entry, torch.Tensor)]
@@ -83,12 +83,12 @@ def is_broadcast_by_index(tensor: torch.Tensor, index: Any, value: Any) -> bool:
     return (value.dtype, value.device) == (tensor.dtype, tensor.device) and value.dim() <= dimensions
 
 
-def is_integer_tensor(entry: Any) -> bool:
+def is_integer_tensor(entry: object) -> bool:
     """Whether an entry of an index is a tensor of integers, which selects elements of one dimension."""
     return isinstance(entry, torch.Tensor) and entry.dtype in (torch.int64, torch.int32)
 
 
-def store_by_index(tensor: torch.Tensor, index: Any, value: torch.Tensor) -> None:
+def store_by_index(tensor: torch.Tensor, index: object, value: torch.Tensor) -> None:
     """Write to the elements at an index of slices and tensors without C++ code that decides whether sizes are one."""
     entries = entries_of(index)
     indices = [entry if isinstance(entry, torch.Tensor) else None for entry in entries]

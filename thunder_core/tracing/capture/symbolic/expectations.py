@@ -36,11 +36,11 @@ def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
 
 
-def foreseen(bsym: BoundSymbol, proxy: Proxy, value: Any) -> BoundSymbol:
+def foreseen(bsym: BoundSymbol, proxy: Proxy, value: object) -> BoundSymbol:
     """Return a bound symbol, at the place of `bsym`, that ends a call in which a number has another value."""
     return _check(bsym, expect_value, proxy, value)
 
 
-def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> BoundSymbol:
+def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: object = None) -> BoundSymbol:
     """Return a bound symbol, at the place of `bsym`, that checks its result."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

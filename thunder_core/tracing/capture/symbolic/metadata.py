@@ -44,7 +44,7 @@ def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
             int(length)
 
 
-def decide_viewed(tensor: torch.Tensor, shape: Any) -> None:
+def decide_viewed(tensor: torch.Tensor, shape: object) -> None:
     """Decide that all sizes are one if a tensor is viewed without dimensions, because PyTorch drops known ones."""
     if isinstance(shape, tuple | list) and not shape:
         for size in tensor.shape:
@@ -58,7 +58,7 @@ def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
             bool(tensor.shape[dim] == 1)
 
 
-def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
+def decide_selected(tensor: torch.Tensor, dim: int, index: object) -> None:
     """Decide whether an index is negative, and whether it is in range; raise PyTorch's `IndexError` if it is not."""
     if isinstance(index, torch.SymInt) and -tensor.dim() <= dim < tensor.dim():
         bool(index >= 0)
@@ -67,7 +67,7 @@ def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
             torch.empty([*map(hint_of, tensor.shape)], device="meta").select(dim, hint_of(index))
 
 
-def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: Any) -> None:
+def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: object) -> None:
     """Decide the same for an index into a tensor that another tensor is written to."""
     decide_selected(tensor, dim, index)
 
@@ -98,7 +98,9 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
     return every_size_asked()
 
 
-def is_symbolic_slice(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> bool:
+def is_symbolic_slice(
+    tensor: torch.Tensor, dim: int = 0, start: object = None, end: object = None, step: int = 1
+) -> bool:
     """Whether a valid call of `aten.slice` has a symbolic start or end, or divides a symbolic size.
 
     PyTorch 2.11 asks for a size that depends on values if the order of start and end is unknown, as in `x[-3:]`.
@@ -109,7 +111,7 @@ def is_symbolic_slice(tensor: torch.Tensor, dim: int = 0, start: Any = None, end
 
 
 def slice_dimension(
-    tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    tensor: torch.Tensor, dim: int = 0, start: object = None, end: object = None, step: int = 1
 ) -> torch.Tensor:
     """Return the part of a tensor between two indices, whose size is an expression of them."""
     shape, strides = list(tensor.shape), list(tensor.stride())

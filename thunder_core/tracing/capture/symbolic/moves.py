@@ -19,14 +19,14 @@ from thunder_core.tracing.ir.tree import replace_leaves
 class Sizing(Protocol):
     """The environment in which sizes are compared."""
 
-    def simplify_number(self, size: Any) -> Any:
+    def simplify_number(self, size: object) -> Any:
         """Return a size or a number in a form that can be compared."""
 
 
 class HintEnvironment:
     """A replacement for an environment, in which each size has its value at tracing."""
 
-    def simplify_number(self, size: Any) -> Any:
+    def simplify_number(self, size: object) -> Any:
         """Return the value of a size or a number at tracing."""
         return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
@@ -34,12 +34,12 @@ class HintEnvironment:
 AT_HINTS = HintEnvironment()
 
 
-def at_hints(tree: Any) -> Any:
+def at_hints(tree: object) -> Any:
     """Return nested arguments with symbolic sizes and numbers replaced by their values at tracing."""
     return replace_leaves(tree, _at_hints)
 
 
-def _at_hints(leaf: Any) -> Any:
+def _at_hints(leaf: object) -> Any:
     mapped = with_sizes(leaf, AT_HINTS.simplify_number)
     return mapped.value if isinstance(mapped, NumberProxy) else mapped
 
@@ -51,7 +51,7 @@ class Move:
     environment: TraceShapeEnv
     symbols: Mapping[sympy.Symbol, sympy.Symbol] = field(default_factory=dict)
 
-    def size(self, size: Any) -> Any:
+    def size(self, size: object) -> Any:
         """Return a size or a number with the same expression in the other environment."""
         if not isinstance(size, torch.SymInt | torch.SymFloat):
             return size
@@ -60,7 +60,7 @@ class Move:
             return self.environment.create_symfloatnode(expression, hint=size.node.hint)
         return size_for_trace(self.environment.create_symintnode(expression, hint=hint_of(size)))
 
-    def leaf(self, leaf: Any) -> Any:
+    def leaf(self, leaf: object) -> Any:
         """Return a proxy with its sizes in the other environment; other leaves are returned unchanged."""
         return with_sizes(leaf, self.size)
 

@@ -35,12 +35,12 @@ SINGLE = 1 << 20  # stand-ins are multiples of its inverse, so that single preci
 Pair = tuple[Any, Any]
 
 
-def square_root(x: Any) -> Any:
+def square_root(x: object) -> Any:
     """Return the square root of a float; NaN below zero."""
     return transcendental(OpaqueUnaryFn_sqrt, math.sqrt, x)
 
 
-def logarithm(x: Any) -> Any:
+def logarithm(x: object) -> Any:
     """Return the natural logarithm of a float; NaN below zero."""
     return transcendental(OpaqueUnaryFn_log, math.log, x)
 

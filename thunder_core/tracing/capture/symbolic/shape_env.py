@@ -157,7 +157,7 @@ class TraceShapeEnv(ShapeEnv):
         for condition in conditions:
             self.evaluate_expr(condition)
 
-    def simplify_number(self, size: Any) -> Any:
+    def simplify_number(self, size: object) -> Any:
         """Return a size or a number of this environment or its fork in a form that can be compared."""
         if not isinstance(size, torch.SymInt | torch.SymFloat):
             return size
@@ -196,7 +196,7 @@ class TraceShapeEnv(ShapeEnv):
             raise FloatAsked
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
-    def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+    def evaluate_expr(self, orig_expr: object, *args: Any, **kwargs: Any) -> Any:
         """Return the value of an expression, and guard it.
 
         Raises `ConstraintAfterPrologue` before the environment caches anything for later queries.
@@ -235,6 +235,6 @@ class TraceShapeEnv(ShapeEnv):
         return self.where()
 
 
-def number_of(leaf: Any) -> Any:
+def number_of(leaf: object) -> Any:
     """Return the proxy of a symbolic number in traces, or its value if it is constant; return others unchanged."""
     return leaf.node.shape_env.proxy_of(leaf) if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf

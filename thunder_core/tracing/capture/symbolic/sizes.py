@@ -80,7 +80,7 @@ EXTREMES: Mapping[Callable[..., Any], Callable[[Any, Any], Any]] = {max: greater
 DIVISIONS = (operator.floordiv, operator.mod)
 
 
-def is_quotient(size: Any) -> bool:
+def is_quotient(size: object) -> bool:
     """Whether a size is a quotient: PyTorch simplifies `n // 2 // m`, which is only right if `m` is positive."""
     return isinstance(size, torch.SymInt) and isinstance(size.node.expr, FloorDiv)
 
@@ -151,18 +151,18 @@ class SymbolicSizes:
             return None
         sources = self._strides_of(tensor)
 
-        def wider(place: int, least: Any) -> torch.SymInt | None:
+        def wider(place: int, least: object) -> torch.SymInt | None:
             return self._stride(sources[place], tensor.stride(place), least) if place in sources else None
 
         return shape, symbolic_dense_strides(tensor.stride(), tensor.shape, shape, wider)
 
-    def _stride(self, source: Any, value: int, least: Any) -> torch.SymInt:
+    def _stride(self, source: object, value: int, least: object) -> torch.SymInt:
         """Return the symbol of a stride that is at least `least`, so that elements do not overlap."""
         stride = self.symbol(source, value, least=1, hint=max(value, hint_of(least)))
         bool(stride >= least)
         return stride
 
-    def _size(self, source: Any, place: int, size: int) -> torch.SymInt | int:
+    def _size(self, source: object, place: int, size: int) -> torch.SymInt | int:
         """Return the symbol of a size; zero is constant, because PyTorch assumes that symbols of sizes are positive."""
         if not size:
             return size
@@ -172,7 +172,7 @@ class SymbolicSizes:
             bool(symbol == 1)
         return symbol
 
-    def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
+    def symbol(self, source: object, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
         """Return the symbol of a number from outside, made at its first use.
 
         `least` is its least possible value. Decisions use `hint` instead of its value, limited by the given range of
@@ -194,7 +194,7 @@ class SymbolicSizes:
         existing: torch.SymInt = self._symbols[source]
         return existing
 
-    def _shared_symbol(self, source: Any, value: int, size: torch.SymInt) -> torch.SymInt:
+    def _shared_symbol(self, source: object, value: int, size: torch.SymInt) -> torch.SymInt:
         """Return the symbol of the group's first size with this value; equal sizes are constrained to equal it."""
         group = self._group_of(source)
         if group is None:
@@ -202,10 +202,10 @@ class SymbolicSizes:
         first = self._groups.setdefault((group, value), size)
         return first if first is size or bool(first == size) else size
 
-    def with_float_symbols(self, tree: Any, known: Mapping[str, float]) -> Any:
+    def with_float_symbols(self, tree: object, known: Mapping[str, float]) -> Any:
         """Return nested arguments with symbols for floats from outside, with which a backward may compute."""
 
-        def symbol(leaf: Any) -> Any:
+        def symbol(leaf: object) -> Any:
             return self.float_symbol(leaf, known[leaf.proxy.name]) if isinstance(leaf, SymbolicFloat) else leaf
 
         return replace_leaves(tree, symbol)
@@ -303,7 +303,7 @@ class SymbolicSizes:
             return type(output)([self.to_program(item, numbers) for item in output])
         return output
 
-    def to_symints(self, tree: Any) -> Any:
+    def to_symints(self, tree: object) -> Any:
         """Return nested arguments with each `ExpressionInteger` replaced by a `SymInt`, for PyTorch."""
         return replace_leaves(tree, lambda leaf: leaf.size if isinstance(leaf, ExpressionInteger) else leaf)
 
@@ -354,6 +354,6 @@ class SymbolicSizes:
         return int(operand.size.node.hint) if isinstance(operand, ExpressionInteger) else int(operand)
 
 
-def without_sizes(output: Any) -> Any:
+def without_sizes(output: object) -> Any:
     """Return a result without its symbolic integers, which are known before the trace runs."""
     return replace_leaves(output, lambda leaf: None if isinstance(leaf, torch.SymInt) else leaf)

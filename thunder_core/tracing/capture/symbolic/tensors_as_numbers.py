@@ -19,7 +19,7 @@ class TakesIntegers(Exception):
     """An operation reads values, and tensors of one integer are among its arguments: it may take these as numbers."""
 
 
-def is_integer(leaf: Any) -> bool:
+def is_integer(leaf: object) -> bool:
     """Whether a value is a tensor of one integer, which Python takes for a number where it needs one."""
     return isinstance(leaf, torch.Tensor) and not leaf.dim() and leaf.dtype in INTEGERS
 
@@ -68,4 +68,4 @@ def items(
     if not fake.dim():
         return item(tensor, kind)
     flat = record(torch.Tensor.flatten, (record(torch.Tensor.detach, (tensor,), {}),), {})
-    return nest([item(one, kind) for one in record(torch.Tensor.unbind, (flat,), {})], shape)
+    return nest([item(element, kind) for element in record(torch.Tensor.unbind, (flat,), {})], shape)

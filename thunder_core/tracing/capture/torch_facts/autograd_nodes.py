@@ -20,7 +20,7 @@ class _Opaque(torch.autograd.Function):
         return fake
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: object, *gradients: Any) -> Any:
         raise NotImplementedError("no gradients are computed while tracing")
 
 

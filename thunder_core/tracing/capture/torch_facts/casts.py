@@ -42,11 +42,11 @@ def _operator_without_write(operator: torch._ops.OpOverload) -> torch._ops.OpOve
     return without_write(operator) if is_elementwise else None
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def _tensors(tree: object) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _may_lose_a_kind(into: torch.Tensor, value: Any) -> bool:
+def _may_lose_a_kind(into: torch.Tensor, value: object) -> bool:
     """Whether an update may compute numbers of a kind that its tensor cannot hold.
 
     For an integer tensor these may be any numbers, and for a float tensor complex numbers.

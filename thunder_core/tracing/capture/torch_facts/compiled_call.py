@@ -114,7 +114,7 @@ def proxy_of(part: Part) -> Proxy | None:
     return part if isinstance(part, TensorProxy) else None
 
 
-def fits(part: Part, leaf: Any) -> bool:
+def fits(part: Part, leaf: object) -> bool:
     """Whether a part of a result equals the recorded part."""
     if isinstance(part, TensorProxy):
         return isinstance(leaf, torch.Tensor) and (
@@ -128,7 +128,7 @@ def fits(part: Part, leaf: Any) -> bool:
     return leaf is part.value or (type(leaf) is type(part.value) and repr(leaf) == repr(part.value))
 
 
-def part_like(leaf: Any) -> Part:
+def part_like(leaf: object) -> Part:
     """Return the part that describes a leaf of a result."""
     if isinstance(leaf, torch.Tensor):
         facts = (tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)

@@ -55,7 +55,7 @@ def kernel_for_all_sizes(*tensors: torch.Tensor, **options: Any) -> Any:
     return layouts.popitem()[1] if len(layouts) == 1 else kernel_of(tensor, weight, **options)
 
 
-def format_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, kernel: Any) -> Any:
+def format_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, kernel: object) -> Any:
     """Return the memory format of a kernel: that of the examples if they agree, and that of the call otherwise."""
     formats = {format_of(*example, kernel) for example in examples_of((tensor, weight))}
     return formats.pop() if len(formats) == 1 else format_of(tensor, weight, kernel)
@@ -100,7 +100,7 @@ def values_for(symbols: Collection[sympy.Symbol], sizes: Sequence[Any], length: 
     return values
 
 
-def symbols_in(size: Any) -> dict[sympy.Symbol, int]:
+def symbols_in(size: object) -> dict[sympy.Symbol, int]:
     """Return the symbols of a size, and their values at tracing."""
     if not isinstance(size, torch.SymInt):
         return {}

@@ -12,7 +12,7 @@ from torch.utils._mode_utils import no_dispatch
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 
 
-def example_of(leaf: Any, mode: FakeTensorMode, value_of: Callable[[Any], int]) -> Any:
+def example_of(leaf: object, mode: FakeTensorMode, value_of: Callable[[Any], int]) -> Any:
     """Return a value with numbers in place of symbolic ones: a fake with concrete sizes, or the number."""
     if isinstance(leaf, torch.SymInt):
         return value_of(leaf)

@@ -44,7 +44,7 @@ def lay_out(tensor: torch.Tensor, strides: Strides | None) -> None:
             tensor.as_strided_(tensor.shape, strides)
 
 
-def rule_of(func: Any, args: Sequence[Any]) -> Rule | None:
+def rule_of(func: object, args: Sequence[Any]) -> Rule | None:
     """Return the rule for the strides of an operation's results; None if PyTorch's own metadata is right."""
     registered = RULES.get(func)
     if registered is not None or not isinstance(func, torch._ops.OpOverload) or torch.Tag.pointwise not in func.tags:
@@ -94,12 +94,12 @@ AS_PYTORCH_SAYS = frozenset({aten.mvlgamma.default})
     aten.hardtanh_backward.default,
     aten.mish_backward.default,
 )
-def pointwise(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def pointwise(args: object, kwargs: object, result: torch.Tensor) -> Strides | None:
     """Return the strides of TensorIterator's result for the operands."""
     return iterator_strides(tensors_of(args, kwargs), result.shape)
 
 
-def with_number(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def with_number(args: object, kwargs: object, result: torch.Tensor) -> Strides | None:
     """Return the strides of TensorIterator's result if an operand is a number."""
     return iterator_strides(tensors_of(args, kwargs), result.shape, numbers=True)
 
@@ -229,10 +229,10 @@ def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides 
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
 )
-def batch_norm(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def batch_norm(args: object, kwargs: object, result: torch.Tensor) -> Strides | None:
     """Return strides in the input's memory format: the contiguous format of all operands, or the suggested one."""
     tensor, *others = tensors_of(args, kwargs)
-    plain = contiguous_format(tensor) is not None and all(other.is_contiguous() for other in others)
+    plain = contiguous_format(tensor) is not None and all(operand.is_contiguous() for operand in others)
     return _strides_in_format(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
 
 
@@ -284,7 +284,7 @@ def _strides_in_format(tensor: torch.Tensor, last: bool | None, result: torch.Te
     aten.smooth_l1_loss_backward.default,
     aten.huber_loss_backward.default,
 )
-def contiguous(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def contiguous(args: object, kwargs: object, result: torch.Tensor) -> Strides | None:
     """Return the strides of a contiguous tensor on the CPU; None elsewhere, where PyTorch's own metadata is right."""
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors_of(args, kwargs))
     return dense_strides(result.shape) if on_cpu else None

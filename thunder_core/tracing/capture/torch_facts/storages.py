@@ -11,7 +11,7 @@ from torch.storage import TypedStorage, _dtype_to_storage_type_map
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-def with_named_size(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+def with_named_size(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     """Return the arguments of a call, with the size of `Tensor.new` as a keyword.
 
     Traces contain a `torch.Size` as a tuple, which `Tensor.new` would take for the data of the new tensor.
@@ -21,14 +21,14 @@ def with_named_size(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     return args[:1], {**kwargs, "size": tuple(args[1])}
 
 
-def mark_device(storage: Any, device: torch.device) -> None:
+def mark_device(storage: object, device: torch.device) -> None:
     """Record the device that the storage of a fake tensor represents."""
     untyped = storage._untyped_storage if isinstance(storage, TypedStorage) else storage
     if isinstance(untyped, torch.UntypedStorage) and untyped.device.type == "meta":
         untyped._fake_device = device
 
 
-def shown_device(owner: Any, name: str) -> torch.device | None:
+def shown_device(owner: object, name: str) -> torch.device | None:
     """Return the device that the program sees as a storage's attribute `name`; None for other attributes."""
     return owner._fake_device if name == "device" and isinstance(owner, torch.UntypedStorage) else None
 

@@ -97,7 +97,7 @@ SPARSE_PARTS = frozenset(
 )
 
 
-def is_higher_order(function: Any) -> bool:
+def is_higher_order(function: object) -> bool:
     """Whether a function is a higher-order operator of PyTorch, which `torch.cond` and `scan` call."""
     return type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator)
 

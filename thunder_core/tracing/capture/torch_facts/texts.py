@@ -61,7 +61,7 @@ class SymbolicText:
     def __radd__(self, other: Any) -> Any:
         return other + self.concretize()
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a string with values that are not known while tracing cannot be copied")
 
 
@@ -80,7 +80,7 @@ def without_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value.template if type(value) is SymbolicText else value for value in values)
 
 
-def parts_of_text(value: Any) -> tuple[str | TextPart, ...] | None:
+def parts_of_text(value: object) -> tuple[str | TextPart, ...] | None:
     """Return the parts of a string, symbolic or not; None for other values and for subclasses of `str`."""
     if type(value) is SymbolicText:
         return value.parts if value.text is None else (value.text,)

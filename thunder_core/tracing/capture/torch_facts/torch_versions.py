@@ -17,7 +17,7 @@ IS_APPLIED_IN_C = not isinstance(torch.autograd.Function.apply, MethodType)
 APPLY: Any = getattr(torch.autograd.Function.apply, "__func__", torch.autograd.Function.apply)
 
 
-def applied_in_c(function: Any) -> type[torch.autograd.Function] | None:
+def applied_in_c(function: object) -> type[torch.autograd.Function] | None:
     """Return the `torch.autograd.Function` that C code applies when this function is called, or None."""
     if type(function) is not BuiltinMethodType or function.__name__ != "apply":
         return None

@@ -64,7 +64,7 @@ def _classes() -> Iterator[type]:
 
 def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(kernel: object, *args: Any, **kwargs: Any) -> Any:
         arguments = (args, kwargs)
         if not _attempts[0] or not any(isinstance(leaf, FakeTensor) for leaf in leaves(arguments)):
             return original(kernel, *args, **kwargs)
@@ -73,12 +73,12 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _record_launch(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+def _record_launch(kernel: object, *args: Any, grid: object, warmup: bool = False, **kwargs: Any) -> None:
     args, kwargs = replace_leaves((args, kwargs), plain_number)
     grids = grids_of(kernel, grid, args, kwargs, lambda function, meta: function(meta))
     launch(kernel, grids, args, kwargs, written_positions(kernel, args, kwargs))
 
 
-def plain_number(leaf: Any) -> Any:
+def plain_number(leaf: object) -> Any:
     """Return the value of a symbolic number, which is guarded, because kernels are launched with numbers."""
     return int(leaf) if isinstance(leaf, torch.SymInt) else float(leaf) if isinstance(leaf, torch.SymFloat) else leaf

@@ -17,7 +17,7 @@ class Wrapped(OperationFailed):
     """The error for a tensor without a fake; the tracer then traces the operations of the tensor instead."""
 
 
-def is_wrapper(value: Any) -> bool:
+def is_wrapper(value: object) -> bool:
     """Whether a value is a tensor that exposes its inner tensors, and runs operations on them."""
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor | NestedTensor):
         return False
@@ -25,7 +25,7 @@ def is_wrapper(value: Any) -> bool:
     return decides and hasattr(type(value), "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__")
 
 
-def wrappers_in(tree: Any) -> list[torch.Tensor]:
+def wrappers_in(tree: object) -> list[torch.Tensor]:
     """Return the tensors of wrapper subclasses among the arguments of a call."""
     return [leaf for leaf in leaves(tree) if is_wrapper(leaf)]
 

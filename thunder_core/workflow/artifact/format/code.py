@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -68,7 +67,7 @@ def file_digest(module: str) -> str:
     return digest_of(Path(path).read_bytes()) if path else ""
 
 
-def file_of(module: Any) -> str | None:
+def file_of(module: object) -> str | None:
     """Return the source file of a module; None if it has none."""
     path = getattr(module, "__file__", None)
     return path if isinstance(path, str) and path.endswith(".py") and Path(path).is_file() else None

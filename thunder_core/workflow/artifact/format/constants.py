@@ -149,7 +149,7 @@ def import_path(value: Any) -> str | None:
     return f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
 
 
-def _is_native_member(value: Any) -> bool:
+def _is_native_member(value: object) -> bool:
     """Whether an object is a member of a C++ enumeration that pybind11 wraps."""
     members = getattr(type(value), "__members__", None)
     return isinstance(members, dict) and members.get(getattr(value, "name", None)) is value
@@ -191,14 +191,14 @@ def code_place(value: object) -> str:
     return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else ""
 
 
-def is_builtin(value: Any) -> bool:
+def is_builtin(value: object) -> bool:
     """Whether an object is a function or class that is written in C."""
     if isinstance(value, type):
         return is_native(value)
     return isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType)
 
 
-def _torch_name(value: Any) -> tuple[str, str] | None:
+def _torch_name(value: object) -> tuple[str, str] | None:
     try:
         name = resolve_name(value)
     except TypeError:  # not hashable

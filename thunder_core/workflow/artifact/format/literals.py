@@ -20,7 +20,7 @@ def empty_set() -> set[Any]:
     return set()
 
 
-def frozen_set(value: Any) -> frozenset[Any]:
+def frozen_set(value: object) -> frozenset[Any]:
     """Return a frozenset of a set's items.
 
     Raise ValueError for any other argument, such as a range, which may be arbitrarily long.
@@ -43,7 +43,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 NAMED_TYPES = (torch.dtype, torch.layout, torch.memory_format)
 
 
-def write_literal(value: Any) -> str | None:
+def write_literal(value: object) -> str | None:
     """Return the text from which `read_literal` reads an equal value; None if the value has no such text."""
     if isinstance(value, range):
         return repr(value)

@@ -293,7 +293,7 @@ class Manifest(SealedManifest):
     `example` names the keyword arguments in `example.safetensors`, in order; those in `keyword_order` may be passed in
     any order, and those in `positional` by position. `drawn` has the sizes and the seed of these random inputs, and
     `dynamic` the ranges of sizes that the programs support; an artifact for generation has `generation` instead.
-    `train` is True for steps of training, with labels and in train mode. `tolerance` is the tolerance of the
+    `train` is True for training steps, with labels and in train mode. `tolerance` is the tolerance of the
     validation. `weights` are the model's parameters and buffers by name, if they are included, and `shell` has the
     facts of the empty model that they are loaded into. `machine` is the system that compiled regions run on. `cubins`
     are kernels for a GPU of the architecture `target` (`sm_90`), if the artifact was made for one. `group` is the

@@ -40,7 +40,7 @@ FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
 }
 
 
-def follow(subject: Any, way: Iterable[Step], trust: Trust | None = None) -> Any:
+def follow(subject: object, way: Iterable[Step], trust: Trust | None = None) -> Any:
     """Return the object at the end of a path; raise LookupError if a step fails, and `ImportRefused`.
 
     The default of `trust` is the trust in the subject's own modules. No code of the objects on the path is run.
@@ -63,19 +63,19 @@ def item_of(value: Any, key: Any) -> Any:
     return value[key]
 
 
-def missing_item(key: Any) -> Any:
+def missing_item(key: object) -> Any:
     """Raise KeyError."""
     raise KeyError(key)
 
 
-def open_callable(value: Any, key: str) -> Any:
+def open_callable(value: object, key: str) -> Any:
     """Return a function inside one of Python's descriptors, methods or partial functions."""
     if type(value) not in OPENABLE or key not in OPENED:
         raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")
     return getattr(value, key)
 
 
-def find_paths(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
+def find_paths(subject: object, wanted: Iterable[object]) -> dict[int, Way]:
     """Return the shortest path from a subject to each of the wanted objects, by the object's id."""
     missing = {id(value) for value in wanted}
     paths: dict[int, Way] = {}
@@ -103,7 +103,7 @@ def find_by_classes(wanted: Iterable[object], path_of: Callable[[object], str | 
     return {key: way for key, way in ways if way is not None}
 
 
-def _from_owner(value: Any, path_of: Callable[[object], str | None]) -> Way | None:
+def _from_owner(value: object, path_of: Callable[[object], str | None]) -> Way | None:
     function = value.fget if type(value) is property else getattr(value, "__func__", None)
     owner_name, _, name = getattr(function, "__qualname__", "").rpartition(".")
     owner = follow_path(f"{getattr(function, '__module__', '')}.{owner_name}") if owner_name else None
@@ -140,7 +140,7 @@ def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
     yield from _items(value, kind)
 
 
-def _entries(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
+def _entries(value: object, kind: type) -> Iterator[tuple[Step, Any]]:
     getter = type.__getattribute__ if issubclass(kind, type) else object.__getattribute__
     try:
         entries = getter(value, "__dict__")

@@ -69,7 +69,7 @@ def is_signed(folder: Path) -> bool:
     return os.path.lexists(folder / SIGNATURE)
 
 
-def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "") -> PublicKey:
+def sign_folder(folder: Path, manifest: Manifest, private: object, comment: str = "") -> PublicKey:
     """Sign the manifest's seal, and replace the key's earlier signature in the folder's file, if there is one.
 
     Signatures that are not valid for this manifest are dropped. The files of the folder are not checked; the caller has

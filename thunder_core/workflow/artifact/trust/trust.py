@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
 
 import torch
 
@@ -126,7 +125,7 @@ def named_modules(trusted_modules: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def modules_of(subject: Any) -> Iterator[str]:
+def modules_of(subject: object) -> Iterator[str]:
     """Yield the names of the modules that the classes of a model, or a function, come from."""
     if isinstance(subject, torch.nn.Module):
         kinds = {kind for module in torch.nn.Module.modules(subject) for kind in type(module).__mro__}

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates, no_exact_value, perturb
-from thunder_core.backend.claiming.comparison import Difference, Exact, different_at
+from thunder_core.backend.claiming.comparison import Difference, Float64Computation, describe_difference
 from thunder_core.backend.claiming.copies import Values, copy_values
 from thunder_core.backend.claiming.deferred_tensor import Compute, defer
 from thunder_core.backend.claiming.double_precision import in_float64, result_in_double
@@ -36,7 +36,7 @@ from thunder_core.workflow.fault_localization.rounding import rounding_differenc
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.inside import Fault
 
-ExactOf = Callable[[str], Exact]
+ExactOf = Callable[[str], Float64Computation]
 Key = tuple[str, str, int, str, int]  # function, file, line, module, number of results
 
 
@@ -155,7 +155,7 @@ def overwrite(ours: torch.Tensor, theirs: torch.Tensor) -> None:
         return  # elements share memory, and the base tensor was compared before
 
 
-def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Difference | None:
+def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Float64Computation) -> Difference | None:
     """Return the difference of two results of one call if it is more than rounding; else None.
 
     `exact` computes the line in float64. Eager PyTorch's result may differ from it by as much as rounding changes the
@@ -164,7 +164,7 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Dif
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return Difference(f"is {ours.dtype}{list(ours.shape)}, but {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
     measured = rounding_difference(theirs, ours, exact)
-    return None if measured.difference is None else different_at(ours, theirs, measured.largest)
+    return None if measured.difference is None else describe_difference(ours, theirs, measured.largest)
 
 
 def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:

@@ -79,14 +79,14 @@ def returned_leaves(output: object) -> Leaves:
     return leaves
 
 
-def follow(root: Any, keys: Sequence[str]) -> Any:
+def follow(root: object, keys: Sequence[str]) -> Any:
     """Return the object that keys lead to from a root; None if there is none."""
     for key in keys:
         root = next((value for name, value in children(root) if name == key), None)
     return root
 
 
-def children(value: Any) -> Iterator[Child]:
+def children(value: object) -> Iterator[Child]:
     """Yield the items and attributes of an object, by their names in paths."""
     if isinstance(value, Mapping):
         yield from ((str(key), item) for key, item in value.items())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.comparison import strides_that_count
+from thunder_core.backend.claiming.comparison import significant_strides
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall, own
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
@@ -32,10 +32,10 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
     yield from size_probes(call)
     for name, value in call.kwargs.items():
         path = f"kwargs[{name!r}]"
-        for what, other in others_of(value):
+        for what, replacement in others_of(value):
             if not each_size and ONE_MORE in what:
                 continue
-            yield Probe(f"{name} {what}", with_argument(call, name, other), path=path)
+            yield Probe(f"{name} {what}", with_argument(call, name, replacement), path=path)
     for name in call.kwargs:
         yield Probe(f"no {name}", without_argument(call, name), path="kwargs")
     for name, value in further_arguments(call):
@@ -67,8 +67,8 @@ def others_of(value: object) -> Iterator[tuple[str, Any]]:
     """Yield slightly different values, with the difference in words."""
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None
-        for what, other in other_tensors(value.detach().requires_grad_(value.requires_grad)):
-            yield what, other if kind is None else kind(other.detach(), other.requires_grad)
+        for what, replacement in other_tensors(value.detach().requires_grad_(value.requires_grad)):
+            yield what, replacement if kind is None else kind(replacement.detach(), replacement.requires_grad)
     elif (change := OTHERS.get(type(value))) is not None:
         yield f"now {change(value)!r}", change(value)
 
@@ -86,7 +86,7 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)
     if value.ndim > 1 and value.numel() > 1:
         other_layout = value.detach().transpose(0, -1).contiguous().transpose(0, -1)
-        if strides_that_count(other_layout) != strides_that_count(value):
+        if significant_strides(other_layout) != significant_strides(value):
             yield "in another layout", other_layout.clone(memory_format=torch.preserve_format)
 
 

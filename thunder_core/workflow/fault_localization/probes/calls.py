@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from thunder_core.backend.claiming.copies import copy_values, not_copied
+from thunder_core.backend.claiming.copies import copy_values, reason_not_copied
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.workflow.validation.comparison import buffers_kept
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
@@ -112,7 +112,7 @@ def own(arguments: Arguments) -> Arguments:
     }
 
 
-def own_value(value: Any, memo: dict[int, Any]) -> Any:
+def own_value(value: object, memo: dict[int, Any]) -> Any:
     """Return a copy of a value, or the value if it cannot be copied; `memo` has the parts that were copied before."""
     if isinstance(value, AS_THEY_ARE) or callable(value):
         return value
@@ -129,7 +129,7 @@ def own_value(value: Any, memo: dict[int, Any]) -> Any:
 
 def own_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor with the same strides."""
-    if not_copied(tensor) is not None:
+    if reason_not_copied(tensor) is not None:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
     own: torch.Tensor = copy_values({"": tensor})[""]
     return own.requires_grad_(tensor.requires_grad)

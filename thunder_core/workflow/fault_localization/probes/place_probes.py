@@ -40,8 +40,8 @@ def place_probes(program: Program, call: SubjectCall, *, functions: bool = True)
         entries, key = entry
         if not functions and isinstance(entries[key], FunctionType | BuiltinFunctionType):
             continue
-        for what, other in other_values(entries[key]):
-            changed = changed_entry(entries, key, other)
+        for what, replacement in other_values(entries[key]):
+            changed = changed_entry(entries, key, replacement)
             yield Probe(f"{guard.path} {what}", call.own_arguments, changed, guard.path, guard.words)
 
 

@@ -38,7 +38,9 @@ def require_peft(adapter: Adapter) -> None:
         )
 
 
-def apply_adapter(model: Any, adapter: Adapter, mode: str, *, trainable: bool = False) -> tuple[Any, tuple[str, ...]]:
+def apply_adapter(
+    model: object, adapter: Adapter, mode: str, *, trainable: bool = False
+) -> tuple[Any, tuple[str, ...]]:
     """Return the model with its adapter, merged unless the mode is `KEEP`, and notes on the comparison with PEFT.
 
     The weights of the base model are frozen; those of a kept adapter are as well, unless it is `trainable`.
@@ -84,7 +86,7 @@ def compare_with_peft(adapter: Adapter, expected: torch.Tensor, merged: torch.Te
     return f"the outputs of the merged model differ from eager PEFT by at most {difference:.2g}"
 
 
-def first_output_if_any(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+def first_output_if_any(model: object, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
     """Return the first item of a model's output; None if the model needs other inputs."""
     try:
         return first_output(model, inputs)

@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import NoExampleInputs, NoLoss
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 
 Tensors = dict[str, torch.Tensor]
-TIMESTEPS = 1000  # the usual number of steps of training
+TIMESTEPS = 1000  # the usual number of diffusion steps in training
 SAMPLE = "sample"  # the main input
 USUAL_SIZE = 32  # height and width of a sample, if the config has none
 

@@ -160,8 +160,8 @@ def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
     """Whether a missing path has an existing parent folder, or is similar to the path of a model or artifact."""
     if path.parent != Path() and path.parent.is_dir():
         return True
-    near = [one for one in near if similarity(one, path) >= MISTYPED]
-    return any((one / CONFIG_FILE).is_file() or is_artifact(one) for one in near)
+    near = [name for name in near if similarity(name, path) >= MISTYPED]
+    return any((name / CONFIG_FILE).is_file() or is_artifact(name) for name in near)
 
 
 def require_folder(path: Path) -> None:

@@ -147,7 +147,7 @@ def _jsonl(file: Path) -> Read:
 def _unbatch(row: Row) -> Row:
     """Remove a batch dimension of 1 from a sample, which tokenizers add if they return batches."""
     tokens = row.get(IDS)
-    if tokens is None or tokens.ndim != 2 or not all(one.ndim and one.shape[0] == 1 for one in row.values()):
+    if tokens is None or tokens.ndim != 2 or not all(value.ndim and value.shape[0] == 1 for value in row.values()):
         return row
     return {name: tensor[0] for name, tensor in row.items()}
 

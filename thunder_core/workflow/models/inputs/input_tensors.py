@@ -26,7 +26,7 @@ def _leaves_of(inputs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from _leaves(name, value)
 
 
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _leaves(path: str, value: object) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _leaves(f"{path}[{index}]", item)
@@ -41,7 +41,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def map_tensors(value: Any, change: Change) -> Any:
+def map_tensors(value: object, change: Change) -> Any:
     """Apply a function to all tensors of an input; caches, lists and dicts are copied; other values are unchanged."""
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -66,7 +66,7 @@ def _own(cache: Cache) -> Cache:
     return own
 
 
-def _like(value: Any, attributes: Mapping[str, Any]) -> Any:
+def _like(value: object, attributes: Mapping[str, Any]) -> Any:
     """Return an object of the same class with these attributes; its `dtype` and `device` are those of its keys.
 
     Before transformers 5.24, layers have the attribute `dtype`.

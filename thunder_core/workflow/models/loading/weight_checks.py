@@ -101,7 +101,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a pattern matches the name of a weight, or of a module that contains the weight."""
     parts = name.split(".")
     names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-    return any(fnmatchcase(one, pattern) for pattern in patterns for one in names)
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
 def is_head(name: str, model: torch.nn.Module) -> bool:
@@ -114,7 +114,7 @@ def is_head(name: str, model: torch.nn.Module) -> bool:
         return False
     top = _inside(name, prefix).partition(".")[0]
     return "pooler" in name.split(".") or top not in {
-        one.partition(".")[0] for one in backbone_names(cast("PreTrainedModel", model))
+        name.partition(".")[0] for name in backbone_names(cast("PreTrainedModel", model))
     }
 
 

@@ -43,7 +43,7 @@ class ModelRequest:
     """A model by folder, Hub name or sample, and how to load it.
 
     If `dtype` is None, the checkpoint determines the dtype. If `device` is None, the recipe determines the device;
-    without a recipe, the device is the CPU. With `train`, the model is loaded for steps of training: an adapter is kept
+    without a recipe, the device is the CPU. With `train`, the model is loaded for training steps: an adapter is kept
     with trainable weights, and a diffusers denoiser gets its loss.
     """
 

@@ -104,7 +104,7 @@ def generating_task(config: PretrainedConfig) -> str:
     task, _ = deduce_task(config)
     tasks = tasks_of(config.model_type)
     if task == BASE_TASK and "masked-lm" not in tasks:
-        task = next((one for one in GENERATING if one in tasks), task)
+        task = next((task_name for task_name in GENERATING if task_name in tasks), task)
     if task not in GENERATING:
         named = (config.architectures or [f"a model of the family {config.model_type!r}"])[0]
         raise CannotGenerate(

@@ -310,7 +310,7 @@ def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
     """Return the lengths that an artifact supports; raise `CannotGenerate` if its programs cannot generate text."""
     ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
-        kind = "a step of training" if manifest.train else "calls without a KV cache"
+        kind = "a training step" if manifest.train else "calls without a KV cache"
         raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)
     for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
         lower, upper = ranges.get(name, (1, 1))

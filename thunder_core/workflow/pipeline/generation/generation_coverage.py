@@ -41,7 +41,7 @@ class GenerationCoverage:
         Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
         """
         asked: set[Prompts] = set()
-        while (prompts := next((one for one in self._probes() if one not in asked), None)) is not None:
+        while (prompts := next((probe for probe in self._probes() if probe not in asked), None)) is not None:
             asked.add(prompts)
             self._generate(prompts, min(STEPS, self.lengths.new_tokens))
         return f"tried {len(asked)} prompts: the ends, and the lengths next to each number in a constraint"
@@ -68,7 +68,7 @@ class GenerationCoverage:
         batches = sorted({1, self.lengths.batch})
         kinds = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
         found = (Prompts(batch, length, padded) for length in nearby for batch, padded in kinds if length > 0)
-        yield from [one for one in found if self.lengths.includes(one)][:MAX_PROMPTS]
+        yield from [prompts for prompts in found if self.lengths.includes(prompts)][:MAX_PROMPTS]
 
     def _not_served(self) -> RangeNotServed:
         limits = limits_of_programs(self.programs, most=MAX_PROGRAMS) or "some calls run in eager PyTorch"

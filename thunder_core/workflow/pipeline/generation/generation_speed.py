@@ -128,7 +128,7 @@ def measure_generation(
     """
     batch, length = prompt["input_ids"].shape
     facts = {**(configuration or {}), "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
-    recorders = {name: TokenTimes(one, prompt, new_tokens) for name, one in contenders.items()}
+    recorders = {name: TokenTimes(contender, prompt, new_tokens) for name, contender in contenders.items()}
     for recorder in recorders.values():
         recorder()
     warmed()

@@ -39,7 +39,7 @@ def values_on_meta(unknown: int = 0) -> Iterator[None]:
         yield
 
 
-def token_within_text(config: Any) -> int:
+def token_within_text(config: object) -> int:
     """Return the smallest token number that is no end-of-text token, by a config of generation, which may be None."""
     end = getattr(config, "eos_token_id", None)
     ends = {end} if isinstance(end, int) else {*(end or ())}
@@ -124,7 +124,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args, kwargs = tree_unflatten([self._value_of(leaf) for leaf in leaves], structure)
         return func(*args, **kwargs)
 
-    def _value_of(self, leaf: Any) -> Any:
+    def _value_of(self, leaf: object) -> Any:
         """Return the values of a tensor on the meta device, also if they are unknown; other leaves as they are."""
         if not is_on_meta(leaf):
             return leaf
@@ -137,7 +137,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
             values = self._values[leaf] = values.clone()
         return values
 
-    def _onto_meta(self, values: Any) -> Any:
+    def _onto_meta(self, values: object) -> Any:
         """Return a tensor on the meta device with these values; other results as they are."""
         if not isinstance(values, torch.Tensor):
             return values
@@ -145,7 +145,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._keep(result, values)
         return result
 
-    def _keep(self, result: Any, values: Any) -> None:
+    def _keep(self, result: object, values: object) -> None:
         if has_values(result):
             self._values[result] = values
 

@@ -45,7 +45,7 @@ class Rank:
     """A rank with its compiled model, which `compiler` compiles with the given symbolic sizes, or those of the recipe.
 
     The batch of all ranks has a number of `parts`. Neighbouring ranks of tensor parallelism have the same part.
-    `baseline` is PyTorch's equivalent of the recipe. A call is a step of training if `train` is set, else a forward.
+    `baseline` is PyTorch's equivalent of the recipe. A call is a training step if `train` is set, else a forward.
     `rows` are the inputs of the measured calls, and `last` is the result of the last call.
     """
 

@@ -26,13 +26,13 @@ class RecipeChoice:
 def asks_for_choice(recipe: Named) -> bool:
     """Whether one of the named recipes is `auto`."""
     given = recipe if isinstance(recipe, list | tuple) else (recipe,)
-    return any(AUTO in recipe_names(one) for one in given if isinstance(one, str))
+    return any(AUTO in recipe_names(part) for part in given if isinstance(part, str))
 
 
 def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
     """Return the named recipes with the selected recipes in place of `auto`."""
     given = recipe if isinstance(recipe, list | tuple) else (recipe,)
-    parts = [part for one in given for part in (recipe_names(one) if isinstance(one, str) else (one,))]
+    parts = [part for named in given for part in (recipe_names(named) if isinstance(named, str) else (named,))]
     return tuple(chosen for part in parts for chosen in (choice.names if part == AUTO else (part,)))
 
 
@@ -44,9 +44,9 @@ def choose_recipe(
     Of the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
     selected; otherwise `hf-transformers`, or `default`.
     """
-    fitting = list(_fitting(model_type))
+    recipes = list(_recipes_for(model_type))
     reasons, best = [], None
-    for recipe in sorted(fitting, key=_does):
+    for recipe in sorted(recipes, key=_preference):
         missing = next((why for _, need in recipe.all_requirements() if (why := lacks(need, target, device))), None)
         if missing is not None:
             reasons.append(f"{recipe.title} is left out: {missing}")
@@ -62,15 +62,15 @@ def choose_recipe(
     return RecipeChoice((best, GENERATION), (*reasons, f"{GENERATION} is added because the task is generation"))
 
 
-def _fitting(model_type: str | None) -> Iterator[Recipe]:
+def _recipes_for(model_type: str | None) -> Iterator[Recipe]:
     """Yield the recipes for a model type."""
     for listed in plugins.listing("recipes"):
         if listed.reason is None and model_type in (kind := recipe_class(listed.name)).families:
             yield kind()
 
 
-def _does(recipe: Recipe) -> tuple[int, int, str]:
+def _preference(recipe: Recipe) -> tuple[int, int, str]:
     """Return a sort key: first the recipes that add most to `default`, then the recipes for most families."""
     usual = set(map(str, recipe_class(ANY_MODULE)().all_executors()))
-    more = {str(one) for one in recipe.all_executors()} - usual
+    more = {str(executor) for executor in recipe.all_executors()} - usual
     return -len(more) - len(recipe.all_transforms()), -len(recipe.families), recipe.title

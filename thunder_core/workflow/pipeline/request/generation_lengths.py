@@ -21,7 +21,7 @@ def lengths_of(config: PretrainedConfig, request: Request) -> GenerationLengths:
     most = longest_sequence(config)
     prompt, new = request.prompt_length, request.new_tokens
     if most is not None and config.is_encoder_decoder:
-        prompt, new = (min(USUAL_LENGTH, most) if one is None else one for one in (prompt, new))
+        prompt, new = (min(USUAL_LENGTH, most) if length is None else length for length in (prompt, new))
     elif most is not None:
         prompt = max(1, min(USUAL_LENGTH, most // 2, most - (new or 1))) if prompt is None else prompt
         new = max(1, min(USUAL_LENGTH, most - prompt)) if new is None else new

@@ -1,4 +1,4 @@
-"""The purpose of calls of a model: inference, or a step of training."""
+"""The purpose of calls of a model: inference, or a training step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Call = Callable[..., object]
 
 @dataclass(frozen=True)
 class Purpose:
-    """Inference or, if `train` is set, steps of training: it determines the inputs and the work of a call.
+    """Inference or, if `train` is set, training steps: it determines the inputs and the work of a call.
 
     Inputs are random, or samples of `data`, which may be shortened if `cut` is set.
     """
@@ -71,7 +71,7 @@ class Purpose:
             drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return any(_describe(drawn) == _describe(one) for one in (given, *self.variants(given)))
+        return any(_describe(drawn) == _describe(inputs) for inputs in (given, *self.variants(given)))
 
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1
@@ -118,7 +118,7 @@ def _forward(function: Callable[..., Any]) -> Call:
 
 
 def _step(function: Callable[..., Any], model: torch.nn.Module) -> Call:
-    """Return a step of training without the optimizer: it clears gradients, and runs forward, loss and backward."""
+    """Return a training step without the optimizer: it clears gradients, and runs forward, loss and backward."""
 
     def call(**inputs: torch.Tensor) -> object:
         with torch.enable_grad():

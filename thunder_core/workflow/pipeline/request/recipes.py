@@ -65,7 +65,7 @@ def listed_parts(recipe: Named) -> tuple[object, ...]:
     if isinstance(recipe, str):
         return recipe_names(recipe)
     if isinstance(recipe, list | tuple):
-        return tuple(part for one in recipe for part in (recipe_names(one) if isinstance(one, str) else (one,)))
+        return tuple(part for named in recipe for part in (recipe_names(named) if isinstance(named, str) else (named,)))
     return (recipe,)
 
 

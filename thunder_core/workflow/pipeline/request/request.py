@@ -85,7 +85,7 @@ class Request:
     - `dynamic`: the ranges of sizes that the artifact must support, by the recipe's names of dimensions. The model is
       traced at `batch`, `seq` and so on, or at a size within the range, and validated and measured at its ends, too.
     - `mesh`: the axes of the mesh of ranks, for a sum of recipes for several ranks; the outermost axis is first.
-    - `train`: optimize a step of training: train mode, with labels, forward, loss and backward.
+    - `train`: optimize a training step: train mode, with labels, forward, loss and backward.
 
     With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts (None is
     8; otherwise None is 1) of at most `prompt_length` tokens, and `new_tokens` new tokens.
@@ -276,7 +276,7 @@ class Request:
         check=lambda _, name: parse_target(name) if name else None,
         parse=lambda _, name: parse_target(name),
     )
-    train: bool = option(False, bool, help="Optimize a training step: forward, loss and backward.")
+    train: bool = option(False, bool, help="Compile a training step (forward, loss and backward) instead of inference.")
     allow_non_finite: bool = option(
         False,
         bool,

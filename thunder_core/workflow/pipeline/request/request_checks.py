@@ -81,7 +81,7 @@ def require_measurable(request: Request) -> None:
 
 
 def refuse_evaluation(request: Request) -> None:
-    """Raise `BadOption` for an evaluation of a model that does not run here, or of a step of training."""
+    """Raise `BadOption` for an evaluation of a model that does not run here, or of a training step."""
     against = f"--target {request.target}" if request.target else "--train" if request.train else ""
     if request.evaluate is not None and against:
         raise BadOption(
@@ -91,7 +91,7 @@ def refuse_evaluation(request: Request) -> None:
 
 
 def refuse_training(request: Request) -> None:
-    """Raise `BadOption` for a step of training for a missing device."""
+    """Raise `BadOption` for a training step for a missing device."""
     if request.train and request.target:
         raise BadOption(
             f"--train and --target {request.target} exclude each other: a backward can only be compiled on the machine "

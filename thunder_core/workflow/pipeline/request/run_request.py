@@ -61,7 +61,7 @@ class Sampling:
     @property
     def draws(self) -> bool:
         """Whether tokens are sampled."""
-        return any(one is not None for one in vars(self).values())
+        return any(value is not None for value in vars(self).values())
 
     @property
     def stated(self) -> dict[str, float]:

@@ -51,7 +51,7 @@ def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, tru
 
 def sequence_of(config: PretrainedConfig, asked: int | None, data: Sequence[Dataset | None] = ()) -> int:
     """Return the requested length, the length of the longest sample, or the default; raise `SequenceTooLong`."""
-    lengths = [length for one in data if one is not None and (length := token_length(one))]
+    lengths = [length for dataset in data if dataset is not None and (length := token_length(dataset))]
     return sequence_length(config, max(lengths) if asked is None and lengths else asked)
 
 

@@ -74,7 +74,7 @@ def compile(  # noqa: A001 - the usual name
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
     """Raise `BadSymbolicArgument` for a dimension that no input of a model's `forward` has."""
-    parameters = [one.name for one in parameters_of(model) or ()]
+    parameters = [parameter.name for parameter in parameters_of(model) or ()]
     dimensions = recipe.all_dimensions()
     for argument in symbolic_arguments(given):
         names = dimensions.get(argument.name, ())
@@ -107,7 +107,7 @@ def _compile(
 ) -> Module:
     """Compile a model by the usable parts of a recipe; `settings` override the recipe's own."""
     composition = recipe.composition
-    usable = [one.executor for one in executors if one.executor is not None]
+    usable = [candidate.executor for candidate in executors if candidate.executor is not None]
     options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)
     compiled = compile_in_order(model, transforms, usable, options, composition.lookasides)
     if recipe.acquires_by == "jit":

@@ -139,7 +139,7 @@ def traces_behind(program: Program) -> list[Trace]:
 def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
     """Yield the constraints of all programs as rows of the report; programs are numbered as in the artifact."""
     for number, program in enumerate(specializations_of(compiled).programs):
-        yield from (ConstraintFacts(program=number, **vars(one)) for one in program.constraints)
+        yield from (ConstraintFacts(program=number, **vars(constraint)) for constraint in program.constraints)
 
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
@@ -197,6 +197,6 @@ def recipe_facts(plan: Plan) -> RecipeFacts:
         options=dict(prepared.options),
         transforms=tuple(transform_name(transform) for transform in prepared.transforms),
         lookasides=tuple(lookaside.name for lookaside in prepared.recipe.all_lookasides()),
-        executors=tuple(one.name for one in prepared.executors if one.executor is not None),
+        executors=tuple(candidate.name for candidate in prepared.executors if candidate.executor is not None),
         without=prepared.recipe.composition.without,
     )

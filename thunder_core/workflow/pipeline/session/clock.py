@@ -139,5 +139,7 @@ def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, calls_f
         AnnouncedTransform(transform, clock, number, total)
         for number, transform in enumerate(compiler.transforms, start=1)
     )
-    settings = {one.name: getattr(compiler, one.name) for one in fields(compiler)} | {"transforms": tuple(transforms)}
+    settings = {field.name: getattr(compiler, field.name) for field in fields(compiler)} | {
+        "transforms": tuple(transforms)
+    }
     return AnnouncingCompiler(**settings, clock=clock if calls_first else None)

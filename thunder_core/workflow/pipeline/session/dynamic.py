@@ -95,7 +95,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
 
     def inputs_of(size: InputSize) -> Inputs:
         inputs = session.inputs(size)
-        return {**inputs, **{name: value for one in session.variants(inputs) for name, value in one.items()}}
+        return {**inputs, **{name: value for variant in session.variants(inputs) for name, value in variant.items()}}
 
     smallest, largest = (inputs_of(_end_of(ranges, traced, place)) for place in (0, 1))
     ends = RangeEnds(ranges, sizes_of(smallest), sizes_of(largest))
@@ -109,7 +109,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
         for name, places in named.items():
             if any(place in varying for place in places):
                 found[name] = ends.argument(name, dimension, places)
-    return (*found.values(), *(one for one in recipe.symbolic_arguments() if one.name not in found))
+    return (*found.values(), *(argument for argument in recipe.symbolic_arguments() if argument.name not in found))
 
 
 @dataclass(frozen=True)

@@ -24,19 +24,23 @@ COMPARING = "debug"  # the executor that compares the results of the others
 
 def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
     """Return the names of the executors that only compare the results of others."""
-    return tuple(one.name for one in prepared.executors if one.executor is not None and one.executor.only_compares)
+    return tuple(
+        candidate.name
+        for candidate in prepared.executors
+        if candidate.executor is not None and candidate.executor.only_compares
+    )
 
 
 def comparing_others(prepared: Prepared) -> Prepared | None:
     """Return the preparation with an executor that compares, if third-party executors take part; else None."""
-    if not any(is_of_others(one.executor) for one in prepared.executors if one.executor is not None):
+    if not any(is_of_others(candidate.executor) for candidate in prepared.executors if candidate.executor is not None):
         return None
     return replace(prepared, executors=(*candidates((COMPARING,)), *prepared.executors))
 
 
 def is_of_others(executor: Executor) -> bool:
     """Whether an executor, or one of its functions for operations, is from a third party."""
-    functions = [one.symbol.target for one in getattr(executor, "table", {}).values()]
+    functions = [claim.symbol.target for claim in getattr(executor, "table", {}).values()]
     return not is_ours(executor) or not all(map(is_ours, functions))
 
 
@@ -63,7 +67,9 @@ def blaming_executor(prepared: Prepared) -> Iterator[None]:
         yield
     except ValidationError as error:
         fault: Any = error.faults[0] if error.faults else None
-        executors = [one.executor for one in prepared.executors if fault is not None and one.name == fault.by]
+        executors = [
+            candidate.executor for candidate in prepared.executors if fault is not None and candidate.name == fault.by
+        ]
         if not executors or executors[0] is None or not is_of_others(executors[0]):
             raise
         wrong = WrongResult(
@@ -77,8 +83,8 @@ def blaming_executor(prepared: Prepared) -> Iterator[None]:
 
 def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
     """Return the line of the executor's function that a wrong line calls, or the line of its class."""
-    targets = [one.symbol.target for one in getattr(executor, "table", {}).values()]
-    named = [one for one in targets if getattr(one, "__name__", "\0") in fault.line and not is_ours(one)]
+    targets = [claim.symbol.target for claim in getattr(executor, "table", {}).values()]
+    named = [target for target in targets if getattr(target, "__name__", "\0") in fault.line and not is_ours(target)]
     return line_of(named[0]) if named else line_in_class(type(executor), "claim")
 
 
@@ -96,7 +102,9 @@ def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
 def without_comparison(prepared: Prepared) -> Prepared:
     """Return the preparation without the executors that only compare."""
     names = comparing_executors(prepared)
-    return replace(prepared, executors=tuple(one for one in prepared.executors if one.name not in names))
+    return replace(
+        prepared, executors=tuple(candidate for candidate in prepared.executors if candidate.name not in names)
+    )
 
 
 def refuse_comparison(request: Request, prepared: Prepared) -> None:
@@ -109,7 +117,7 @@ def refuse_comparison(request: Request, prepared: Prepared) -> None:
         )
 
 
-def comparison_facts(compiled: Any, by: str) -> ComparisonFacts:
+def comparison_facts(compiled: object, by: str) -> ComparisonFacts:
     """Return the comparisons that an executor has made so far, in all programs of a compiled model."""
     return ComparisonFacts(by=by, operations=tuple(comparison_rows(checks(compiled))))
 
@@ -124,7 +132,7 @@ def comparison_rows(checked: list[CheckedOperation]) -> Iterator[ExecutorCompari
             executor=executor,
             operations=operations,
             claims=len(members),
-            compared=sum(one.compared for one in members),
-            largest=max(one.largest for one in members),
+            compared=sum(member.compared for member in members),
+            largest=max(member.largest for member in members),
             left_out=left_out,
         )

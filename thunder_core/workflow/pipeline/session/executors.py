@@ -61,9 +61,9 @@ def _missing(executor: Executor, target: str, device: torch.device | None) -> st
 
 def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
     """Yield the loss of fusion if a recipe names executors that fuse and none of them is available."""
-    fusing = [one for one in named if one.fuses]
-    if fusing and all(one.reason for one in fusing):
-        named_reasons = "; ".join(f"{one.name}: {one.reason}" for one in fusing)
+    fusing = [candidate for candidate in named if candidate.fuses]
+    if fusing and all(candidate.reason for candidate in fusing):
+        named_reasons = "; ".join(f"{candidate.name}: {candidate.reason}" for candidate in fusing)
         reason = named_reasons if len(fusing) > 1 else str(fusing[0].reason)
         yield Degradation(FUSED, reason, "`thunder doctor` shows what to install")
 
@@ -84,12 +84,17 @@ def unused_executors(traces: Sequence[Trace]) -> Iterator[Degradation]:
     executor runs faster by a measurement are no loss, either.
     """
     running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
-    refused = [one for trace in traces for one in trace.refused if one.reason != LEFT_OUT and not one.by_measurement]
-    offered = [one for one in refused if not one.lasting or one.executor not in running]
-    for executor in dict.fromkeys(one.executor for one in offered):
-        of_executor = [one for one in offered if one.executor == executor]
-        reasons = "; ".join(dict.fromkeys(one.reason for one in of_executor))
-        count = sum(one.count for one in of_executor)
+    refused = [
+        refusal
+        for trace in traces
+        for refusal in trace.refused
+        if refusal.reason != LEFT_OUT and not refusal.by_measurement
+    ]
+    offered = [refusal for refusal in refused if not refusal.lasting or refusal.executor not in running]
+    for executor in dict.fromkeys(refusal.executor for refusal in offered):
+        of_executor = [refusal for refusal in offered if refusal.executor == executor]
+        reasons = "; ".join(dict.fromkeys(refusal.reason for refusal in of_executor))
+        count = sum(refusal.count for refusal in of_executor)
         yield Degradation(
             FUSED,
             f"{executor} gave up {count} operation{'' if count == 1 else 's'}: {reasons}",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -77,7 +77,7 @@ def program_with_traces(session: Session) -> Program | None:
     return program if has_traces(program) else None
 
 
-def has_traces(program: Any) -> bool:
+def has_traces(program: object) -> bool:
     """Whether the stages of a program are available, as they are in the process that compiled it."""
     return isinstance(program, Program) and len(program.stages) > 1 and len(program.traces("computation")) > 1
 
@@ -87,7 +87,7 @@ def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: f
 
     Return None if no called program has traces. The check takes at most `seconds` seconds (0: without limit).
     """
-    programs = [one for one in specializations_of(session.compiled).programs if has_traces(one)]
+    programs = [program for program in specializations_of(session.compiled).programs if has_traces(program)]
     if not programs:
         return None
     with captured_inputs(programs) as captures:

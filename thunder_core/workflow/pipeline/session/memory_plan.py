@@ -163,7 +163,7 @@ def new_weight_bytes(prepared: Prepared, described: LoadedModel) -> int:
     if model is described.model:
         return 0
     old = {id(tensor) for tensor in (*described.model.parameters(), *described.model.buffers())}
-    new = (one for one in (*model.parameters(), *model.buffers()) if id(one) not in old)
+    new = (tensor for tensor in (*model.parameters(), *model.buffers()) if id(tensor) not in old)
     return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in new}.values())
 
 

@@ -37,7 +37,7 @@ def chosen_device(wanted: torch.device | None) -> torch.device:
 
 def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
     """Return the device or the dtype that the recipes of a sum want; empty if none wants any."""
-    wanted = {getattr(one, matter): one.name for one in reversed(recipe.recipes) if getattr(one, matter)}
+    wanted = {getattr(part, matter): part.name for part in reversed(recipe.recipes) if getattr(part, matter)}
     if len(wanted) > 1:
         wishes = ", ".join(f"{name} wants {value}" for value, name in wanted.items())
         raise RecipeConflict(f"the recipes differ in their {matter}: {wishes}", fix="add recipes that agree")

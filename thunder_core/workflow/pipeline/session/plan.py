@@ -83,7 +83,10 @@ class Plan:
             *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none"),
             *([("lookasides", ", ".join(lookasides))] if (lookasides := lookaside_names(prepared)) else []),
-            ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
+            (
+                "executors",
+                ", ".join(candidate.name for candidate in prepared.executors if not candidate.reason) or "torch",
+            ),
             *([("without", ", ".join(without))] if (without := prepared.recipe.composition.without) else []),
             *(("degraded", text) for text in degraded_parts(prepared)),
             *(("skipped", text) for text in skipped_executors(prepared)),
@@ -229,7 +232,7 @@ class Plan:
             "evaluate": None if self.judged_by is None else self.judged_by.name,
             "transforms": [transform_name(transform) for transform in prepared.transforms],
             "lookasides": lookaside_names(prepared),
-            "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
+            "executors": [{"name": candidate.name, "reason": candidate.reason} for candidate in prepared.executors],
             "without": list(prepared.recipe.composition.without),
             "comparison": list(comparing_executors(self.comparing)) if self.comparing else [],
             "degraded": [part.model_dump() for part in prepared.degraded],
@@ -260,7 +263,7 @@ def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
 def degraded_parts(prepared: Prepared) -> Iterator[str]:
     """Yield missing parts of the recipe, and the executors that are skipped for the same reason, each with its fix."""
     for lost in by_reason(prepared.degraded):
-        names = [one.name for one in prepared.executors if one.reason == lost.reason]
+        names = [candidate.name for candidate in prepared.executors if candidate.reason == lost.reason]
         skipped = f", {'executor' if len(names) == 1 else 'executors'} {', '.join(names)}" if names else ""
         yield f"{lost.part}{skipped}: {lost.reason} ({lost.fix})"
 

@@ -55,12 +55,12 @@ class Prepared:
     def transforms(self) -> tuple[Transform, ...]:
         """The recipe's own transforms in order."""
         own = {type(transform) for transform, _ in self.recipe.composition.owned_transforms}
-        return tuple(one for one in self.in_order if type(one) in own)
+        return tuple(part for part in self.in_order if type(part) in own)
 
     @property
     def quantize(self) -> Quantize | None:
         """The transform that quantizes; None if there is none."""
-        return next((one for one in self.in_order if isinstance(one, Quantize)), None)
+        return next((part for part in self.in_order if isinstance(part, Quantize)), None)
 
     @property
     def parallel(self) -> tuple[Transform, ...]:
@@ -188,7 +188,9 @@ def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tu
 
 def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
     """Return missing parts of a recipe as rows of the report."""
-    return tuple(Degraded(part=one.part, reason=one.reason, fix=one.fix) for one in lost)
+    return tuple(
+        Degraded(part=degradation.part, reason=degradation.reason, fix=degradation.fix) for degradation in lost
+    )
 
 
 def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:

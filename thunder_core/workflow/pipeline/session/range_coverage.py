@@ -151,5 +151,7 @@ def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
 def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> str:
     """Return the reason why a program has constant sizes, or else up to `most` constraints; empty if there are none."""
     whole = next((program.constant_because for program in programs if program.constant_because), "")
-    narrow = [str(one) for program in programs for one in program.constraints if one.needed != GIVEN]
+    narrow = [
+        str(constraint) for program in programs for constraint in program.constraints if constraint.needed != GIVEN
+    ]
     return f"it was traced for its sizes, because {whole}" if whole else "; ".join([*dict.fromkeys(narrow)][:most])

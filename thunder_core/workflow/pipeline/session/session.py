@@ -120,11 +120,11 @@ class Session:
         return self.purpose.ready(self.model)
 
     def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
-        """Return one call of the model, or of a function that computes the same: the forward, or a step of training."""
+        """Return one call of the model, or of a function that computes the same: the forward, or a training step."""
         return self.purpose.call(function, self.model)
 
     def release(self) -> None:
-        """Drop the gradients of a step of training, as the next step does first."""
+        """Drop the gradients of a training step, as the next step does first."""
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
@@ -202,7 +202,7 @@ class Session:
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        numbered = [first, *((other, wanted + 1) for other in others), *rest]
+        numbered = [first, *((number, wanted + 1) for number in others), *rest]
         labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not others)
         report = validate(
             self.optimized,

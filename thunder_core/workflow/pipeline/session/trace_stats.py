@@ -82,7 +82,11 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
 
 def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[ExecutorRefusal, ...]:
     """Return the refusals of the recipe's executors: first unavailable executors, then refused operations."""
-    absent = (ExecutorRefusal(executor=one.name, reason=one.reason) for one in candidates if one.reason)
+    absent = (
+        ExecutorRefusal(executor=candidate.name, reason=candidate.reason)
+        for candidate in candidates
+        if candidate.reason
+    )
     counts: Counter[tuple[str, str]] = Counter()
     for refusal in trace.refused:
         counts[refusal.executor, refusal.reason] += refusal.count

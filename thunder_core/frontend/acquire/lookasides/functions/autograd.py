@@ -21,7 +21,7 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
     if wrapped_tensors((args, kwargs)):
         return differentiate_in_levels(run, function, args, kwargs)
 
-    def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:
+    def engine(_called: object, *args: Any, **kwargs: Any) -> Any:
         return AUTOGRAD[function](run.recorder.gradients, *args, **kwargs)
 
     try:
@@ -40,7 +40,7 @@ def differentiate_in_levels(run: TracedRun, function: Callable[..., Any], args: 
     The engine calls the program's hooks, which are interpreted.
     """
 
-    def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:
+    def engine(_called: object, *args: Any, **kwargs: Any) -> Any:
         with torch.autograd.set_multithreading_enabled(False):
             return run.recorder.levels.call(function, args, kwargs)
 

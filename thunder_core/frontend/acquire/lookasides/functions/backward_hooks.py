@@ -29,13 +29,15 @@ def register_hook(method: Callable[..., Any], run: TracedRun, /, tensor: torch.T
 
 
 @lookaside(register_multi_grad_hook)
-def register_hook_of_several(run: TracedRun, /, tensors: Any, fn: Callable[..., Any], *, mode: Any = "all") -> Any:
+def register_hook_of_several(
+    run: TracedRun, /, tensors: object, fn: Callable[..., Any], *, mode: object = "all"
+) -> Any:
     """Register a hook that is called with the gradients of several tensors."""
     return NOT_TAKEN if wrapped_tensors((tensors, fn)) else run.backward_hooks.on_several(tensors, fn, mode)
 
 
 @lookaside(RemovableHandle.remove, _MultiHandle.remove)
-def remove_hook(run: TracedRun, /, handle: Any) -> NotTaken | None:
+def remove_hook(run: TracedRun, /, handle: object) -> NotTaken | None:
     """Remove a hook that the program has registered."""
     if not run.backward_hooks.knows(handle):
         return NOT_TAKEN

@@ -14,7 +14,11 @@ from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
-ASKING = ("get_running_loop", "get_event_loop", "_get_event_loop")
+LOOP_GETTERS = tuple(
+    getattr(asyncio.events, name)
+    for name in ("get_running_loop", "get_event_loop", "_get_event_loop")
+    if hasattr(asyncio.events, name)
+)
 
 
 @lookaside(asyncio.run)
@@ -25,17 +29,17 @@ def run_coroutine(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     return contextvars.copy_context().run(drive_all, run, args[0])
 
 
-def drive_all(run: TracedRun, main: Any) -> Any:
+def drive_all(run: TracedRun, main: object) -> Any:
     """Run a coroutine to its end, and then close the asynchronous generators that it left open, as event loops do."""
-    begun: list[Any] = []
+    opened_generators: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(firstiter=begun.append, finalizer=lambda generator: None)
+    sys.set_asyncgen_hooks(firstiter=opened_generators.append, finalizer=lambda generator: None)
     run.asyncio_run_depth += 1
     try:
         try:
             return drive(run, main)
         finally:
-            for generator in begun:
+            for generator in opened_generators:
                 drive(run, generator.aclose())
     finally:
         run.asyncio_run_depth -= 1
@@ -54,8 +58,8 @@ def drive(run: TracedRun, coroutine: Any) -> Any:
             raise refusal(run, f"a coroutine waits for a {type(awaited).__name__}")
 
 
-@lookaside(*(getattr(asyncio.events, name) for name in ASKING if hasattr(asyncio.events, name)), asyncio.current_task)
-def ask_for_loop(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
+@lookaside(*LOOP_GETTERS, asyncio.current_task)
+def get_loop(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
     """Refuse to return an event loop, because there is none while a program is traced."""
     return make_loop(run) if run.asyncio_run_depth else NOT_TAKEN
 

@@ -49,7 +49,7 @@ def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def call_from_c(
-    run: TracedRun, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    run: TracedRun, function: Callable[..., Any], kind: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Apply a `torch.autograd.Function` that C code applies.
 

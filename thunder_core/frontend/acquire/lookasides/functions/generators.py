@@ -44,7 +44,7 @@ def method_of_generator(run: TracedRun, function: Any, args: tuple[Any, ...], kw
     return NOT_TAKEN if method is None else method(run, function.__self__, *concrete(args), **concrete(kwargs))
 
 
-def is_method_of_generator(function: Any) -> bool:
+def is_method_of_generator(function: object) -> bool:
     """Whether a function is a C method of a generator."""
     return type(function) is types.BuiltinMethodType and isinstance(function.__self__, torch.Generator)
 

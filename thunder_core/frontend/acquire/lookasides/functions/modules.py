@@ -29,7 +29,7 @@ SETTERS = ("__set__", "__delete__")  # special methods of descriptors
 
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
-def call_module(run: TracedRun, module: Any, /, *args: Any, **kwargs: Any) -> Any:
+def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) -> Any:
     """Note which module is running, and interpret only `forward` if the module has no hooks."""
     if not isinstance(module, Module) or module._compiled_call_impl is not None:
         return NOT_TAKEN
@@ -111,7 +111,7 @@ def delete_attribute(run: TracedRun, /, *args: Any) -> Any:
     return run.machine.call_uninterpreted(Module.__delattr__, args, {})
 
 
-def is_set_by_python(module: Module, name: Any) -> bool:
+def is_set_by_python(module: Module, name: object) -> bool:
     """Whether the class of a module has a property or another descriptor in Python that sets or deletes this name."""
     unbound = type_lookup(type(module), name) if isinstance(name, str) else ABSENT
     return isinstance(unbound, property) or any(python_method(type(unbound), special) for special in SETTERS)

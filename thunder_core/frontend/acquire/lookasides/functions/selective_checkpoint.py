@@ -65,7 +65,7 @@ def _is_saved(run: TracedRun, policy: Policy, operation: BoundSymbol) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target in SAC_IGNORED_OPS:
         return False
 
-    def fake(leaf: Any) -> Any:
+    def fake(leaf: object) -> Any:
         return fake_like(leaf, run.recorder.tensors.mode) if isinstance(leaf, TensorProxy) else leaf
 
     with without_functions():

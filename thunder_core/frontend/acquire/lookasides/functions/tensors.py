@@ -54,7 +54,7 @@ def default_function(
     run: TracedRun, /, kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None
 ) -> Any:
     """Run the operation for `super().__torch_function__` of a subclass, and return instances of the subclass."""
-    if not all(issubclass(kind, other) for other in kinds):
+    if not all(issubclass(kind, base) for base in kinds):
         return NotImplemented
     with torch._C.DisableTorchFunction():
         return run.recorder.subclasses.default(operation, args, kwargs or {}, kind)
@@ -97,7 +97,7 @@ def is_numeric_array(value: Any) -> bool:
     return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
 
 
-def tensor_of_array(run: TracedRun, array: Any) -> torch.Tensor:
+def tensor_of_array(run: TracedRun, array: object) -> torch.Tensor:
     """Return `torch.from_numpy` of an array: an input with the array's path, or a constant that each call copies."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         real = torch.from_numpy(array)
@@ -126,7 +126,7 @@ def construct(run: TracedRun, kind: type, args: tuple[Any, ...], kwargs: dict[st
     return tensor
 
 
-def is_constructed_natively(kind: Any) -> bool:
+def is_constructed_natively(kind: object) -> bool:
     """Whether a callable is a subclass whose instances C code makes."""
     return isinstance(kind, type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
 

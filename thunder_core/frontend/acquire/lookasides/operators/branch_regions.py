@@ -78,7 +78,7 @@ def run_arm(frame: Frame, region: BranchRegion, start: int, run: Any) -> ArmEnd:
     return end
 
 
-def _leave(frame: Frame, _argument: Any) -> int:
+def _leave(frame: Frame, _argument: object) -> int:
     """[...] -> [..., end of the arm]; leave the frame."""
     frame.stack.append(ArmEnd([*frame.fast], [*frame.stack]))
     return LEAVE

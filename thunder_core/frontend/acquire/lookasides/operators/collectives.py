@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group, parameters_of
-from thunder_core.frontend.acquire.lookasides.state.world import ask
+from thunder_core.frontend.acquire.lookasides.state.world import call_query
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, name_of, only_asks
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_getter, name_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -49,7 +49,7 @@ REFUSED = (
     *("_make_distributed_pdb", "gather_single", "gather_into_tensor", "set_timeout", "get_backend_impl"),
     *("_reconfigure", "_get_reconfigure_handle", "_new_window"),
 )
-ASKED_FUNCTIONS = (C10D.get_debug_level,) if dist.is_available() else ()
+QUERIES = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
@@ -63,7 +63,7 @@ def collective_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     name = getattr(function, "__name__", "")
     if name in METHODS and isinstance(owner, C10D.ProcessGroup):
         return record(run, owner, name, args, kwargs)
-    if name in GETTERS or only_asks(type(owner), name) or answer_of(type(owner)) is not NativeAnswer.ASKED:
+    if name in GETTERS or is_getter(type(owner), name) or answer_of(type(owner)) is not NativeAnswer.GETTERS:
         return NOT_TAKEN
     return refuse(run, f"`{name}` of a {name_of(type(owner))}")
 
@@ -98,7 +98,7 @@ def guarded_group(run: TracedRun, group: Any) -> Group:
     path = run.outside.path_of(group)
     if path is not None:
         run.outside.read(path.attribute("group_name", name), name)
-    run.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
+    run.settings.answers[f"group_facts({name!r})"] = (group.rank(), group.size())
     return Group(name, group.size(), type(group) is not C10D.ProcessGroup)
 
 
@@ -151,10 +151,10 @@ def is_overridden(run: TracedRun, /, *args: Any) -> bool | NotTaken:
         return has_torch_function(*args)
 
 
-@lookaside_of_each(*ASKED_FUNCTIONS)
+@lookaside_of_each(*QUERIES)
 def ask_again(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Call a C function that returns a setting of the process again at each call."""
-    return ask(run, function, args, kwargs)
+    return call_query(run, function, args, kwargs)
 
 
 @lookaside_of_each(*REFUSED_FUNCTIONS)

@@ -115,7 +115,7 @@ def select_by_predicate(
     return results
 
 
-def is_same_number(left: Any, right: Any) -> bool:
+def is_same_number(left: object, right: object) -> bool:
     """Whether two results that are not tensors have one type and are equal: 1, 1.0 and True are not the same."""
     return type(left) is type(right) and (left is right or left == right)
 
@@ -155,7 +155,7 @@ def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence
     fakes, others = ([subtraces.fake(value) for value in values] for values in (results, inputs))
     require_alike(fakes, others, name, of)
     pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
-    with without_our_functions():  # these are no questions of the program
+    with without_our_functions():  # Thunder reads these strides, not the program
         is_changed = any(carried.stride() != other.stride() for carried, other in pairs)
     if is_changed:
         raise subtraces.refuse(
@@ -189,7 +189,7 @@ def record_scan(
     return tree_unflatten(list(results), flat.structure)
 
 
-def require_carry(results: Any, count: int) -> None:
+def require_carry(results: object, count: int) -> None:
     """Raise `RuntimeError`, as PyTorch does, unless `results` are a pair whose first element has `count` tensors."""
     if not isinstance(results, tuple | list) or len(results) != PAIR:
         raise RuntimeError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(results).__name__}")

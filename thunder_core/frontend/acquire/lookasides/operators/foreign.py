@@ -100,7 +100,7 @@ def _is_known(module: str | None, name: str) -> bool:
     return (module, name) in TRACERS or (module, name) in STAND_INS
 
 
-def _run_module(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_module(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the original module in place of a module that torch.compile made."""
     module, *rest = (*owner_of(function), *args)
     return run.machine.call(run.machine.load_attr(module, "_orig_mod"), *rest, **kwargs)

@@ -22,16 +22,16 @@ class Rows:
 @lookaside(torch.stack)
 def stack_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Return the stack of the rows of a recorded loop along a dimension."""
-    return joined(run, *args, **kwargs) if args and type(args[0]) is Rows else NOT_TAKEN
+    return join_rows(run, *args, **kwargs) if args and type(args[0]) is Rows else NOT_TAKEN
 
 
 @lookaside(torch.cat)
 def concatenate_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Return the concatenation of the rows of a recorded loop along a dimension."""
-    return joined(run, *args, **kwargs, flat=True) if args and type(args[0]) is Rows else NOT_TAKEN
+    return join_rows(run, *args, **kwargs, flat=True) if args and type(args[0]) is Rows else NOT_TAKEN
 
 
-def joined(run: TracedRun, rows: Rows, dim: int = 0, *, flat: bool = False) -> torch.Tensor:
+def join_rows(run: TracedRun, rows: Rows, dim: int = 0, *, flat: bool = False) -> torch.Tensor:
     """Return the rows of a loop joined along a new or an existing dimension: a new contiguous tensor."""
     call = run.machine.call
     if not flat and dim in (0, -rows.stack.dim()) and not rows.is_returned:

@@ -36,7 +36,7 @@ def detach_unreached(
     return tuple(kept[: len(initial)]), tuple(kept[len(initial) : end]), tuple(kept[end:])
 
 
-def results_reaching(subtraces: Subtraces, tensor: Any, results: Sequence[torch.Tensor]) -> set[int]:
+def results_reaching(subtraces: Subtraces, tensor: object, results: Sequence[torch.Tensor]) -> set[int]:
     """Return the indices of the results whose graph contains a tensor; all indices if it requires no gradient."""
     every = set(range(len(results)))
     if not isinstance(tensor, torch.Tensor):
@@ -50,7 +50,7 @@ def results_reaching(subtraces: Subtraces, tensor: Any, results: Sequence[torch.
         return {index for index, graph in enumerate(graphs) if any(belongs_to(entry, node, fake) for entry in graph)}
 
 
-def belongs_to(entry: Any, node: Any, fake: torch.Tensor) -> bool:
+def belongs_to(entry: object, node: object, fake: torch.Tensor) -> bool:
     """Whether a node of autograd's graph has computed a tensor, or accumulates the gradient of the tensor."""
     return entry is node if node is not None else getattr(entry, "variable", None) is fake
 

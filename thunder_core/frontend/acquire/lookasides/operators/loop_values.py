@@ -72,7 +72,7 @@ def require_known(frame: Frame, body: LoopBody) -> None:
         raise Unsteady("`reversed` or `enumerate` is not Python's own")
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Return a value's type in words."""
     return f"of type {type(value).__name__}"
 
@@ -105,7 +105,7 @@ class Unchanged:
     whether two of them are the same object, which may hold in the first iteration only.
     """
 
-    def __init__(self, run: TracedRun, held: Any, tensors: Sequence[Any]) -> None:
+    def __init__(self, run: TracedRun, held: object, tensors: Sequence[Any]) -> None:
         self._run = run
         self._has_equal = len({*map(id, tensors)}) < len(tensors)
         objects = HeldObjects(held, lambda value: self._run.outside.path_of(value) is not None)
@@ -130,7 +130,7 @@ class Unchanged:
                 raise Unsteady(f"`{code.co_qualname}`, which its body calls, uses `{hidden[0]}`")
 
 
-def is_local_class(value: Any) -> bool:
+def is_local_class(value: object) -> bool:
     """Whether a value is a class that no module contains, so that the program may have made it."""
     if not isinstance(value, type) or not value.__flags__ & HEAP_TYPE:
         return False
@@ -140,7 +140,7 @@ def is_local_class(value: Any) -> bool:
     return owner is not value
 
 
-def is_tracked(value: Any) -> bool:
+def is_tracked(value: object) -> bool:
     """Whether changes of an object can be noted by what it contains."""
     if isinstance(value, BuiltinFunctionType):
         return is_steady(value)
@@ -175,7 +175,7 @@ def require_own_rows(subtraces: Subtraces, body: LoopBody, carried: Sequence[Any
         raise Unsteady("it appends a tensor to which later iterations write in place")
 
 
-def require_own_memory(subtraces: Subtraces, body: LoopBody, values: dict[str, Any], item: Any) -> None:
+def require_own_memory(subtraces: Subtraces, body: LoopBody, values: dict[str, Any], item: object) -> None:
     """Raise `Unsteady` if a tensor that the loop writes to shares memory with another tensor of the loop."""
     names_written = (*(name for name, _, _ in body.buffers), *body.updated)
     names = {*body.carried, *body.same, *(name for name, _, _ in body.slices)} - {*names_written}

@@ -58,7 +58,7 @@ class RecordedArms:
         return (*self.copied, *self.results)
 
 
-def branch_on_random_number(run: TracedRun, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:
+def branch_on_random_number(run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
     """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
 
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
@@ -110,7 +110,7 @@ def record(
     ends: list[ArmEnd] = []
     copied: list[torch.Tensor] = []
 
-    def own(value: Any) -> Any:
+    def own(value: object) -> Any:
         if not isinstance(value, torch.Tensor) or all(value is not known for known in frame.fast):
             return value
         if value.requires_grad and not torch.is_grad_enabled():
@@ -145,9 +145,11 @@ def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Whether the arms assign tensors to the same variables, at least to one, and equal values to the others."""
     if not any(isinstance(value, torch.Tensor) for value in left):
         return False
-    for value, other in zip(left, right, strict=True):
-        both = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)
-        equal = value is other or (type(value) is type(other) and type(value) in CONSTANTS and value == other)
+    for value, right_value in zip(left, right, strict=True):
+        both = isinstance(value, torch.Tensor) and isinstance(right_value, torch.Tensor)
+        equal = value is right_value or (
+            type(value) is type(right_value) and type(value) in CONSTANTS and value == right_value
+        )
         if not both and not equal:
             return False
     return True
@@ -156,11 +158,11 @@ def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
 def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequence[Any]) -> None:
     """Raise `ValueError` unless the arms assign tensors with the same metadata."""
     pairs = [pair for pair in zip(left, right, strict=True) if isinstance(pair[0], torch.Tensor)]
-    if not are_alike(subtraces, [value for value, _ in pairs], [other for _, other in pairs]):
+    if not are_alike(subtraces, [value for value, _ in pairs], [right_value for _, right_value in pairs]):
         raise ValueError("the arms of the branch assign different tensors")
 
 
-def require_distinct_tensors(run: TracedRun, output: Any) -> None:
+def require_distinct_tensors(run: TracedRun, output: object) -> None:
     """Raise `Retrace` if the program could tell a tensor that an arm copied from the copy.
 
     It could if it writes to one of them, because they would share memory in eager. It also could if two results, or a
@@ -190,7 +192,7 @@ def require_distinct_tensors(run: TracedRun, output: Any) -> None:
             raise Retrace(arms.request)
 
 
-def require_known_identity(run: TracedRun, left: Any, right: Any) -> None:
+def require_known_identity(run: TracedRun, left: object, right: object) -> None:
     """Raise `Retrace` if two tensors are compared with `is`, and the arm that is taken decides about that."""
     if not (run.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return

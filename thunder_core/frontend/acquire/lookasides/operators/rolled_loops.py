@@ -1,8 +1,8 @@
 """Loops over a symbolic number of iterations, recorded as one `scan` for all numbers.
 
 A lookaside of `range` or `unbind` records the loop around the call if its body is a function (`loop_bodies`). It then
-sets the variables to their values after the loop, and returns an empty range. If the body is not what it seems, the
-program is traced again with this loop unrolled: then the number of iterations is a constant, whose constraint has the
+sets the variables to their values after the loop, and returns an empty range. If recording the body fails, the program
+is traced again with this loop unrolled. The number of iterations is then a constant, and its constraint states the
 reason.
 """
 
@@ -48,7 +48,7 @@ from thunder_core.tracing.ir.retrace import UnrollsLoop
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.library.control_flow import map_slices, scan
 
-FEWEST = 1  # iterations of a recorded loop: a loop without iterations has a program of its own
+MIN_ITERATIONS = 1  # iterations of a recorded loop: a loop without iterations has a program of its own
 LOOP = "a loop"
 
 
@@ -69,10 +69,10 @@ def roll(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     iterations = iterations_of(run, *args)
     if iterations is not None and not is_symbolic(iterations.count):
         return NOT_TAKEN
-    return range(0) if is_rolled(run, iterations, args) else NOT_TAKEN
+    return range(0) if try_to_record(run, iterations, args) else NOT_TAKEN
 
 
-def unbind_in_loop(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def unbind_in_loop(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record the loop over the slices of a tensor along a symbolic dimension, and return no slices."""
     if getattr(function, "__name__", "") != "unbind":
         return NOT_TAKEN
@@ -88,10 +88,10 @@ def unbind_in_loop(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs:
     count = run.machine.call(torch.Tensor.size, tensor, dimension)
     if not is_symbolic(count):
         return NOT_TAKEN
-    return () if is_rolled(run, Iterations(0, count, False), (count,), (tensor, dimension)) else NOT_TAKEN
+    return () if try_to_record(run, Iterations(0, count, False), (count,), (tensor, dimension)) else NOT_TAKEN
 
 
-def is_symbolic(value: Any) -> bool:
+def is_symbolic(value: object) -> bool:
     """Whether a value is a symbolic integer that the prologue computes."""
     return isinstance(value, SymbolicNumber) and value.size is not None
 
@@ -107,10 +107,10 @@ def iterations_of(run: TracedRun, *args: Any) -> Iterations | None:
     return Iterations(call(operator.add, stop, 1), call(operator.sub, start, stop), True)
 
 
-def is_rolled(
+def try_to_record(
     run: TracedRun, iterations: Iterations | None, numbers: Sequence[Any], item: tuple[torch.Tensor, int] | None = None
 ) -> bool:
-    """Whether the loop around the current call is recorded. Otherwise guard the `numbers`, with the reason.
+    """Record the loop around the current call, and return True. If that fails, guard the `numbers` and return False.
 
     The iterations are None if they are not contiguous.
     """
@@ -119,11 +119,11 @@ def is_rolled(
     body: LoopBody | str | None = run.unrolled_loops.get(loop) or loop_body(*loop)
     if body is None:
         return False
-    reason = "the step of its range is neither 1 nor -1" if iterations is None else obstacle(frame, body)
+    reason = "the step of its range is neither 1 nor -1" if iterations is None else reason_to_unroll(frame, body)
     if isinstance(body, str) or iterations is None or reason:
-        state_reason(run, frame, reason, numbers)
+        guard_with_reason(run, frame, reason, numbers)
         return False
-    if not run.machine.call(operator.ge, iterations.count, FEWEST):
+    if not run.machine.call(operator.ge, iterations.count, MIN_ITERATIONS):
         return False
     try:
         record(run, frame, body, iterations, item)
@@ -132,8 +132,8 @@ def is_rolled(
     return True
 
 
-def obstacle(frame: Frame, body: LoopBody | str) -> str:
-    """Return why a loop cannot be recorded, as far as its source and its variables show; empty for no reason."""
+def reason_to_unroll(frame: Frame, body: LoopBody | str) -> str:
+    """Return the reason in a loop's source or variables why it cannot be recorded; empty if there is none."""
     if isinstance(body, str):
         return body
     try:
@@ -143,7 +143,7 @@ def obstacle(frame: Frame, body: LoopBody | str) -> str:
     return ""
 
 
-def state_reason(run: TracedRun, frame: Frame, reason: str, numbers: Sequence[Any]) -> None:
+def guard_with_reason(run: TracedRun, frame: Frame, reason: str, numbers: Sequence[Any]) -> None:
     """Guard the values of the numbers that a loop iterates over, with the reason why the loop is unrolled."""
     source = run.place().source
     if source is None or source.filename != frame.filename:
@@ -176,9 +176,11 @@ def record(
     initial = [with_result_layout(subtraces, values[name]) for name in body.carried]
     same = [values[name] for name in body.same]
     function = FunctionType(body.code, frame.globals, body.code.co_name)
-    held = functools.partial(function, *same, *(frame.globals.get(name) for name in body.globals))
+    bound_function = functools.partial(function, *same, *(frame.globals.get(name) for name in body.globals))
     require_own_memory(subtraces, body, values, item)
-    unchanged = Unchanged(run, held, [*initial, *(value for value in same if isinstance(value, torch.Tensor))])
+    unchanged = Unchanged(
+        run, bound_function, [*initial, *(value for value in same if isinstance(value, torch.Tensor))]
+    )
     flat = Flattened(run, function)
 
     def iterate(*args: Any) -> list[Any]:
@@ -188,10 +190,10 @@ def record(
         require_own_rows(subtraces, body, carried, rows)
         return [*carried, *(call(torch.Tensor.clone, row) for row in rows)]
 
-    slices = [turned(run, call(torch.movedim, tensor, selection[1], 0), order) for tensor, selection in pairs]
+    slices = [in_loop_order(run, call(torch.movedim, tensor, selection[1], 0), order) for tensor, selection in pairs]
     with entered_codes(run) as codes:
         target = scan if initial else map_slices
-        results = over_slices(subtraces, target, held, iterate, initial, slices, same, detach_unreached)
+        results = over_slices(subtraces, target, bound_function, iterate, initial, slices, same, detach_unreached)
     unchanged.require(codes - {body.code})
     require_unwritten_operands(subtraces, body, values)
     require_same_gradients(tree_leaves(flat.results), results)
@@ -201,7 +203,7 @@ def record(
 def with_result_layout(subtraces: Subtraces, tensor: torch.Tensor) -> torch.Tensor:
     """Return a carried tensor as operations would return it: contiguous if it is a slice that leaves out elements."""
     fake = subtraces.fake(tensor)
-    with without_our_functions():  # these are no questions of the program
+    with without_our_functions():  # Thunder reads these sizes, not the program
         sizes, strides = fake.shape, fake.stride()
     sizes, strides = ([hint_of(extent) for extent in extents] for extents in (sizes, strides))
     dense = [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]
@@ -213,7 +215,7 @@ def with_result_layout(subtraces: Subtraces, tensor: torch.Tensor) -> torch.Tens
 
 @contextmanager
 def entered_codes(run: TracedRun) -> Iterator[set[CodeType]]:
-    """Yield a set, to which each code that is interpreted during the block is added."""
+    """Yield a set that receives each code object that is interpreted during the block."""
     before, run.entered_codes = run.entered_codes, set()
     try:
         yield run.entered_codes
@@ -243,8 +245,8 @@ def is_same(size: Any, count: Any) -> bool:
     return is_symbolic(size) and statically_known_true(size.size == count.size)
 
 
-def turned(run: TracedRun, slices: torch.Tensor, order: Iterations) -> torch.Tensor:
-    """Return slices in the order of the iterations, or slices in this order in that of the indices."""
+def in_loop_order(run: TracedRun, slices: torch.Tensor, order: Iterations) -> torch.Tensor:
+    """Return slices in the order of the iterations; applied twice, the slices are in the order of the indices again."""
     return run.machine.call(torch.flip, slices, (0,)) if order.is_reversed else slices
 
 
@@ -261,4 +263,4 @@ def store(run: TracedRun, frame: Frame, body: LoopBody, results: Sequence[torch.
         frame.fast[names.index(name)] = Rows(stack)
     for (name, dimension, offset), stack in zip(body.buffers, results[count + len(body.lists) :], strict=True):
         rows = narrow(run, (values[name], dimension, offset), order)
-        call(torch.Tensor.copy_, rows, call(torch.movedim, turned(run, stack, order), 0, dimension))
+        call(torch.Tensor.copy_, rows, call(torch.movedim, in_loop_order(run, stack, order), 0, dimension))

@@ -11,7 +11,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 COMPILING = ("transformers.integrations.flex_attention", "compile_friendly_flex_attention")
 
 
-def uncompiled_attention(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def uncompiled_attention(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the uncompiled operator in place of the function that compiles it."""
     options = {name: value for name, value in kwargs.items() if name != "training"}
     return run.machine.call(flex_attention, *args, **options)

@@ -14,13 +14,13 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.triton_kernels import grids_of, launch
 
 
-def launch_kernel(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def launch_kernel(run: TracedRun, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Record the launch of a kernel, for the method that launches it."""
     kernel, *positional = (*owner_of(method), *args)
     _launch(run, kernel, *positional, **kwargs)
 
 
-def _launch(run: TracedRun, kernel: Any, /, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+def _launch(run: TracedRun, kernel: object, /, *args: Any, grid: object, warmup: bool = False, **kwargs: Any) -> None:
     run.outside.expand_whole(kernel)
     args, kwargs = replace_leaves(concrete((args, kwargs)), plain_number)
     grids = grids_of(kernel, concrete(grid), args, kwargs, lambda f, meta: concrete(run.machine.call(f, meta)))

@@ -100,7 +100,7 @@ def record_condition(
     return None
 
 
-def require_predicate(predicate: Any) -> None:
+def require_predicate(predicate: object) -> None:
     """Raise PyTorch's `RuntimeError` for a condition's result that is neither a boolean scalar tensor nor a boolean."""
     if isinstance(predicate, bool | torch.SymBool):
         return

@@ -59,7 +59,7 @@ def is_subclass_of_abstract(run: TracedRun, /, kind: Any, other: Any) -> NotTake
 @lookaside(abc.get_cache_token)
 def number_of_registrations(run: TracedRun, /) -> Any:
     """Guard the number of classes that were registered with abstract classes; `functools.singledispatch` reads it."""
-    run.settings.asked["abc.get_cache_token()"] = abc.get_cache_token()
+    run.settings.answers["abc.get_cache_token()"] = abc.get_cache_token()
     return NOT_TAKEN
 
 
@@ -71,7 +71,7 @@ def shown_class(value: Any) -> type | None:
     return CLASSES.get(type(value))
 
 
-def _alternatives(classes: Any) -> Iterator[Any]:
+def _alternatives(classes: object) -> Iterator[Any]:
     """Yield the classes in an argument of `isinstance`, including those in tuples and unions."""
     if not isinstance(classes, tuple | types.UnionType):
         yield classes
@@ -80,5 +80,5 @@ def _alternatives(classes: Any) -> Iterator[Any]:
         yield from _alternatives(part)
 
 
-def _eager(classes: Any) -> Iterator[Any]:
+def _eager(classes: object) -> Iterator[Any]:
     return (kind for kind in _alternatives(classes) if kind is not FakeTensor)

@@ -69,7 +69,7 @@ class ContextVariables:
 
     # ---- variables ------------------------------------------------------------------------------------------
 
-    def call_method(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_method(self, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `set`, `reset`, `get` after a `set`, and methods of contexts."""
         if type(method) is not types.BuiltinMethodType:
             return NOT_TAKEN
@@ -84,7 +84,7 @@ class ContextVariables:
             return method(*args, **kwargs) if self.has_set(method) else NOT_TAKEN
         return (self._set if method.__name__ == "set" else self._reset)(variable, *args, **kwargs)
 
-    def _set(self, variable: contextvars.ContextVar[Any], value: Any) -> contextvars.Token[Any]:
+    def _set(self, variable: contextvars.ContextVar[Any], value: object) -> contextvars.Token[Any]:
         state, token = self._state, variable.set(value)
         state.tokens.setdefault(id(variable), []).append(token)
         if state is self._callers:
@@ -103,7 +103,7 @@ class ContextVariables:
             self._run.outside.effects.withdraw(set_variable, variable, len(tokens) - index)
         del tokens[index:]
 
-    def has_set(self, method: Any) -> bool:
+    def has_set(self, method: object) -> bool:
         """Whether a method belongs to a variable that the program has set."""
         return self._state.has_set(getattr(method, "__self__", None))
 
@@ -165,7 +165,7 @@ METHODS_OF_CONTEXTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def method_of_context_variable(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def method_of_context_variable(run: TracedRun, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a method of a context variable, or of a context that the program has copied."""
     variables: ContextVariables = run.context_variables
     return variables.call_method(method, args, kwargs)

@@ -66,7 +66,7 @@ def dress(run: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Ten
 
 
 @lookaside(torch.Tensor.__reduce_ex__)
-def copy_shallowly(run: TracedRun, /, tensor: torch.Tensor, protocol: Any) -> tuple[Any, ...]:
+def copy_shallowly(run: TracedRun, /, tensor: torch.Tensor, protocol: object) -> tuple[Any, ...]:
     """Return the function and arguments with which `copy.copy` makes a leaf that shares memory and attributes."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:

@@ -60,7 +60,7 @@ CONVERSIONS = (float, int)
 TENSORS = (torch.Tensor, FakeTensor)
 
 
-def computed_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a call on random arrays or NumPy scalars. It is not taken if C code reads them, or none exist."""
     if creates_for_sizes(function, args, kwargs):
         return apply(run, function, tuple(map(plain_shape, args)), kwargs)
@@ -79,7 +79,7 @@ def computed_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: 
     return apply(run, function, args, kwargs) if is_pure(function) and "out" not in kwargs else NOT_TAKEN
 
 
-def computed_operation(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
     """Compute an operator on random arrays or NumPy scalars."""
     if function in WRITING_OPERATORS and is_drawn(run, operands[0]) and is_arithmetic(operands[1]):
         if is_of(type(operands[0]), "numpy.ndarray"):
@@ -93,7 +93,7 @@ def computed_operation(run: TracedRun, function: Any, operands: tuple[Any, ...])
     return apply(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
 
 
-def creates_for_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def creates_for_sizes(function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a NumPy function creates an array for sizes or numbers that vary between calls."""
     name = getattr(function, "__name__", "")
     if name not in CREATING or getattr(sys.modules.get("numpy"), name, None) is not function:
@@ -101,17 +101,17 @@ def creates_for_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return any(is_replayed_number(leaf) for leaf in leaves((args, kwargs)))
 
 
-def plain_shape(value: Any) -> Any:
+def plain_shape(value: object) -> Any:
     """Return a shape as a tuple, so that the prologue can compute its sizes; other values as they are."""
     return tuple(value) if type(value) is torch.Size else value
 
 
-def is_replayed_number(value: Any) -> bool:
+def is_replayed_number(value: object) -> bool:
     """Whether a value is a symbolic number that the prologue reads or computes."""
     return isinstance(value, SymbolicNumber) and isinstance(value.source, Path)
 
 
-def method(run: TracedRun, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def method(run: TracedRun, owner: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a method of a random array, which the prologue calls too."""
     try:
         return run.draws.method(owner, name, args, kwargs)
@@ -120,7 +120,7 @@ def method(run: TracedRun, owner: Any, name: str, args: tuple[Any, ...], kwargs:
         return run.machine.natively(getattr(owner, name), args, kwargs)
 
 
-def call_writing_method(run: TracedRun, array: Any, name: str, args: tuple[Any, ...]) -> Any:
+def call_writing_method(run: TracedRun, array: object, name: str, args: tuple[Any, ...]) -> Any:
     """Call a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
     try:
         return run.draws.written(array, name, args)
@@ -129,7 +129,7 @@ def call_writing_method(run: TracedRun, array: Any, name: str, args: tuple[Any, 
         return run.machine.natively(getattr(array, name), args, {})
 
 
-def store_item(run: TracedRun, array: Any, key: Any, value: Any) -> Any:
+def store_item(run: TracedRun, array: object, key: object, value: object) -> Any:
     """Store a value in a random array, and return it in Python's own numbers.
 
     The prologue stores the value in a copy.
@@ -150,14 +150,14 @@ def apply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str
 def with_numbers(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of tensors, or a conversion, with symbolic numbers for random NumPy scalars."""
 
-    def number(leaf: Any) -> Any:
+    def number(leaf: object) -> Any:
         return run.draws.method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
 
     args, kwargs = replace_leaves((args, kwargs), number)
     return run.machine.call(function, *args, **kwargs)
 
 
-def is_drawn(run: TracedRun, value: Any) -> bool:
+def is_drawn(run: TracedRun, value: object) -> bool:
     """Whether a value is a random array or NumPy scalar, or computed from random ones."""
     return run.draws.arrays.get(id(value)) is value and value is not None
 
@@ -167,7 +167,7 @@ def is_scalar(run: TracedRun, value: Any) -> bool:
     return is_drawn(run, value) and value.ndim == 0 and value.dtype.kind in "iuf"
 
 
-def is_arithmetic(operand: Any) -> bool:
+def is_arithmetic(operand: object) -> bool:
     """Whether NumPy uses the value of an operand in arithmetic: a Python number, an index, or an array."""
     if isinstance(operand, tuple | list):
         return all(map(is_arithmetic, operand))
@@ -175,12 +175,12 @@ def is_arithmetic(operand: Any) -> bool:
     return plain or any(is_of(type(operand), kind) for kind in ("numpy.ndarray", "numpy.generic"))
 
 
-def is_of_torch(function: Any) -> bool:
+def is_of_torch(function: object) -> bool:
     """Whether a function belongs to PyTorch."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
 
 
-def is_pure(function: Any) -> bool:
+def is_pure(function: object) -> bool:
     """Whether a NumPy function only reads values: a universal function, or one of `FUNCTIONS`."""
     numpy = sys.modules["numpy"]
     if isinstance(function, numpy.ufunc):

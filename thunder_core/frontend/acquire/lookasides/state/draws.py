@@ -37,7 +37,7 @@ def fresh_numbers(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
     return replay(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
 
 
-def drawing_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def drawing_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that draws, a generator's method, or a generator's class."""
     kind = type(function)
     if run.draws.functions and code_of(function) in run.draws.functions:
@@ -51,7 +51,7 @@ def drawing_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
     return call_drawing(run, function, args, kwargs)
 
 
-def code_of(function: Any) -> Any:
+def code_of(function: object) -> Any:
     """Return the code of a function or of a bound method; None for other callables."""
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
@@ -113,7 +113,7 @@ def numpy_generators(numpy: Any) -> tuple[type, ...]:
     return numpy.RandomState, numpy.Generator, numpy.BitGenerator
 
 
-def is_generator(value: Any) -> bool:
+def is_generator(value: object) -> bool:
     """Whether a value is a random number generator of Python or NumPy."""
     if isinstance(value, _random.Random):
         return True
@@ -121,7 +121,7 @@ def is_generator(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy_generators(numpy))
 
 
-def is_own_method(function: Any, owner: Any) -> bool:
+def is_own_method(function: object, owner: object) -> bool:
     """Whether a method is defined by the generator's module, and may be called as it is."""
     name = getattr(function, "__name__", "_")
     return not name.startswith("_") and (not isinstance(owner, _random.Random) or code_of_module(function, "random"))
@@ -146,7 +146,7 @@ def replay(run: TracedRun, function: Any, original: Any, draw: Callable[..., Any
 # ---- random items: the prologue draws their positions ------------------------------------------------------------
 
 
-def _choice(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _choice(run: TracedRun, owner: object, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`choice(sequence)`: a number if all items are numbers of one class, otherwise the item at a guarded position."""
     sequence = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(owner, _random.Random) or type(sequence) not in (list, tuple, str) or not sequence:
@@ -170,7 +170,7 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
     return [run.machine.load_item(population, concrete(index)) for index in indices]
 
 
-def _shuffle(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _shuffle(run: TracedRun, owner: object, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`shuffle(items)`: the items in a random order, which is guarded unless they are numbers of one class."""
     items = args[0] if len(args) == 1 and not kwargs else None
     if is_of(type(items), "numpy.ndarray"):

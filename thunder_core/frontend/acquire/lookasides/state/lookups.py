@@ -31,7 +31,7 @@ CONVERSIONS = (str, repr, format)
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
-def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
+def settle_lookup(run: TracedRun, container: object, key: object) -> bool:
     """Compare a symbolic number, or a text with one, with each key of a container, and guard the outcomes.
 
     Return True if it equals no key: the container then looks up this call's value, and that value is not guarded.
@@ -54,7 +54,7 @@ def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
     return True
 
 
-def settle_method(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def settle_method(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Do the same as `settle_lookup` for a call of a container's method; return its result.
 
     Return False for other calls.

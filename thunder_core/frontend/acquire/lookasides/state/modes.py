@@ -31,13 +31,13 @@ class InterpretedMode(TorchFunctionMode):
         return self._call((self.mode, func, types, args, kwargs), {})
 
 
-def shown_mode(mode: Any) -> Any:
+def shown_mode(mode: object) -> Any:
     """Return the mode that the program entered."""
     return mode.mode if type(mode) is InterpretedMode else mode
 
 
 @lookaside(PUSH)
-def push_mode(run: TracedRun, /, mode: Any) -> None:
+def push_mode(run: TracedRun, /, mode: object) -> None:
     """Enter a mode. Default devices and Thunder's own modes are entered as they are."""
     PUSH(mode if isinstance(mode, DeviceContext | FunctionMode) else InterpretedMode(run, mode))
 
@@ -55,7 +55,7 @@ def mode_at(run: TracedRun, /, index: int) -> Any:
 
 
 @lookaside(torch._C._push_on_torch_dispatch_stack)
-def push_dispatch_mode(run: TracedRun, /, mode: Any) -> NoReturn:
+def push_dispatch_mode(run: TracedRun, /, mode: object) -> NoReturn:
     """Refuse a mode that would get the ATen operations of tensors without data."""
     run.refuse(
         f"the program enters a {type(mode).__name__}, whose `__torch_dispatch__` a trace cannot call",

@@ -29,7 +29,7 @@ def convert(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwarg
     return compute(function, run, *args, **kwargs)
 
 
-def _convert(run: TracedRun, function: Callable[..., Any], number: Any) -> Any:
+def _convert(run: TracedRun, function: Callable[..., Any], number: object) -> Any:
     if isinstance(number, SymbolicNumber) and number.kind is not function:
         return run.recorder.numbers.compute(function, (number,))
     return number if isinstance(number, SymbolicNumber) else function(number)

@@ -66,7 +66,7 @@ def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None
     return None
 
 
-def method_of_stream(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def method_of_stream(run: TracedRun, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Log `write`, `writelines` or `flush` of a process's stream as an effect."""
     if type(method) is not BuiltinMethodType or method.__name__ not in STREAMING or kwargs:
         return NOT_TAKEN
@@ -80,7 +80,7 @@ def method_of_stream(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs:
     return len(args[0]) if name == "write" else None
 
 
-def _write_lines(run: TracedRun, method: Any, path: Path, /, lines: Any) -> None:
+def _write_lines(run: TracedRun, method: object, path: Path, /, lines: object) -> None:
     texts = run.machine.call(list, lines)
     if not all(isinstance(text, str) for text in texts):
         run.machine.natively(method, (texts,), {})
@@ -88,7 +88,7 @@ def _write_lines(run: TracedRun, method: Any, path: Path, /, lines: Any) -> None
         run.outside.effects.note_stream_write(path, "write", (text,))
 
 
-def is_stream(run: TracedRun, stream: Any, *, named: bool) -> bool:
+def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
     """Whether a stream is one of the process's streams from before the program, with a path to it if `named`.
 
     Output to other streams, such as a `StringIO`, may be read by the program.
@@ -106,7 +106,7 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
         run.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a custom logger'}", loud=True)
         return NOT_TAKEN
     if not logger.isEnabledFor(level):
-        run.settings.asked[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
+        run.settings.answers[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
         return None
     place = run.place().source
     where = ("<thunder>", 0, "")
@@ -123,11 +123,11 @@ def ask_logger(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kw
         return NOT_TAKEN
     answer = function(*args)
     question = f"logging.getLogger({args[0].name!r}).{function.__name__}({', '.join(map(repr, args[1:]))})"
-    run.settings.asked[question] = answer
+    run.settings.answers[question] = answer
     return answer
 
 
-def method_that_logs_once(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def method_that_logs_once(run: TracedRun, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a logger's method that logs each message once, with `functools.lru_cache`, as an effect.
 
     The epilogue calls the method, because only its cache knows whether the message was logged already.
@@ -142,7 +142,7 @@ def method_that_logs_once(run: TracedRun, method: Any, args: tuple[Any, ...], kw
     return None
 
 
-def logs_once(function: Any) -> bool:
+def logs_once(function: object) -> bool:
     """Whether a function is a cached method added to all loggers, which only logs messages not logged before."""
     if not isinstance(function, _lru_cache_wrapper):
         return False
@@ -151,7 +151,7 @@ def logs_once(function: Any) -> bool:
     return code is not None and logging.Logger.__dict__.get(name) is function and set(code.co_names) <= LOGGING
 
 
-def as_now(run: TracedRun, value: Any) -> Any:
+def as_now(run: TracedRun, value: object) -> Any:
     """Return a copy of a value as it is now, for the epilogue to show, or the value's text if it cannot be rebuilt."""
     try:
         return copy_for_output(run, value, {})
@@ -161,7 +161,7 @@ def as_now(run: TracedRun, value: Any) -> Any:
         return run.machine.call(str, value)
 
 
-def copy_for_output(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
+def copy_for_output(run: TracedRun, value: object, copies: dict[int, Any]) -> Any:
     """Return a copy of a value with copies of its tensors and of objects that the program made.
 
     The program may change these later. Objects from outside without tensors are not copied: the epilogue shows them as
@@ -194,7 +194,7 @@ def shown_tensor(run: TracedRun, tensor: torch.Tensor) -> Any:
 def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     kind: Any = type(value)
 
-    def part(item: Any) -> Any:
+    def part(item: object) -> Any:
         return copy_for_output(run, item, copies)
 
     if isinstance(value, tuple):
@@ -237,6 +237,6 @@ def note_later_writes(run: TracedRun) -> None:
             run.loud_edges.add(LATER_WRITES)
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether a value is a tensor."""
     return isinstance(value, torch.Tensor)

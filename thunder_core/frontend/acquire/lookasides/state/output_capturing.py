@@ -39,7 +39,7 @@ def hooks_of(model: Module) -> Hooks:
         for module in model.modules():
             for number in set(module._forward_hooks) - before[id(module)]:
                 del module._forward_hooks[number]
-            if FLAG in vars(module) and all(module is not other for other in flagged):
+            if FLAG in vars(module) and all(module is not flagged_module for flagged_module in flagged):
                 delattr(module, FLAG)
     return hooks
 
@@ -55,7 +55,7 @@ def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> H
     return hooks
 
 
-def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:
+def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: object) -> None:
     """Call the hooks of a module after its forward, as PyTorch would."""
     for hook in run.capturing_hooks.get(id(module), ()):
         run.machine.call(hook, module, args, output)

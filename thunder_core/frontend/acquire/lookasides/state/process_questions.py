@@ -1,7 +1,7 @@
 """Python functions that run natively and query the process: threads, loggers, settings of NumPy.
 
-The prologue calls the functions of `ASKED` again at each call. Functions of `CHANGING` change the process permanently,
-which is reported as a sharp edge. If a program uses NumPy, the settings of NumPy are guarded.
+The prologue calls the functions of `QUERIES` again at each call. Functions of `CHANGING` change the process
+permanently, which is reported as a sharp edge. If a program uses NumPy, the settings of NumPy are guarded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.state.world import ask
+from thunder_core.frontend.acquire.lookasides.state.world import call_query
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
@@ -25,7 +25,7 @@ def _getters(kind: type, *names: str) -> list[Callable[..., Any]]:
 
 THREADS = "current_thread currentThread main_thread active_count activeCount enumerate getprofile gettrace"
 LOGGERS = "getLogger getLevelName getLoggerClass getLogRecordFactory getLevelNamesMapping getHandlerByName"
-ASKED: frozenset[Callable[..., Any]] = frozenset(
+QUERIES: frozenset[Callable[..., Any]] = frozenset(
     {
         *(getattr(threading, name) for name in THREADS.split() if hasattr(threading, name)),
         *_getters(threading.Thread, "name", "ident", "daemon", "native_id"),
@@ -55,6 +55,6 @@ def process_question(run: TracedRun, function: Any, args: tuple[Any, ...], kwarg
     if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):
         run.note_edge(f"the outside world: {package}.{plain.__qualname__}", loud=True)
         return NOT_TAKEN
-    if plain not in ASKED or run.outside.is_functional:
+    if plain not in QUERIES or run.outside.is_functional:
         return NOT_TAKEN
-    return ask(run, plain, (*owner_of(function), *args), kwargs)
+    return call_query(run, plain, (*owner_of(function), *args), kwargs)

@@ -32,7 +32,7 @@ def warn_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     if text is None and raises_warning(None, category, module, line) is None:
         text = message.concretize()
     question = f"raises_warning({text!r}, {category.__name__}, {module!r}, {line})"
-    answer = run.settings.asked[question] = raises_warning(text, category, module, line)
+    answer = run.settings.answers[question] = raises_warning(text, category, module, line)
     if answer:
         return NOT_TAKEN
     where = (located.filename, line, module)

@@ -28,13 +28,13 @@ CLOCKS_OF_SPANS = frozenset(
 )
 
 
-def world_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def world_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that depends on more than its arguments."""
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
         return call_unknown(run, function, args, kwargs) if of_cython else NOT_TAKEN
-    if (type(function.__self__), function.__name__) in ASKED_METHODS:
-        return ask(run, function, args, kwargs)
+    if (type(function.__self__), function.__name__) in QUERY_METHODS:
+        return call_query(run, function, args, kwargs)
     answer = NativeReason.FRESH if is_date_of_now(function) else answer_of_function(function)
     stand_in = STAND_INS.get(answer)
     if stand_in is None:
@@ -45,13 +45,13 @@ def world_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     return stand_in(run, function, args, kwargs)
 
 
-def ask(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that reads the outside world, and that the prologue calls again."""
     named = (run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
-    return again(run, function, run.draws.asked, tuple(named), kwargs)
+    return again(run, function, run.draws.query, tuple(named), kwargs)
 
 
-def call_fresh(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function with a new result at each call, such as a clock, which the prologue calls again."""
     name = getattr(function, "__name__", "")
     if name in CLOCKS_OF_SPANS and not run.draws.is_first(name):
@@ -59,7 +59,7 @@ def call_fresh(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     return again(run, function, run.draws.fresh, args, kwargs)
 
 
-def is_date_of_now(function: Any) -> bool:
+def is_date_of_now(function: object) -> bool:
     """Whether a function is a method of a date class that returns the current date or time."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
@@ -83,14 +83,14 @@ def call_with_loud_edge(run: TracedRun, function: Any, args: tuple[Any, ...], kw
     return run.machine.natively(function, args, kwargs)
 
 
-def ask_or_set(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def query_or_change(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that only reads a setting, unless it is called with a new value."""
     values = (*(args[1:] if function.__name__ in KEYED_SETTINGS else args), *kwargs.values())
     is_set = any(value is not None for value in values)
-    return (call_with_loud_edge if is_set else ask)(run, function, args, kwargs)
+    return (call_with_loud_edge if is_set else call_query)(run, function, args, kwargs)
 
 
-def call_reading_deeply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_reading_deeply(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a C function that reads its arguments, which are guarded with everything that they contain."""
     run.outside.expand_deeply((args, kwargs))
     return run.machine.natively(function, args, kwargs)
@@ -103,13 +103,13 @@ def call_unknown(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
 
 
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
-ASKED_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
+QUERY_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
 STAND_INS: dict[NativeReason, Callable[[Any, Any, Any, Any], Any]] = {
-    NativeReason.ASKED: ask,
+    NativeReason.QUERY: call_query,
     NativeReason.FRESH: call_fresh,
     NativeReason.WORLD: call_with_loud_edge,
-    NativeReason.ASKED_OR_SET: ask_or_set,
+    NativeReason.QUERY_OR_CHANGE: query_or_change,
     NativeReason.DEEP: call_reading_deeply,
     NativeReason.UNKNOWN: call_unknown,
 }
@@ -118,7 +118,7 @@ STAND_INS: dict[NativeReason, Callable[[Any, Any, Any, Any], Any]] = {
 @lookaside(gc.isenabled)
 def ask_for_collection(run: TracedRun, /) -> bool:
     """Guard whether garbage collection is enabled. Tracing pauses the collection."""
-    run.settings.asked["gc.isenabled()"] = is_collection_enabled()
+    run.settings.answers["gc.isenabled()"] = is_collection_enabled()
     return is_collection_enabled()
 
 
@@ -127,7 +127,7 @@ def ask_for_recursion_limit(run: TracedRun, /) -> int:
     """Guard the recursion limit. Tracing needs a higher limit."""
     limit: int = run.machine.limit
     if sys.setrecursionlimit not in run.settings.changed_functions:
-        run.settings.asked["sys.getrecursionlimit()"] = limit
+        run.settings.answers["sys.getrecursionlimit()"] = limit
     return limit
 
 
@@ -147,11 +147,11 @@ def do_later(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> Non
 
 
 @lookaside(io.open)
-def open_file(run: TracedRun, /, file: Any, mode: Any = "r", *rest: Any, **options: Any) -> Any:
+def open_file(run: TracedRun, /, file: object, mode: object = "r", *rest: Any, **options: Any) -> Any:
     """Guard the size and modification time of a file that is read. A file that is written to is a loud sharp edge."""
     writes = bool(WRITING & set(concrete(mode)))
     run.note_edge("input and output: open", loud=writes or isinstance(file, int))
     if not writes and not isinstance(file, int):
         named = run.machine.call(os.fspath, file)
-        run.draws.asked(file_state, (named,), {})
+        run.draws.query(file_state, (named,), {})
     return run.machine.natively(io.open, (file, mode, *rest), options)

@@ -1,4 +1,4 @@
-"""Write and read an order for another process as a JSON file.
+"""Write and read a task for another process as a JSON file.
 
 A request is plain data and is part of the file. A module is not: the other process receives it separately.
 """
@@ -16,30 +16,30 @@ from thunder_core.foundation.options.quality import Quality
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.recipe_search.candidate import Candidate
-from thunder_core.workflow.recipe_search.order import Order, SearchSubject
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
+from thunder_core.workflow.recipe_search.trial_task import SearchSubject, TrialTask
 
-ORDER = "order.json"
-
-
-def write_order(order: Order, folder: Path) -> None:
-    """Write an order into a folder, without its module."""
-    facts = {name: value for name, value in vars(order).items() if name not in ("subject", "candidate")}
-    content: dict[str, object] = {**facts, "candidate": asdict(order.candidate)}
-    if isinstance(order.subject, RequestSubject):
-        content["request"] = asdict(order.subject.request)
-    (folder / ORDER).write_text(json.dumps(content, default=str), encoding="utf-8")
+TASK = "task.json"
 
 
-def read_order(folder: Path, receive: Callable[[], SearchSubject]) -> Order:
-    """Read the order in a folder; `receive` returns the module of an order that has no request."""
-    content = json.loads((folder / ORDER).read_text(encoding="utf-8"))
+def write_task(task: TrialTask, folder: Path) -> None:
+    """Write a task into a folder, without its module."""
+    facts = {name: value for name, value in vars(task).items() if name not in ("subject", "candidate")}
+    content: dict[str, object] = {**facts, "candidate": asdict(task.candidate)}
+    if isinstance(task.subject, RequestSubject):
+        content["request"] = asdict(task.subject.request)
+    (folder / TASK).write_text(json.dumps(content, default=str), encoding="utf-8")
+
+
+def read_task(folder: Path, receive: Callable[[], SearchSubject]) -> TrialTask:
+    """Read the task in a folder; `receive` returns the module of a task that has no request."""
+    content = json.loads((folder / TASK).read_text(encoding="utf-8"))
     facts = content.pop("candidate")
     bound = facts.pop("bound")
     candidate = Candidate(**tuples_in(facts), bound=None if bound is None else Quality(**bound))
     request = content.pop("request", None)
     subject = receive() if request is None else RequestSubject(request_in(request))
-    return Order(subject=subject, candidate=candidate, **tuples_in(content))
+    return TrialTask(subject=subject, candidate=candidate, **tuples_in(content))
 
 
 def tuples_in(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def tuples_in(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: as_tuple(value) for name, value in content.items()}
 
 
-def as_tuple(value: Any) -> Any:
+def as_tuple(value: object) -> Any:
     """Return a value with tuples instead of lists."""
     return tuple(map(as_tuple, value)) if isinstance(value, list) else value
 

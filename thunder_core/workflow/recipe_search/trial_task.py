@@ -1,4 +1,4 @@
-"""The order that a process of a search carries out: the model, the candidate and the number of rounds."""
+"""The task of one process of a search: the model, the candidate and the number of rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 
 
 @dataclass(frozen=True)
-class Order:
+class TrialTask:
     """A trial of one candidate with a number of rounds.
 
     The `first` trial also validates and measures the loss and the memory. Later trials leave the `skipped` layers in
@@ -24,7 +24,7 @@ class Order:
     first: bool = True
     skipped: tuple[str, ...] = ()
 
-    def carry_out(self) -> TrialFacts:
+    def run(self) -> TrialFacts:
         """Try the candidate in this process."""
         return self.subject.try_candidate(self)
 
@@ -32,5 +32,5 @@ class Order:
 class SearchSubject(Protocol):
     """The model of a search: a model that a request names, or a module."""
 
-    def try_candidate(self, order: Order) -> TrialFacts:
+    def try_candidate(self, task: TrialTask) -> TrialFacts:
         """Try a candidate in this process; raise the errors of the pipeline."""
