@@ -12,6 +12,7 @@ from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
+from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import BadOption, OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
@@ -45,6 +46,7 @@ class ShardParameters(Transform):
         """Replace the parameters of the model by shards; raise `OutsideProcessGroup` without a process group."""
         dtype = self._dtype()
         group = required_group(self.process_group, "fsdp")
+        require_trained(model, "fsdp")
         sharding = sharding_in(group, model, reshard_after_forward=self.reshard_after_forward, reduce_dtype=dtype)
         return sharding.shard(model)
 
