@@ -22,6 +22,9 @@ class FSDP(Default):
         reshard_after_forward: bool = Field(True, description="gather parameters again in the backward (ZeRO-3)")
         bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of a layer that are gathered or reduced together")
         reduce_dtype: str = Field("", description="dtype in which gradients are reduced; empty means their own")
+        max_in_flight_gb: float = Field(
+            0.0, ge=0, description="GiB of gathered parameters that are alive at once; 0 gathers one bucket ahead"
+        )
         process_group: str = Field("", description="name of the process group; empty means the default group")
 
     def setup_transforms(self) -> tuple[Transform, ...]:

@@ -104,6 +104,37 @@ def test_adapters_alone_are_trained() -> None:
     assert trained == {f"{layer}.lora_{half}" for layer in (0, 2) for half in "ab"}
 
 
+def test_bf16_trains_the_float_weights_of_a_model_in_training_mode() -> None:
+    """Layers with a weight of (columns, rows) and a tied embedding table, compared with rounded weights in eager."""
+    model = load_model(ModelRequest(sample=SAMPLES["gpt2"])).model
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    frozen = quantized_model(model, QuantizationSettings("bf16"))
+    compiled = thunder.compile(model.train(), ["default", "bf16"], without=["inductor"])
+    ids = torch.arange(6)[None]
+    result = compiled(input_ids=ids, labels=ids)
+    torch.testing.assert_close(result.logits, frozen.train()(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
+    result.loss.backward()
+    assert all(parameter is twin for parameter, twin in zip(compiled.parameters(), model.parameters(), strict=True))
+    found = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    for gradient, parameter in zip(found, model.parameters(), strict=True):
+        assert loss(gradient, parameter.grad) < 0.05
+
+
+def test_frozen_layers_alone_are_quantized_for_training() -> None:
+    model = small_model().train()
+    model[0].requires_grad_(False)
+    quantized = quantized_model(model, QuantizationSettings("int8-weight-only"))
+    assert [type(layer).__name__ for layer in quantized] == ["Int8WeightOnlyLinear", "GELU", "Linear"]
+    assert quantized[2].weight is model[2].weight
+    assert quantized[2].weight.requires_grad
+    every = quantized_model(model.eval(), QuantizationSettings("int8-weight-only"))
+    assert not any(parameter.requires_grad for parameter in every.parameters())
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_tied_layers_are_quantized_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedding table and the LM head, for schemes that use the same codes for both."""

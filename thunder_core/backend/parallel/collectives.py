@@ -20,6 +20,7 @@ from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_o
 from thunder_core.backend.parallel.emitter import Emitter
 from thunder_core.backend.parallel.flat_buckets import Reduction, coalesces, scatter_flat, sum_flat
 from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
+from thunder_core.backend.parallel.prefetch import starts_one_ahead, starts_within
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
@@ -41,12 +42,14 @@ class Schedule:
 
     `sizes` are the sizes of buckets. `most_reductions` is the number of buckets of gradients that are reduced at the
     same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
-    dtype of the gradients.
+    dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters that may be alive at the same
+    time, or None to gather one bucket ahead.
     """
 
     sizes: BucketSizes
     most_reductions: int | None = None
     reduce_dtype: torch.dtype | None = None
+    max_in_flight: float | None = None
 
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with functional collectives instead of the operators of `thunder_parallel`."""
@@ -121,8 +124,8 @@ class Scheduling:
     def result(self) -> Trace:
         """Return the trace with its collectives."""
         gathers = self._buckets("gather_parameter", by_layer=True)
-        for earlier, bucket in zip((None, *gathers), gathers, strict=False):
-            self._gather(bucket, earlier)
+        for bucket, index in zip(gathers, self._starts(gathers), strict=True):
+            self._gather(bucket, index)
         in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype, wide=self.wide, averaged=set(self.over_replicas))
         self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
@@ -153,10 +156,19 @@ class Scheduling:
             default=0,
         )
 
-    def _gather(self, bucket: Bucket, earlier: Bucket | None) -> None:
-        """Start the gather at the wait for the earlier bucket, or as soon as the shards exist."""
+    def _starts(self, gathers: Sequence[Bucket]) -> list[int]:
+        """Return the index at which the gather of each bucket starts, at the earliest where the shards exist."""
+        earliest, limit = [self._index_after(bucket.bsyms) for bucket in gathers], self.schedule.max_in_flight
+        return (
+            starts_one_ahead(gathers, earliest)
+            if limit is None
+            else starts_within(limit, self.trace, gathers, earliest)
+        )
+
+    def _gather(self, bucket: Bucket, index: int) -> None:
+        """Start the gather of a bucket at an index, and wait for it where its parameters are read first."""
         start, results = gather(self.emitter, bucket.bsyms)
-        self.before[max(self._index_after(bucket.bsyms), 0 if earlier is None else earlier.first)] += start
+        self.before[index] += start
         self.before[bucket.first] += results
 
     def _reduce_all(self, buckets: Sequence[Bucket], reduce: Any) -> None:

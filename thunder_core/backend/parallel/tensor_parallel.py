@@ -125,7 +125,8 @@ class TensorParallelism:
         return model
 
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
-        is_linear = isinstance(module, torch.nn.Linear) and type(module).forward is torch.nn.Linear.forward
+        is_plain = type(module).forward is torch.nn.Linear.forward or hasattr(type(module), "product")
+        is_linear = isinstance(module, torch.nn.Linear) and is_plain
         if not (is_linear or getattr(type(module), "divisions", None)):
             fix = f"{QUANTIZED_FIX}, or {FIX}" if hasattr(module, "divisions") else FIX
             raise RecipeMismatch(f"the plan has {style} for {path}, which is a {type(module).__name__}", fix=fix)
@@ -229,13 +230,19 @@ def colwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
 
 def rowwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     """Return the forward of a linear layer that reads some columns of the input on each rank, and sums the results."""
+    product = getattr(kind, "product", linear_product)
 
     def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
-        partial = torch.nn.functional.linear(input, self.weight)
+        partial = product(self, input)
         result: torch.Tensor = OPERATORS.reduce_from_group(partial, group_name)
         return result if self.bias is None else result + self.bias
 
     return forward
+
+
+def linear_product(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    """Return the product of a `torch.nn.Linear` without its bias."""
+    return torch.nn.functional.linear(x, layer.weight)
 
 
 def rowwise_quantized(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:

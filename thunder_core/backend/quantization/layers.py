@@ -15,9 +15,15 @@ import torch
 from torch import Tensor
 
 from thunder_core.backend.quantization.integers import column_factors, quantized_rows, rotate, rotation
+from thunder_core.foundation.errors import NothingToTrain
 
 # By the names of tensors, the dimensions of the rows and of the columns of the weight, for tensor parallelism.
 Divisions = Mapping[str, tuple[int | None, int | None]]
+TRAIN_QUANTIZED = (
+    "train adapters: use the recipe nf4-lora, or add adapters (such as PEFT's LoRA) to the model and freeze the other "
+    "parameters before you compile it with int8-weight-only or int4-weight-only; to train all weights, use bf16; for "
+    "inference, call model.eval() first"
+)
 GROUP_SIZES = (64, 32, 16)  # the group sizes to try, in this order, if none is set
 
 
@@ -74,6 +80,16 @@ class QuantizedLayer(torch.nn.Module):
     def weight(self) -> Tensor:
         """The weight that the codes represent, in the dtype of the float weight."""
 
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the float weight in bytes."""
+        return self.rows * self.columns * self.dtype.itemsize
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the codes with their scales in bytes."""
+        return sum(tensor.nbytes for tensor in self.buffers(recurse=False))
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> QuantizedLayer:
         """Move codes and scales as `fn` does, but keep their dtypes, which determine the memory traffic."""
         dtypes = {name: tensor.dtype for name, tensor in self.named_buffers(recurse=False)}
@@ -87,6 +103,19 @@ class QuantizedLayer(torch.nn.Module):
         """Return the sizes of the weight, and of its groups."""
         groups = f", group_size={self.settings.group_size}" if self.in_groups else ""
         return f"rows={self.rows}, columns={self.columns}{groups}"
+
+
+def require_trained(model: torch.nn.Module, recipe: str) -> None:
+    """Raise `NothingToTrain` for a model in training mode with quantized weights and without trained parameters."""
+    if not model.training or any(parameter.requires_grad for parameter in model.parameters()):
+        return
+    layer = next((module for module in model.modules() if isinstance(module, QuantizedLayer)), None)
+    if layer is not None:
+        raise NothingToTrain(
+            f"the weights of this {type(model).__name__} are quantized ({type(layer).__name__}) and frozen, so the "
+            f"recipe {recipe} has no gradients to reduce",
+            fix=TRAIN_QUANTIZED,
+        )
 
 
 class WithScaledRows(QuantizedLayer):

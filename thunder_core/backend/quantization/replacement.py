@@ -15,9 +15,11 @@ from torch import Tensor
 from thunder_core.backend.quantization import embeddings, linear
 from thunder_core.backend.quantization.layers import GROUP_SIZES, LayerSettings, QuantizedLayer
 from thunder_core.backend.quantization.linear import QuantizedLinear
+from thunder_core.backend.quantization.trained import RoundedLayer, rounded_class
 from thunder_core.foundation.errors import BadQuantization
 
 CONV1D = "transformers.pytorch_utils.Conv1D"  # GPT-2's linear layer, whose weight is (columns, rows)
+TRAINED = "bf16"  # the scheme that trains the weights of a model in training mode
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
 SHOWN = 3
 
@@ -100,17 +102,40 @@ def quantized_model(
 ) -> torch.nn.Module:
     """Return a copy of a model with quantized layers; everything else is shared with the model, with frozen parameters.
 
+    If a model in training mode has layers with frozen weights, only these layers are quantized, and the parameters that
+    have gradients are trained.
     Layers that share a weight share their codes. `importances` have the mean squares of the inputs of layers, by name.
     If `is_empty` is set, codes and scales have their shapes and no values. Raises `BadQuantization` like
-    `planned_layers`.
+    `planned_layers`. A model that `is_trained` keeps its parameters, as `trained_model` describes.
     """
+    if is_trained(model, settings):
+        return trained_model(model, settings)
     codes: dict[Hashable, Mapping[str, Tensor]] = {}
-    result = copied_with_frozen_parameters(model)
+    result = copied(model) if trains_others(model) else copied_with_frozen_parameters(model)
     for name, plan in planned_layers(model, settings).items():
         shared = codes.get(plan.codes_key)
         layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
         codes[plan.codes_key] = dict(layer.named_buffers(recurse=False))
         put_in_place(result, name, layer)
+    return result
+
+
+def is_trained(model: torch.nn.Module, settings: QuantizationSettings) -> bool:
+    """Whether the scheme trains the model's own parameters: in training mode, if the model has trainable parameters."""
+    return settings.scheme == TRAINED and model.training and any(one.requires_grad for one in model.parameters())
+
+
+def trained_model(model: torch.nn.Module, settings: QuantizationSettings) -> torch.nn.Module:
+    """Return a copy of a model that shares all parameters with the model, and rounds weights to bfloat16 at each call.
+
+    Raises `BadQuantization` like `planned_layers`.
+    """
+    names = planned_layers(model, settings)
+    result = copied(model)
+    for name in names:
+        layer = result.get_submodule(name)
+        kind: Any = type(model.get_submodule(name))
+        layer.__class__ = rounded_class(kind)
     return result
 
 
@@ -121,6 +146,8 @@ def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> di
     layer, and a model without linear layers.
     """
     candidates = dict(_candidates(model, settings))
+    if trains_others(model) and not is_trained(model, settings):
+        candidates = {name: plan for name, plan in candidates.items() if is_frozen(model.get_submodule(name))}
     if not candidates:
         raise BadQuantization(
             f"this {type(model).__name__} has no linear layers, so there is nothing to quantize",
@@ -206,13 +233,31 @@ def _with_group_size(name: str, plan: LayerPlan, settings: QuantizationSettings)
 
 
 def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
-    """Return a copy of a quantized model whose named layers are the original's float layers, frozen."""
-    result = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
-    float_layers = copied_with_frozen_parameters(original)
+    """Return a copy of a quantized model whose named layers are the original's float layers, frozen like the others."""
+    result = copied(model)
+    is_float = any(isinstance(module, RoundedLayer) for module in model.modules())
+    float_layers = copied(original) if is_float else copied_with_frozen_parameters(original)
     for name in names:
         parent, _, last = name.rpartition(".")
         setattr(result.get_submodule(parent), last, float_layers.get_submodule(name))
     return result
+
+
+def trains_others(model: torch.nn.Module) -> bool:
+    """Whether a model in training mode has layers with frozen weights, and other parameters that are trained."""
+    layers = (module for module in model.modules() if type(module) is torch.nn.Linear)
+    trained = any(parameter.requires_grad for parameter in model.parameters())
+    return model.training and trained and any(map(is_frozen, layers))
+
+
+def is_frozen(layer: torch.nn.Module) -> bool:
+    """Whether no parameter of a layer is trained."""
+    return not any(parameter.requires_grad for parameter in layer.parameters())
+
+
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a model that shares parameters and buffers with the model."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def copied_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:

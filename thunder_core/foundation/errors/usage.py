@@ -183,10 +183,11 @@ class NoLoss(UsageError):
 
 
 class NothingToTrain(UsageError):
-    """`--train` was given for a model whose parameters are all frozen: none has `requires_grad`.
+    """A model is to be trained, but its parameters are all frozen: none has `requires_grad`.
 
-    Set `requires_grad` of the parameters to train, or leave out `--train`. A recipe for adapters, such as
-    `nf4-lora`, adds parameters to a frozen model.
+    `--train` trains a model, and so do the recipes `ddp` and `fsdp` if the model is in training mode and quantized. Set
+    `requires_grad` of the parameters to train, or leave out `--train`. A recipe for adapters, such as `nf4-lora`, adds
+    parameters to a frozen model. Recipes that quantize freeze weights, except `bf16`.
     """
 
     code = "TH0218"

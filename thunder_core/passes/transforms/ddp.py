@@ -13,6 +13,7 @@ from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.held_gradients import UNSHARDED
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.replicas import replica_of
+from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
@@ -45,6 +46,7 @@ class AverageGradients(Transform):
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Return a replica with the values of the first rank; raise `OutsideProcessGroup` without a process group."""
         group = required_group(self.process_group, "ddp")
+        require_trained(model, "ddp")
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=True)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:

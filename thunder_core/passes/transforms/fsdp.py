@@ -12,12 +12,15 @@ from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
+from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import BadOption, OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
+
+GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,16 @@ class ShardParameters(Transform):
     `process_group` is the name of a process group; empty means the default group. A bucket contains parameters or
     gradients of one layer, at most about `bucket_cap_mb` MiB. With `reshard_after_forward`, the backward gathers the
     parameters again; otherwise the forward saves them. `reduce_dtype` is the name of the dtype in which gradients are
-    reduced; empty means the dtype of the gradients. In combination with `ddp`, the shards are replicated over another
-    group, and gradients are averaged over both groups.
+    reduced; empty means the dtype of the gradients. With `max_in_flight_gb`, parameters are gathered as early as this
+    number of GiB of gathered parameters allows; with 0, a bucket is gathered while the previous bucket is in use. In
+    combination with `ddp`, the shards are replicated over another group, and gradients are averaged over both groups.
     """
 
     process_group: str = ""
     bucket_cap_mb: float = 25.0
     reshard_after_forward: bool = True
     reduce_dtype: str = ""
+    max_in_flight_gb: float = 0.0
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize", "ddp", "tensor_parallel")
@@ -45,6 +50,7 @@ class ShardParameters(Transform):
         """Replace the parameters of the model by shards; raise `OutsideProcessGroup` without a process group."""
         dtype = self._dtype()
         group = required_group(self.process_group, "fsdp")
+        require_trained(model, "fsdp")
         sharding = sharding_in(group, model, reshard_after_forward=self.reshard_after_forward, reduce_dtype=dtype)
         return sharding.shard(model)
 
@@ -71,8 +77,9 @@ class ShardParameters(Transform):
 
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with the collectives of its parameters and gradients."""
-        cap = self.bucket_cap_mb * MEBIBYTE
-        return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1, reduce_dtype=self._dtype())(trace)
+        cap, limit = self.bucket_cap_mb * MEBIBYTE, self.max_in_flight_gb * GIBIBYTE
+        sizes = BucketSizes(first=cap, others=cap)
+        return Schedule(sizes, 1, reduce_dtype=self._dtype(), max_in_flight=limit or None)(trace)
 
     def _dtype(self) -> torch.dtype | None:
         """Return the dtype in which gradients are reduced; None for their own dtype."""

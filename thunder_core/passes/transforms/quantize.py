@@ -21,7 +21,8 @@ class Quantize(QuantizationSettings, Transform):
     """Replace linear layers, and the token embedding table, by layers with quantized weights.
 
     The trace has the operations of the quantized layers. The options are the settings of the quantization. All other
-    parameters are shared with the given model, and frozen.
+    parameters are shared with the given model, and frozen. A model in training mode keeps trained parameters, as
+    `quantized_model` describes.
     """
 
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.quantization.products",)

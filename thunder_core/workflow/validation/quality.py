@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from thunder_core.backend.quantization.layers import QuantizedLayer
+from thunder_core.backend.quantization.trained import RoundedLayer
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.language import ELEMENTS, has_logits, measure_language
@@ -50,9 +51,9 @@ def measure_quality(
     return _judge(original, quantized, errors.relative(), outputs.relative(), languages, bound, len(calls))
 
 
-def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer]:
+def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer | RoundedLayer]:
     """Return the quantized layers of a model by name, without duplicates."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, QuantizedLayer)}
+    return {name: module for name, module in model.named_modules() if isinstance(module, QuantizedLayer | RoundedLayer)}
 
 
 def _results(output: object) -> dict[str, Tensor]:
@@ -90,7 +91,7 @@ def _ratio(difference: float, expected: float) -> float:
 
 @contextmanager
 def _compared_layers(
-    original: torch.nn.Module, layers: Mapping[str, QuantizedLayer], errors: _Errors
+    original: torch.nn.Module, layers: Mapping[str, torch.nn.Module], errors: _Errors
 ) -> Iterator[None]:
     """While the block runs, compare each layer's result with the result of the quantized layer of the same name."""
 
@@ -150,8 +151,8 @@ def _layer_qualities(quantized: torch.nn.Module, errors: Mapping[str, float]) ->
         yield LayerQuality(
             name=name,
             kind=type(layer).__name__,
-            float_bytes=layer.rows * layer.columns * layer.dtype.itemsize,
-            bytes=sum(tensor.nbytes for tensor in layer.buffers(recurse=False)),
+            float_bytes=layer.weight_bytes,
+            bytes=layer.stored_bytes,
             error=errors.get(name),
         )
 

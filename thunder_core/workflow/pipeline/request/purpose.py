@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.quantization.layers import TRAIN_QUANTIZED, QuantizedLayer
 from thunder_core.foundation.errors import NothingToTrain, UnsupportedError
 from thunder_core.workflow.models.inputs.batches import MASK, Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
@@ -22,6 +23,7 @@ from thunder_core.workflow.validation.comparison import buffers_kept
 from thunder_core.workflow.validation.gradients import gradients_kept, loss_of
 
 Call = Callable[..., object]
+UNFREEZE = "unfreeze the parameters to train (`requires_grad_(True)`)"
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,10 @@ class Purpose:
         Raises `NothingToTrain` for a training of a model without trainable parameters.
         """
         if self.train and not any(parameter.requires_grad for parameter in model.parameters()):
+            is_quantized = any(isinstance(module, QuantizedLayer) for module in model.modules())
             raise NothingToTrain(
                 f"all parameters of this {type(model).__name__} are frozen, so there is nothing to train",
-                fix="unfreeze the parameters to train (`requires_grad_(True)`), or leave out --train",
+                fix=f"{TRAIN_QUANTIZED if is_quantized else UNFREEZE}, or leave out --train",
             )
         put_into_mode(model, train=self.train)
         with buffers_kept(model), gradients_kept(model):

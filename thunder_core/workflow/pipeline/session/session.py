@@ -31,6 +31,7 @@ from thunder_core.workflow.models.loading.described_model import describe_model
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.artifact_tolerance import tolerance_of
 from thunder_core.workflow.pipeline.request.purpose import Purpose
@@ -268,8 +269,12 @@ def open_model(
     begin(CHECK_RECIPE)
     prepared.recipe.validate_all(loaded.model)
     require_modules(prepared.recipe.composition.without, loaded.model)
+    put_into_mode(loaded.model, train=purpose.train)  # a transform may prepare other layers for training
+    model = prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)
+    for each_model in (loaded.model, model):
+        put_into_mode(each_model, train=False)
     return Session(
-        loaded.with_prepared_model(prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)),
+        loaded.with_prepared_model(model),
         purpose,
         partial(apply, prepared),
         {"model": prepared.model_name, "recipe": prepared.recipe.name},

@@ -1,0 +1,69 @@
+"""Linear layers and embedding tables whose float weights are trained, and rounded to bfloat16 at each call."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thunder_core.backend.quantization.input_rows import in_compute_dtype
+
+
+class RoundedLayer(torch.nn.Module):
+    """A layer with a float weight that is rounded to bfloat16 at each call; an optimizer changes the float weight."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the float weight in bytes."""
+        return self.get_parameter("weight").nbytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the weight that the layer stores in bytes: the float weight."""
+        return self.weight_bytes
+
+
+class RoundedLinear(RoundedLayer, torch.nn.Linear):
+    """A linear layer that multiplies in bfloat16, as `BFloat16Linear` does, and returns the dtype of its input."""
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return the input times the rounded weight, in the dtype of the input."""
+        return rounded_product(x, self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the product and the bias, which is not rounded."""
+        result = self.product(x)
+        return result if self.bias is None else result + self.bias.to(x.dtype)
+
+
+class RoundedEmbedding(RoundedLayer, torch.nn.Embedding):
+    """An embedding table whose rows are rounded after they are looked up, so that gradients add up in float."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the rows of some ids (...), as (..., columns) in the dtype of the table."""
+        return super().forward(ids).bfloat16().to(self.weight.dtype)
+
+
+def rounded_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return rows times a weight (rows, columns), both rounded to bfloat16, in the dtype of the rows of `x`."""
+    rounded = in_compute_dtype(weight.bfloat16(), x.dtype)
+    return functional.linear(in_compute_dtype(x), rounded).to(x.dtype)
+
+
+def transposed_forward(self: Any, x: Tensor) -> Tensor:
+    """Return what transformers' `Conv1D` returns, whose weight is (columns, rows), with a product in bfloat16."""
+    result: Tensor = rounded_product(x, self.weight.t()) + self.bias.to(x.dtype)
+    return result
+
+
+@cache
+def rounded_class(kind: Any) -> Any:
+    """Return the class of layers with a rounded weight for a class of float layers."""
+    if kind is torch.nn.Linear:
+        return RoundedLinear
+    if kind is torch.nn.Embedding:
+        return RoundedEmbedding
+    return type(f"Rounded{kind.__name__}", (RoundedLayer, kind), {"forward": transposed_forward})
