@@ -41,7 +41,7 @@ or state['_forward_pre_hooks'])): refuse(n, module)
     if not (not module_globals['_global_backward_hooks']): refuse(n, module_globals['_global_backward_hooks'])
     if not (not module_globals['_global_forward_pre_hooks']): refuse(n, module_globals['_global_forward_pre_hooks'])
     if not (not module_globals['_global_forward_hooks']): refuse(n, module_globals['_global_forward_hooks'])
-    if not ('forward' not in state): refuse(n, state)
+    if not ('forward' not in state and 'weight' not in state and 'bias' not in state): refuse(n, state)
     if not (Linear.forward is forward): refuse(n, Linear.forward)
     F = linear_globals['F']
     if not (F is torch_nn_functional): refuse(n, F)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import os
 import subprocess
 import sys
@@ -52,11 +51,6 @@ def compares(x: Tensor) -> Tensor:
     return x if nested(9) == nested(9) else -x
 
 
-@functools.lru_cache
-def makes_a_tensor() -> Tensor:
-    return torch.ones(2) * SCALE
-
-
 def starts_a_thread(x: Tensor) -> Tensor:
     thread = threading.Thread(target=compares, args=(1,))
     thread.start()
@@ -85,7 +79,6 @@ def draws_into_an_array(x: Tensor) -> Tensor:
 EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "span": (measures_a_span, "the time: perf_counter is read when the call begins"),
     "file": (reads_a_file, "input and output"),
-    "cached tensor": (lambda x: x + makes_a_tensor(), "makes_a_tensor under functools.lru_cache makes a new object"),
 }
 # Sharp edges that are also reported if they are allowed.
 LOUD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
