@@ -17,11 +17,12 @@ import torch
 from thunder_core.tracing.library.changes.class_entries import dict_of
 
 WORD = struct.calcsize("P")
+MAX_WORDS = 500  # that NumPy reads without giving other threads a turn
 CACHE_LINE = 64  # of x86 and most ARM processors, in bytes
 FIRST = 4096  # the lowest address that is read
 address_of = id
 _count = (2**47 - FIRST) // 8
-_memory: Any = np.ctypeslib.as_array((ctypes.c_uint64 * _count).from_address(FIRST)) if WORD == 8 else None
+MEMORY: Any = np.ctypeslib.as_array((ctypes.c_uint64 * _count).from_address(FIRST)) if WORD == 8 else None
 
 TYPE = WORD  # of `ob_type` in PyObject
 DICT_VERSION = 3 * WORD  # of `ma_version_tag` in PyDictObject
@@ -32,23 +33,20 @@ HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class of an object may be replace
 
 
 class Words:
-    """The words at some addresses, with the values that they had.
+    """The words at some addresses, with the values that they had, as `pieces`: pairs of indices and values.
 
-    Words are read in the order of their addresses, which takes half of the time if they are not in the cache.
+    The indices are those of words in `MEMORY`. Words are read in the order of their addresses, which takes half of the
+    time if they are not in the cache. NumPy lets other threads run if it reads more words at once than a piece has.
     """
 
     def __init__(self, addresses: Iterable[int]) -> None:
-        self._memory = _memory
-        self._indices = (np.unique(np.fromiter(addresses, dtype=np.int64)) - FIRST) // WORD
-        self._values = self.read()
-
-    def read(self) -> Any:
-        """Return the words as an array. The caller keeps the objects at the addresses alive."""
-        return self._memory[self._indices]
+        indices = (np.unique(np.fromiter(addresses, dtype=np.int64)) - FIRST) // WORD
+        pieces = [indices[start : start + MAX_WORDS] for start in range(0, len(indices), MAX_WORDS)]
+        self.pieces = [(piece, MEMORY[piece]) for piece in pieces]
 
     def are_unchanged(self) -> bool:
         """Whether all words have the same values. The caller keeps the objects at the addresses alive."""
-        return bool((self._memory[self._indices] == self._values).all())
+        return all((MEMORY[indices] == values).all() for indices, values in self.pieces)
 
 
 def word_at(address: int) -> int:

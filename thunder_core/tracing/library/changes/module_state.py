@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from thunder_core.tracing.library.changes.memory_words import (
     DICT_KEYS,
     DICT_VERSION,
     HEAP_TYPE,
+    MEMORY,
     TENSOR_SLOT,
     TYPE,
     Words,
@@ -66,9 +66,8 @@ class ModuleState:
         for owner, key in steps:
             objects.append(self._read(roots if owner == ROOT else objects[owner], key))
         self._objects: ObjectsInOrder | None = ObjectsInOrder(objects, steps, numbers)
-        self._words = Words(self._addresses)
-        self._tensor_words = Words(self._tensor_addresses)
-        self._cached_words = Words(self._cached_addresses)
+        self._pieces = [*Words(self._addresses).pieces, *Words(self._tensor_addresses).pieces]
+        self._cached_pieces = Words(self._cached_addresses).pieces
 
     def values(self, module: torch.nn.Module) -> Sequence[Any] | None:
         """Return the objects with the chosen numbers; None if the module or a part of it may have changed.
@@ -79,27 +78,23 @@ class ModuleState:
         objects = self._objects
         if objects is None or not self.is_unchanged(module):
             return None
-        if not _thread._count():
-            self._cached_words.read()
+        for indices, _ in self._cached_pieces:
+            if self._is_valid:
+                MEMORY[indices]
         return objects.values()
 
     def is_unchanged(self, module: torch.nn.Module) -> bool:
-        """Whether the module and all parts that were read are certainly unchanged."""
-        if _thread._count():  # other threads may free objects while NumPy reads memory: keep them alive meanwhile
-            alive = [reference() for reference in self._references.values()]
-            tensors = [[*namespace.values()] for namespace in self._held]
-            is_same = self._is_same(module)
-            del alive, tensors
-            return is_same
-        return self._is_same(module)
+        """Whether the module and all parts that were read are certainly unchanged.
 
-    def _is_same(self, module: torch.nn.Module) -> bool:
-        return (
-            self._is_valid
-            and self._module() is module
-            and self._words.are_unchanged()
-            and self._tensor_words.are_unchanged()
-        )
+        Another thread may free objects meanwhile, which makes the state invalid. CPython changes threads only at calls
+        and at the ends of loops, and so not between the look at `_is_valid` and the read of a piece of memory.
+        """
+        if self._module() is not module:
+            return False
+        for indices, values in self._pieces:
+            if not self._is_valid or not (MEMORY[indices] == values).all():
+                return False
+        return self._is_valid
 
     def drop(self) -> None:
         """Release all objects."""
