@@ -79,7 +79,7 @@ def many(programs: int, rounds: int) -> dict[str, float]:
 
 
 def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], rounds: int) -> dict[str, float]:
-    """Return the number of guards of a program, and median times of its whole prologue and of the one that runs.
+    """Return the number of guards of a program, and median times of its whole and its quick prologue.
 
     A cold prologue runs after other memory has been written, as by the kernels of a call.
     """

@@ -16,17 +16,16 @@ from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.tracing.analysis.module_reads import ModuleReads
-from thunder_core.tracing.ir.literal import Code, Scope, literal
+from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.printer import print_trace, statement
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.module_state import CannotWatch, ModuleState
 
 Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "quick_prologue"
 NAMES = re.compile(r"[^\W\d]\w*")
-PYTHON = Symbol("python.code", exec)
 MAX_WHOLE_RUNS = 16  # runs of the whole prologue after which the quick one is no longer tried
 # Names in the text of a quick prologue. The variables of a prologue do not begin with underscores and letters.
 OBJECTS, UNCHANGED, STILL = "_objects", "_unchanged_objects", "_is_unchanged"
@@ -45,7 +44,7 @@ class QuickPrologue:
         self._trace, self._reads = trace, reads
         self._skipped = skipped_variables(trace, reads)
         self._state: ModuleState | None = None
-        self._whole_runs = 0  # without those that refused the call
+        self._whole_runs = 0  # runs that refused the call do not count
 
     def first_call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and from the next call on keep the module's state."""
@@ -132,20 +131,20 @@ def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> T
     module, *_ = (proxy.name for proxy in trace.inputs)
     arguments = f"({', '.join(proxy.name for proxy in trace.inputs)})"
     run_whole = f"return {WHOLE}{arguments}"
-    read = python(f"{UNCHANGED}({module})", OBJECTS)
-    bsyms = [read, python(f"if {OBJECTS} is None: {run_whole}")]
+    read = python_statement(f"{UNCHANGED}({module})", Proxy(OBJECTS))
+    bsyms = [read, python_statement(f"if {OBJECTS} is None: {run_whole}")]
     if skipped:
-        bsyms.append(python(f"({', '.join(skipped)},) = {OBJECTS}"))
+        bsyms.append(python_statement(f"({', '.join(skipped)},) = {OBJECTS}"))
     checks = reads.tensor_checks
     for bsym in remaining_statements(trace, reads):
         if checks.passed and isinstance(bsym.output, Proxy) and bsym.output.name == checks.passed:
             given = f"({', '.join(checks.given)},)" if checks.given else "()"
             call = statement(replace(bsym, output=None), Scope())
-            bsyms.append(python(f"if not {call[:-1]}, {given}): return {DIFFERS}{arguments}"))
+            bsyms.append(python_statement(f"if not {call[:-1]}, {given}): return {DIFFERS}{arguments}"))
         else:
             bsyms.append(bsym)
     if reads.runs_user_code:  # it may have changed the module after the objects were read
-        bsyms.append(python(f"if not {STILL}({module}): {run_whole}"))
+        bsyms.append(python_statement(f"if not {STILL}({module}): {run_whole}"))
     return replace(trace, name=NAME, bound_symbols=tuple(bsyms), made_by="quick prologue")
 
 
@@ -160,8 +159,3 @@ def skipped_variables(trace: Trace, reads: ModuleReads) -> tuple[str, ...]:
     texts = [statement(bsym, Scope()) for bsym in remaining_statements(trace, reads)]
     used = {name for text in (*texts, literal(trace.output, Scope())) for name in NAMES.findall(text)}
     return tuple(name for name in reads.variables if name in used)
-
-
-def python(text: str, name: str = "") -> BoundSymbol:
-    """Return a statement of plain Python, whose value is assigned to the name, if there is one."""
-    return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=Proxy(name) if name else None)

@@ -22,7 +22,6 @@ from thunder_core.passes.autodiff.applied.connected import (
     ITSELF,
     VIEW,
     ForwardResults,
-    Opaque,
     connecting_operation,
 )
 from thunder_core.passes.autodiff.applied.object_copies import Snapshot
@@ -102,9 +101,7 @@ class InlinedFunction:
         inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
         kept = (tuple(context.to_save), *self._kept_attributes(context), context.materialize_grads)
         with without_functions():
-            made = self._run.recorder.function(
-                connecting_operation(self._kind), (inputs, tensors, Opaque(results), *kept), {}
-            )
+            made = self._run.recorder.function(connecting_operation(self._kind), (inputs, tensors, results, *kept), {})
         connected = list(outputs)
         for index, view in zip(results.indices, made, strict=True):
             if results.kind_of[index] == VIEW:

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.ir.literal import Definition
+from thunder_core.tracing.ir.listing import CODE
+from thunder_core.tracing.ir.literal import Code, Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
@@ -191,3 +192,11 @@ class BoundSymbol:
             uses_process_group=self.uses_process_group,
         )
         return renamed
+
+
+PYTHON = Symbol(CODE, exec)
+
+
+def python_statement(text: str, output: Proxy | None = None) -> BoundSymbol:
+    """Return a statement of plain Python as a bound symbol. Its value is assigned to the output's name."""
+    return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)

@@ -11,9 +11,8 @@ from statistics import median
 import torch
 
 from thunder_core.backend.runtime.generate import executable
-from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.printer import print_trace
-from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 
 RUNS = 5
@@ -84,4 +83,4 @@ def _with_ticks(trace: Trace) -> Iterator[BoundSymbol]:
     for bsym in trace.bound_symbols:
         executor = bsym.executor or executor
         yield bsym
-        yield BoundSymbol(Symbol("python.code", exec), (Code(f"{TICK}({executor!r})"),), {}, None)
+        yield python_statement(f"{TICK}({executor!r})")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
 from thunder_core.frontend.acquire.written.expressions import Expressions
-from thunder_core.frontend.acquire.written.variables import statement
 from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import python_statement
 from thunder_core.tracing.ir.trace import Trace
 
 SETTLE_DRAWS = LibraryFunction("thunder_core.tracing.library.draws", "settle_draws")
@@ -25,7 +25,7 @@ class Epilogue(Expressions):
         If `settles` is set, the epilogue first makes the draws of the prologue final.
         """
         if settles:
-            self.bsyms.append(statement(f"{self.scope.function(SETTLE_DRAWS)}()", Proxy(self._name("settled"))))
+            self.bsyms.append(python_statement(f"{self.scope.function(SETTLE_DRAWS)}()", Proxy(self._name("settled"))))
         for effect in effects:
             for argument in (*effect.arguments, *effect.keywords.values()):
                 self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)
@@ -34,7 +34,7 @@ class Epilogue(Expressions):
             EFFECTS[effect.kind](self, effect)
         returned = self.value(output, "the result")
         name = self._name("result")
-        self.bsyms.append(statement(returned, Proxy(name)))
+        self.bsyms.append(python_statement(returned, Proxy(name)))
         return Trace(
             name="epilogue",
             inputs=(*self.outside_inputs.values(), *self.computed_inputs.values()),
@@ -54,10 +54,10 @@ class Epilogue(Expressions):
         owner = self.outside(effect.owner)
         value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
         if effect.level is None and is_attribute_name(effect.name):
-            self.bsyms.append(statement(f"{owner}.{effect.name} = {value}"))
+            self.bsyms.append(python_statement(f"{owner}.{effect.name} = {value}"))
         else:
             setter = "setattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__setattr__"
-            self.bsyms.append(statement(f"{setter}({owner}, {effect.name!r}, {value})"))
+            self.bsyms.append(python_statement(f"{setter}({owner}, {effect.name!r}, {value})"))
 
     def delete_attribute(self, effect: Effect) -> None:
         """Emit `del owner.name`.
@@ -68,10 +68,10 @@ class Epilogue(Expressions):
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         if effect.level is None and is_attribute_name(effect.name):
-            self.bsyms.append(statement(f"del {owner}.{effect.name}"))
+            self.bsyms.append(python_statement(f"del {owner}.{effect.name}"))
         else:
             deleter = "delattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__delattr__"
-            self.bsyms.append(statement(f"{deleter}({owner}, {effect.name!r})"))
+            self.bsyms.append(python_statement(f"{deleter}({owner}, {effect.name!r})"))
 
     def call_method(self, effect: Effect) -> None:
         """Emit `owner.method(...)`, or `Base.method(owner, ...)` if the program called a base class's method."""
@@ -100,7 +100,7 @@ class Epilogue(Expressions):
         where = str(effect.owner or effect.name)
         arguments = [*first, *(self.value(argument, where) for argument in effect.arguments)]
         arguments += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
-        self.bsyms.append(statement(f"{called}({', '.join(arguments)})"))
+        self.bsyms.append(python_statement(f"{called}({', '.join(arguments)})"))
 
 
 EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {

@@ -27,7 +27,6 @@ from thunder_core.frontend.acquire.written.rebuilding import (
     parts_of,
 )
 from thunder_core.frontend.acquire.written.tensor_expressions import FILL, OBJECTS, TensorExpressions, snake_case
-from thunder_core.frontend.acquire.written.variables import statement
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
@@ -37,7 +36,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
 NEW = LibraryFunction(OBJECTS, "new")
@@ -231,10 +230,10 @@ class Expressions(TensorExpressions):
         arguments += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
         name = self._name(snake_case(type(value).__name__))
         self._names_of_made[id(value)] = (value, name)
-        self.bsyms.append(statement(f"{call}({', '.join(arguments)})", Proxy(name)))
+        self.bsyms.append(python_statement(f"{call}({', '.join(arguments)})", Proxy(name)))
         if reduction.state is not None:
             self.bsyms.append(
-                statement(f"{self.scope.function(RESTORE)}({name}, {self.value(reduction.state, where)})")
+                python_statement(f"{self.scope.function(RESTORE)}({name}, {self.value(reduction.state, where)})")
             )
         return name
 
@@ -266,9 +265,9 @@ class Expressions(TensorExpressions):
         name = self._name(snake_case(kind.__name__))
         self._names_of_made[id(value)] = (value, name)
         if kind in (dict, list, set):
-            self.bsyms.append(statement(f"{kind.__name__}()", Proxy(name)))
+            self.bsyms.append(python_statement(f"{kind.__name__}()", Proxy(name)))
         else:
-            self.bsyms.append(statement(f"{self.scope.function(NEW)}({literal(kind, self.scope)})", Proxy(name)))
+            self.bsyms.append(python_statement(f"{self.scope.function(NEW)}({literal(kind, self.scope)})", Proxy(name)))
         self._fill(value, name, where)
         return name
 
@@ -276,7 +275,7 @@ class Expressions(TensorExpressions):
         """Emit a tuple of a class whose instances have attributes; return its name."""
         name = self._name(snake_case(type(value).__name__))
         self._names_of_made[id(value)] = (value, name)
-        self.bsyms.append(statement(f"tuple.__new__({literal(type(value), self.scope)}, {inner})", Proxy(name)))
+        self.bsyms.append(python_statement(f"tuple.__new__({literal(type(value), self.scope)}, {inner})", Proxy(name)))
         self._fill(value, name, where)
         return name
 
@@ -293,12 +292,12 @@ class Expressions(TensorExpressions):
             f"({', '.join(cells)},)" if cells else "None",
         ]
         self.scope.imports.add("types")
-        self.bsyms.append(statement(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
+        self.bsyms.append(python_statement(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
         for attribute in differing(function):
             value = getattr(function, attribute)
             copy = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
             self._count(copy, where)
-            self.bsyms.append(statement(f"{name}.{attribute} = {self.value(copy, where)}"))
+            self.bsyms.append(python_statement(f"{name}.{attribute} = {self.value(copy, where)}"))
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
@@ -306,9 +305,9 @@ class Expressions(TensorExpressions):
         name = self._name("cell")
         self._names_of_made[id(cell)] = (cell, name)
         self.scope.imports.add("types")
-        self.bsyms.append(statement("types.CellType()", Proxy(name)))
+        self.bsyms.append(python_statement("types.CellType()", Proxy(name)))
         if cell != types.CellType():
-            self.bsyms.append(statement(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
+            self.bsyms.append(python_statement(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
         return name
 
     def _fill(self, value: Any, name: str, where: str) -> None:
@@ -326,7 +325,7 @@ class Expressions(TensorExpressions):
         inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())
         parts += [f"state={{{inner}}}"] if inner else []
         if len(parts) > 1:
-            self.bsyms.append(statement(f"{self.scope.function(FILL)}({', '.join(parts)})"))
+            self.bsyms.append(python_statement(f"{self.scope.function(FILL)}({', '.join(parts)})"))
 
 
 EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (

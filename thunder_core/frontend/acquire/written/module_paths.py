@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections import OrderedDict
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -34,6 +32,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     SpecialMethods,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
+from thunder_core.frontend.acquire.outside.sharp import is_users_file
 from thunder_core.tracing.library.capturing_hooks import HOOKS
 from thunder_core.tracing.library.changes.class_entries import class_entry
 from thunder_core.tracing.library.changes.class_names import may_become_descriptor
@@ -111,15 +110,8 @@ class ModulePaths:
 
 def is_of_library(module_globals: dict[str, Any]) -> bool:
     """Whether the globals of a module are those of an installed library or of Python's, which hardly change."""
-    name = str(module_globals.get("__name__", ""))
-    return name != "builtins" and is_installed(name.partition(".")[0])
-
-
-@functools.cache
-def is_installed(package: str) -> bool:
-    """Whether a package belongs to Python or is installed with other packages."""
-    path = str(getattr(sys.modules.get(package), "__file__", ""))
-    return package in sys.stdlib_module_names - {"__main__"} or "site-packages" in path
+    file = module_globals.get("__file__")  # `builtins` has none
+    return isinstance(file, str) and not is_users_file(file)
 
 
 def has_known_contents(guard: Guard) -> bool:

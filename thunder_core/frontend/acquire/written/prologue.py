@@ -13,7 +13,7 @@ from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMet
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.written.module_paths import ModulePaths, is_quiet, may_run_user_code
-from thunder_core.frontend.acquire.written.variables import Variables, statement, without_torch_function
+from thunder_core.frontend.acquire.written.variables import Variables, without_torch_function
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.tensor_class import Replaced
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
@@ -214,7 +214,7 @@ class Prologue:
         self._check_symbolic_strides(guards)
         self._check_overlaps(guards, tensors)
         self._statements.append(
-            statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
+            python_statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
         given = tuple(
             self._variables.variable(guard.path) for guard in guards if self._module_paths.number(guard.path) is None

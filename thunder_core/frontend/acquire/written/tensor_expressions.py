@@ -18,13 +18,13 @@ from thunder_core.frontend.acquire.outside.reductions import (
 from thunder_core.frontend.acquire.written.rebuilding import (
     attributes_of_tensor,
 )
-from thunder_core.frontend.acquire.written.variables import path_name, statement
+from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.capture.transform_levels import is_wrapped
 from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
 OBJECTS = "thunder_core.tracing.library.objects"
 BECOME = LibraryFunction(OBJECTS, "become")
@@ -105,7 +105,9 @@ class TensorExpressions(ABC):
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
         shape, stride = (literal(tuple(extents), self.scope) for extents in (tensor.shape, tensor.stride()))
         arguments = f"{{{inner}}}, {context}, {shape}, {stride}"
-        self.bsyms.append(statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({arguments})", Proxy(name)))
+        self.bsyms.append(
+            python_statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({arguments})", Proxy(name))
+        )
         return name
 
     def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
@@ -125,7 +127,7 @@ class TensorExpressions(ABC):
         except RuntimeError:  # for a view made while autograd was off, and then written to, PyTorch raises
             return result.name
         if may_have_grad and fake.grad is not None:
-            self.bsyms.append(statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
+            self.bsyms.append(python_statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
         if fake.grad_fn is None:
             return result.name
         self.with_grad_fn.append(tensor)
@@ -133,18 +135,18 @@ class TensorExpressions(ABC):
             return result.name
         name = self._name(f"{result.name}_freed")
         self._names_of_made[id(tensor)] = (tensor, name)
-        self.bsyms.append(statement(f"{self.scope.function(WITH_FREED_GRAPH)}({result.name})", Proxy(name)))
+        self.bsyms.append(python_statement(f"{self.scope.function(WITH_FREED_GRAPH)}({result.name})", Proxy(name)))
         return name
 
     def _restore_class_and_attributes(self, tensor: torch.Tensor, name: str) -> None:
         """Emit the statements that give a computed tensor its class and attributes from the program."""
         kind = type(tensor)
         if kind is not FakeTensor:
-            self.bsyms.append(statement(f"{self.scope.function(BECOME)}({name}, {literal(kind, self.scope)})"))
+            self.bsyms.append(python_statement(f"{self.scope.function(BECOME)}({name}, {literal(kind, self.scope)})"))
         state = attributes_of_tensor(tensor)
         if state:
             inner = ", ".join(f"{key!r}: {self.value(item, f'{name}.{key}')}" for key, item in state.items())
-            self.bsyms.append(statement(f"{self.scope.function(FILL)}({name}, state={{{inner}}})"))
+            self.bsyms.append(python_statement(f"{self.scope.function(FILL)}({name}, state={{{inner}}})"))
 
 
 def snake_case(name: str) -> str:

@@ -13,19 +13,13 @@ from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES,
 from thunder_core.frontend.acquire.written.shared_operations import WrittenOperations
 from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
-from thunder_core.tracing.ir.literal import Code, LibraryFunction, Scope, literal, unique_name
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import text_of
-from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
-PYTHON = Symbol("python.code", exec)
 QUIETLY = LibraryFunction("thunder_core.tracing.library.tensor_guards", "quietly")
 PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied")
-
-
-def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
-    """Return a statement of plain Python as a bound symbol. Its value is assigned to the output's name."""
-    return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
 
 
 class Variables:
@@ -131,7 +125,7 @@ class Variables:
 
     def assign(self, name: str, expression: str) -> str:
         """Append a statement that assigns an expression's value to a name, and return the name."""
-        self.statements.append(statement(expression, Proxy(name)))
+        self.statements.append(python_statement(expression, Proxy(name)))
         return name
 
 

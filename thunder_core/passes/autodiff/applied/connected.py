@@ -18,13 +18,6 @@ ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
 
 
 @dataclass(frozen=True, eq=False)
-class Opaque:
-    """An object that is a constant of a trace."""
-
-    value: Any
-
-
-@dataclass(frozen=True, eq=False)
 class ForwardResults:
     """The tensors among the `count` outputs of a forward: a kind for the index of each."""
 
@@ -73,13 +66,13 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
     def connect(
         inputs: tuple[Any, ...],
         tensors: tuple[Any, ...],
-        results: Opaque,
+        results: ForwardResults,
         saved: tuple[Any, ...],
         attributes: Snapshot,
         values: tuple[Any, ...],
         materializes: bool,
     ) -> Any:
-        kept = (len(inputs), results.value, saved, attributes.filled(values)[0], materializes)
+        kept = (len(inputs), results, saved, attributes.filled(values)[0], materializes)
         return Connected.apply(*inputs, *tensors, kept)  # type: ignore[no-untyped-call]
 
     Connected.__name__ = Connected.__qualname__ = kind.__name__
