@@ -1,10 +1,11 @@
 """Inference on the CPU compared with the alternatives: eager, torch.compile, ONNX Runtime and OpenVINO.
 
-All contenders are built first and then run in turn, round after round, in one process, in float32. With one thread, the
-figures are CPU time, so that other load on the machine counts less; with more threads, they are wall-clock time. They
-are medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part if they can be imported;
-`torch.onnx.export` writes their input. `thunder` is the recipe `default`, `thunder, freeze` the recipe `freeze`, and
-`thunder without packed-linear` multiplies only by PyTorch's library.
+All contenders for a model are built first and then run in turn, round after round, in one process, in float32. Each
+model has a process of its own. With one thread, the figures are CPU time, so that other load on the machine counts
+less; with more threads, they are wall-clock time. They are medians of rounds, and quotients of medians. ONNX Runtime
+and OpenVINO take part if they can be imported; `torch.onnx.export` writes their input. `thunder` is the recipe
+`default`, `thunder, freeze` the recipe `freeze`, and `thunder without packed-linear` multiplies only by PyTorch's
+library.
 
 Usage: python -m benchmarks.cpu_peers [--models llama-1x128 decode-1x1 ...] [--threads 1 2] [--rounds 40] [--out FILE]
 """
@@ -18,7 +19,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +94,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = []
+    processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1)
     for threads, name in itertools.product(options.threads, options.models):
-        rows.append(row := measure_model(name, threads, options.rounds))
+        rows.append(row := processes.submit(measure_model, name, threads, options.rounds).result())
         print(f"{name}, {threads} threads, {row['clock']} time over eager's", end="  ")
         print("  ".join(f"{who} {value:.3f}" for who, value in row["over eager"].items()), flush=True)
     if options.out:

@@ -183,7 +183,12 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """No garbage collection, for tests of lifetimes."""
+    """No garbage collection, for tests of lifetimes.
+
+    `torch._dynamo`, which the first fake mode imports, calls `torch.fx.wrap`. That function refers to its own frame,
+    and so the frames of the import and its callers would live until the next collection.
+    """
+    importlib.import_module("torch._dynamo")
     gc.collect()
     gc.disable()
     yield
