@@ -6,8 +6,10 @@ import doctest
 import importlib
 
 import pytest
+import torch
 
-from tests.readme import ROOT
+import thunder_core as thunder
+from tests.readme import ROOT, blocks
 
 PAGES = (
     "docs/artifacts.md",
@@ -64,3 +66,13 @@ def test_the_examples_of_a_module(module):
     result = doctest.testmod(importlib.import_module(module), optionflags=FLAGS)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_readme_shows_the_trace_of_its_example(tmp_path, capsys):
+    (example,) = (block for block in blocks("README.md", "python") if block.startswith("class"))
+    (shown,) = blocks("README.md", "text")
+    file = tmp_path / "models" / "gate.py"
+    file.parent.mkdir()
+    file.write_text(example)
+    exec(compile(example, str(file), "exec"), {"torch": torch, "thunder": thunder})
+    assert capsys.readouterr().out.strip() == shown.strip()
