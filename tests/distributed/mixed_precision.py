@@ -20,7 +20,7 @@ from tests.distributed.commands import QUICK, run, small_model
 from tests.distributed.comparison import assert_equal
 from tests.distributed.models import Layers
 from tests.distributed.saved import shared_folder
-from tests.distributed.sharded_training import sharded_by_pytorch, steps_of
+from tests.distributed.sharded_training import sharded_by_pytorch, steps_of, whole
 from tests.distributed.tensor_parallel import PLAN
 from tests.distributed.tensor_parallel import Layers as DivisibleLayers
 from tests.distributed.training import EAGER, assert_close, loss_of
@@ -70,6 +70,55 @@ def bf16_with_fsdp_equals_a_policy() -> None:
             fully_shard(layer, mp_policy=policy)
     fully_shard(twin)
     assert_equal(steps_of(compiled), steps_of(twin))
+
+
+def bf16_with_fsdp_gathers_bfloat16() -> None:
+    """Weights that are rounded to bfloat16 are gathered in bfloat16, and again in the backward, which saves none."""
+    compiled = thunder.compile(without_biases(), ["bf16", "fsdp"], without=EAGER)
+    loss_of(compiled, 0).backward()
+    traces = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+    assert [gathered_shapes(trace, torch.float32) for trace in traces] == [{(12, 6)}, set()]  # the token table
+    assert [gathered_shapes(trace, torch.bfloat16) for trace in traces] == [{(8, 6), (6, 7), (6, 6), (12, 6)}] * 2
+    assert not saved_shapes(compiled) & PARAMETER_SHAPES
+
+
+def gathered_shapes(trace: Any, dtype: torch.dtype) -> set[tuple[int, ...]]:
+    """The shapes of the matrices that a trace gathers in a dtype, with the rows that pad them."""
+    gathers = [bsym for bsym in trace.bound_symbols if "all_gather" in bsym.symbol.name]
+    proxies = [proxy for bsym in gathers for proxy in bsym.outputs]
+    return {tuple(proxy.shape) for proxy in proxies if proxy.dtype is dtype and len(proxy.shape) > 1}
+
+
+class CastTwice(nn.Module):
+    """A weight that two casts read, whose transposes a product reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(7, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        products = [part.bfloat16() @ self.weight.bfloat16().t() for part in (x, x.relu())]
+        return products[0].float() + products[1].float()
+
+
+def casts_and_views_are_not_saved() -> None:
+    """The backward computes the casts and views of gathered parameters again."""
+    x = torch.randn(2, 6, requires_grad=True)  # so that its gradient needs the weight
+    fusing = [*EAGER, "packed-linear", "packed-attention"]  # with these, all cheap operations are recomputed
+    compiled, twin = thunder.compile(CastTwice(), "fsdp", without=fusing), sharded_by_pytorch(CastTwice(), ())
+    for model in (compiled, twin):
+        model(x).sum().backward()
+    assert_equal(*([whole(model.weight.grad)] for model in (compiled, twin)))
+    assert not saved_shapes(compiled) & PARAMETER_SHAPES
+
+
+PARAMETER_SHAPES = {(7, 6), (6, 7), (11, 6), (6, 6)}
+
+
+def saved_shapes(compiled: Any) -> set[tuple[int, ...]]:
+    """The shapes of the tensors, apart from shards, that the last forward saved for its backward."""
+    _, *saved = thunder.last_traces(compiled)[-1].outputs
+    return {tuple(proxy.shape) for proxy in saved if "_local_shards" not in proxy.name}
 
 
 def without_biases() -> nn.Module:

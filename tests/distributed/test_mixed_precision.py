@@ -13,6 +13,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "bf16 + fsdp equals PyTorch": ("bf16_with_fsdp_equals_pytorch", ("bf16", "fsdp")),
     "fsdp + bf16 equals PyTorch": ("bf16_with_fsdp_equals_pytorch", ("fsdp", "bf16")),
     "fsdp + bf16 equals a policy of FSDP2": ("bf16_with_fsdp_equals_a_policy",),
+    "bf16 + fsdp gathers in bfloat16": ("bf16_with_fsdp_gathers_bfloat16",),
+    "casts and views of parameters are not saved": ("casts_and_views_are_not_saved",),
     "bf16 + ddp equals PyTorch": ("bf16_with_ddp_equals_pytorch",),
     "bf16 + tensor-parallel equals PyTorch": ("bf16_with_tensor_parallel_equals_pytorch",),
     "autocast with ddp equals PyTorch": ("autocast_equals_pytorch", "ddp"),

@@ -227,15 +227,21 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Return the bound symbols that gather shards and drop the padding rows."""
+    """Return the bound symbols that cast shards to the dtypes of their parameters, gather them and drop padding."""
     group_name = bsyms[0].args[2]
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
     size = group_of(group_name).size()
-    begin = emitter.call(operator, list(map(tensor_of, bsyms)), size, group_name, at=bsyms[0])
+    casts = {
+        tensor_of(bsym).name: emitter.call(ATEN._to_copy.default, tensor_of(bsym), at=bsym, dtype=result_of(bsym).dtype)
+        for bsym in bsyms
+        if differs(tensor_of(bsym), result_of(bsym).dtype)
+    }
+    shards = [casts[shard.name].output if shard.name in casts else shard for shard in map(tensor_of, bsyms)]
+    begin = emitter.call(operator, shards, size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
         ends += waited_rows(emitter, bsym, pending, bsym.args[1])
-    return [begin], ends
+    return [*casts.values(), begin], ends
 
 
 def scatter(

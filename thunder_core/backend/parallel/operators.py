@@ -80,23 +80,33 @@ class Replicate(torch.autograd.Function):
 class GatherParameter(torch.autograd.Function):
     """The derivative of `gather_parameter`: each rank gets its rows of the average of the gradients.
 
-    With an unsharded leaf, the leaf gets the full gradient of this rank instead.
+    With an unsharded leaf, the leaf gets the full gradient of this rank instead. Gradients have the shard's dtype.
     """
 
     @staticmethod
-    def forward(ctx: Any, shard: torch.Tensor, rows: int, group_name: str, reshard: bool, *unsharded: Any) -> Any:
+    def forward(
+        ctx: Any,
+        shard: torch.Tensor,
+        rows: int,
+        group_name: str,
+        reshard: bool,
+        unsharded: torch.Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
         """Call the operator below autograd."""
-        ctx.group_name, ctx.unsharded = group_name, len(unsharded)
-        ctx.save_for_backward(*(() if unsharded else (shard,)))
+        ctx.group_name, ctx.to_unsharded, ctx.dtype = group_name, unsharded is not None, shard.dtype
+        ctx.save_for_backward(*(() if ctx.to_unsharded else (shard,)))
         with torch._C._AutoDispatchBelowAutograd():
-            return OPERATORS.gather_parameter(shard, rows, group_name, reshard, *unsharded)
+            return OPERATORS.gather_parameter(shard, rows, group_name, reshard, unsharded, dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """Reduce the gradients and scatter the average, or return the gradient of the unsharded leaf."""
-        if ctx.unsharded:
-            return None, None, None, None, gradient.view_as(gradient)
-        return OPERATORS.scatter_gradient(gradient, *ctx.saved_tensors, ctx.group_name), None, None, None
+        gradient = gradient.to(ctx.dtype)
+        if ctx.to_unsharded:
+            return None, None, None, None, gradient.view_as(gradient), None
+        shard = OPERATORS.scatter_gradient(gradient, *ctx.saved_tensors, ctx.group_name)
+        return shard, None, None, None, None, None
 
 
 class CopyToGroup(torch.autograd.Function):
@@ -202,7 +212,10 @@ def average_over(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
     return result
 
 
-GATHER = "(Tensor shard, int rows, str group_name, bool reshard_after_forward, Tensor? unsharded=None) -> Tensor"
+GATHER = (
+    "(Tensor shard, int rows, str group_name, bool reshard_after_forward, Tensor? unsharded=None, "
+    "ScalarType? dtype=None) -> Tensor"
+)
 
 
 @operator(GATHER, GatherParameter)
@@ -212,16 +225,19 @@ def gather_parameter(
     group_name: str,
     reshard_after_forward: bool,
     unsharded: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Gather a parameter with a number of rows from the shards of all ranks.
 
     All shards have the same number of rows; the padding rows at the end are dropped. If `reshard_after_forward` is
     set, the backward gathers the parameter again. If `unsharded` is given, the backward does not communicate: the
-    gradient of this rank becomes the gradient of `unsharded`.
+    gradient of this rank becomes the gradient of `unsharded`. If `dtype` is given, each rank casts its shard to this
+    dtype before the gather.
     """
     if shard.is_meta:
-        return shard.new_empty((rows, *shard.shape[1:]))
-    gathered = FUNCTIONAL.all_gather_into_tensor(shard.contiguous(), group_of(group_name).size(), group_name)
+        return shard.new_empty((rows, *shard.shape[1:]), dtype=dtype)
+    own = shard.to(dtype or shard.dtype).contiguous()
+    gathered = FUNCTIONAL.all_gather_into_tensor(own, group_of(group_name).size(), group_name)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(gathered)
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
 

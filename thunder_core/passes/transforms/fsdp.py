@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,13 +11,15 @@ import torch
 
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_of, tensor_of
 from thunder_core.backend.parallel.collectives import Schedule, is_call
+from thunder_core.backend.parallel.emitter import Emitter
 from thunder_core.backend.parallel.groups import required_group
+from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
 from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import BadOption, OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 
@@ -73,7 +76,8 @@ class ShardParameters(Transform):
                     names[result.name] = earlier
                     continue
             kept.append(renamed)
-        return trace.having(kept, made_by="share gathered parameters", output=renamed_proxies(trace.output, names))
+        shared = trace.having(kept, made_by="share gathered parameters", output=renamed_proxies(trace.output, names))
+        return with_casts_of_shards(shared)
 
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with the collectives of its parameters and gradients."""
@@ -84,6 +88,51 @@ class ShardParameters(Transform):
     def _dtype(self) -> torch.dtype | None:
         """Return the dtype in which gradients are reduced; None for their own dtype."""
         return parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
+
+
+def with_casts_of_shards(trace: Trace) -> Trace:
+    """Return the trace that casts shards instead of gathered parameters, so that ranks exchange fewer bytes.
+
+    Only a parameter that a single cast to a narrower dtype reads is gathered in that dtype.
+    """
+    readers = defaultdict[str, list[BoundSymbol]](list)
+    for bsym in trace.bound_symbols:
+        for proxy in bsym.inputs:
+            readers[proxy.name].append(bsym)
+    returned = {proxy.name for proxy in trace.outputs}
+    casts: dict[str, BoundSymbol] = {}
+    for bsym in trace.bound_symbols:
+        if is_call(bsym, "gather_parameter") and result_of(bsym).name not in returned:
+            reading = readers[result_of(bsym).name]
+            if len(reading) == 1 and narrows(reading[0]):
+                casts[result_of(bsym).name] = reading[0]
+    if not casts:
+        return trace
+    dropped = {id(cast) for cast in casts.values()}
+    emitter, kept = Emitter(trace), list[BoundSymbol]()
+    for bsym in trace.bound_symbols:
+        cast = casts.get(result_of(bsym).name) if is_call(bsym, "gather_parameter") else None
+        if cast is not None:
+            args = (*bsym.args, None)[:5]
+            gather = OPERATORS.gather_parameter.default
+            kept.append(emitter.call(gather, *args, result_of(cast).dtype, at=bsym, output=cast.output))
+        elif id(bsym) not in dropped:
+            kept.append(bsym)
+    return trace.having(kept, made_by=trace.made_by)
+
+
+def narrows(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol only copies its input into a floating-point dtype with fewer bytes."""
+    operations = bsym.operations
+    if len(operations) != 1 or operations[0].symbol.target is not torch.ops.aten._to_copy.default:
+        return False
+    (tensor,), result = operations[0].args, bsym.output
+    return (
+        isinstance(result, TensorProxy)
+        and result.dtype.is_floating_point
+        and result.dtype.itemsize < tensor.dtype.itemsize
+        and (result.shape, result.stride, result.device) == (tensor.shape, tensor.stride, tensor.device)
+    )
 
 
 def require_unwritten(trace: Trace) -> None:

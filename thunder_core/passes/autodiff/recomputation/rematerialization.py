@@ -9,7 +9,7 @@ function), all operations are recomputed, except those whose results are read ou
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,10 +80,13 @@ def _tensors_to_save(
     for proxy in forward.inputs:
         graph.add(proxy, free=True)
     escaping = _escaping_names(forward, units, results)
+    gathered: set[str] = set()
     for unit in units:
         for proxy in unit.inputs.values():
             graph.add(proxy, free=True)  # only constants are new: other names were added with their bound symbols
-        is_recomputable = _is_recomputable_unit(unit, cheap=cheap)
+        is_gathered = _is_gathered_again(unit, gathered)
+        gathered.update(unit.defines if is_gathered else ())
+        is_recomputable = is_gathered or _is_recomputable_unit(unit, cheap=cheap)
         for name, proxy in unit.defines.items():
             is_inner = is_recomputable and unit.block >= 0 and name not in escaping
             is_recomputed = is_recomputable and (unit.block < 0 or is_inner)
@@ -98,15 +101,23 @@ def _tensors_to_save(
 
 
 def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
-    """Whether a unit may be recomputed: any unit in a block, and elsewhere cheap units if `cheap`.
+    """Whether a unit may be recomputed: any unit in a block, and elsewhere cheap units if `cheap`."""
+    if unit.not_recomputable:
+        return False
+    return unit.block >= 0 or (cheap and all(map(is_recomputable, unit.bsyms)))
 
-    A parameter that is resharded after the forward is always gathered again.
+
+def _is_gathered_again(unit: Unit, gathered: Container[str]) -> bool:
+    """Whether a unit gathers a parameter that is resharded after the forward, or computes a view or cast of one.
+
+    The backward runs such a unit again, because saving its result would keep the whole parameter.
     """
     if unit.not_recomputable:
         return False
     if all(map(gathers_again, unit.bsyms)):
         return True
-    return unit.block >= 0 or (cheap and all(is_recomputable(bsym) for bsym in unit.bsyms))
+    reads_gathered = bool(unit.inputs) and all(name in gathered for name in unit.inputs)
+    return reads_gathered and all(map(is_recomputable, unit.bsyms))
 
 
 def _escaping_names(forward: Trace, units: Units, results: int) -> set[str]:
