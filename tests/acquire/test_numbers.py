@@ -98,6 +98,11 @@ def as_size(self: Any) -> Tensor:
     return torch.zeros(self.calls)
 
 
+def for_numpy(self: Any) -> Any:
+    self.calls += 1
+    return str(np.array([self.calls, 2]).dtype), np.int64(self.calls).item()
+
+
 COUNTERS: list[tuple[Callable[[Any], Any], int]] = [
     (increment, 2),
     (increment_item, 2),
@@ -110,6 +115,7 @@ COUNTERS: list[tuple[Callable[[Any], Any], int]] = [
     (print_it, 2),
     (as_size, 2),
     (nest, 2),
+    (for_numpy, 2),
 ]
 
 
@@ -186,11 +192,6 @@ def for_c(self: Any) -> Any:
     return str(decimal.Decimal(self.calls)), length, int.__add__(self.calls, 1), self.calls.bit_length()
 
 
-def for_numpy(self: Any) -> Any:
-    self.calls += 1
-    return str(np.array([self.calls, 2]).dtype), np.int64(self.calls).item()
-
-
 def swallow(self: Any) -> str:
     self.calls += 1
     try:
@@ -228,7 +229,6 @@ ASKING = [
     as_range,
     made_of_tensors,
     for_c,
-    for_numpy,
     swallow,
     seed_a_generator,
     parts,

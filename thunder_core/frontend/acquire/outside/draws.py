@@ -16,7 +16,13 @@ import torch
 from thunder_core.frontend.acquire.outside.drawing_functions import outermost_callable_function
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
-from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
+from thunder_core.frontend.acquire.outside.paths import (
+    Kept,
+    Path,
+    leads_from_draw,
+    leads_from_random_draw,
+    text_of_operands,
+)
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.fakes.trial import outside_recording
@@ -32,6 +38,7 @@ NUMPY = "numpy.random.mtrand._rand"
 STATES = frozenset({"getstate", "get_state"})  # methods whose results are stored or restored, but not computed with
 CONTAINERS = (tuple, list, dict)
 ARRAYS = ("numpy.ndarray", "numpy.generic")
+MAX_TEXT = 100  # characters of the text of a call that computes
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +46,8 @@ class Draw:
     """A call that draws, of a generator's method or of a function.
 
     The `owner` is the path of the generator, the name of one of the process's generators, or None for a function.
-    Arguments are paths, constants and containers.
+    Arguments are paths, constants and containers. A call that is not `is_random` computes with sizes and numbers that
+    vary between calls.
     """
 
     owner: Path | str | None
@@ -48,9 +56,14 @@ class Draw:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     number: int
+    is_random: bool = True
 
     def __str__(self) -> str:
-        return f"draw {self.number} ({self.name})"
+        if self.is_random:
+            return f"draw {self.number} ({self.name})"
+        owner = "" if self.owner is None else f"{self.owner}."
+        text = f"{owner}{self.name}({text_of_operands(self.args, self.kwargs)})"
+        return text if len(text) <= MAX_TEXT else f"computed value {self.number} ({self.name})"
 
     @property
     def name(self) -> str:
@@ -65,19 +78,15 @@ class Draw:
         return tuple(operand for operand in operands if isinstance(operand, Path))
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """A constant of a prologue: an argument that does not depend on values that vary between calls."""
-
-    value: Any
-
-
 class NotReplayedError(Exception):
     """The prologue cannot repeat a call, because it does not know an argument, or has no path to an object."""
 
 
 class DrawnNumbers(Protocol):
     """The number operations of a run that draws need."""
+
+    def at(self, path: Path) -> Any:
+        """Return the number at a path."""
 
     def at_random_draw(self, path: Path) -> Any:
         """Return the number that a draw returns."""
@@ -214,7 +223,8 @@ class ProgramDraws:
         """Call a function of random values now, and make the prologue call it at each call."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = function(*self._values(args), **self._values(dict(kwargs)))
-        return self._program_value(self._note(Draw(owner, how, called, *operands, len(self.paths)), value), value)
+        draw = Draw(owner, how, called, *operands, len(self.paths), is_random=is_random((owner, operands)))
+        return self._program_value(self._note(draw, value), value)
 
     def shuffled(self, generator: Any, items: Any) -> Any:
         """Return the items of a list or an array in a shuffled order, which the prologue draws again at each call."""
@@ -237,7 +247,7 @@ class ProgramDraws:
             raise NotReplayedError
         operands = (path, *self._operand(args))
         result = array if by_caller else getattr(array, name)(*self._values(args))
-        draw = Draw(None, "written", name, operands, {}, len(self.paths))
+        draw = Draw(None, "written", name, operands, {}, len(self.paths), is_random=is_random(operands))
         self._run.outside.paths[id(array)] = self._note(draw, array)
         return result
 
@@ -251,7 +261,7 @@ class ProgramDraws:
 
     def _note(self, draw: Draw, value: object) -> Path:
         path = Path(self._root, "draw", draw, value)
-        path.alias = f"drawn_{draw.name}"
+        path.alias = f"drawn_{draw.name}" if draw.is_random else f"computed_{draw.name}"
         self.paths.append(path)
         return path
 
@@ -266,14 +276,23 @@ class ProgramDraws:
         if value is None:
             return None
         if type(value) in (int, float):
-            number = self._run.numbers.at_random_draw(path)
+            number = self._run.numbers.at_random_draw(path) if is_random(path) else self._run.numbers.at(path)
             return number.concretize() if self._constants else number
         if type(value) in (list, tuple):
             self._run.outside.guard(Length(path, len(value)))
             return type(value)([self._program_value(path.item(index, item), item) for index, item in enumerate(value)])
+        if not is_random(path) and is_of(type(value), ARRAYS[1]) and value.dtype.kind == "b":
+            return self._guarded_condition(path, value)
         self._run.outside.read(path, value)
         if any(is_of(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
+        return value
+
+    def _guarded_condition(self, path: Path, value: Any) -> Any:
+        """Guard the outcome of a comparison of computed values, and return NumPy's object for the outcome."""
+        outcome = value.item()
+        draw = Draw(path, "method", "item", (), {}, len(self.paths), is_random=False)
+        self._run.outside.read(self._note(draw, outcome), outcome)
         return value
 
     def note_read_of_values(self, _path: Path) -> None:
@@ -355,6 +374,11 @@ class ProgramDraws:
             return hint_of(leaf.size) if is_size else leaf
 
         return self._run.numbers.values(replace_leaves(tree, value))
+
+
+def is_random(operands: object) -> bool:
+    """Whether a path among nested operands leads from a random draw, and not only from computed values."""
+    return any(leads_from_random_draw(leaf) for leaf in leaves(operands) if isinstance(leaf, Path))
 
 
 def _put_back(restore: Callable[[], object], _generator: object) -> None:

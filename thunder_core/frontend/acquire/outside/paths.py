@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -133,6 +134,36 @@ def namespace(path: Path) -> Path:
 def leads_from_draw(path: Path) -> bool:
     """Whether a path starts from a draw, or from a value computed from a draw."""
     return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())
+
+
+def leads_from_random_draw(path: Path) -> bool:
+    """Whether a path starts from a random draw, and not only from calls of the prologue that compute."""
+    draw = next((step for step in path.lineage() if step.step == "draw"), None)
+    if draw is not None:
+        return bool(draw.key.is_random)
+    return any(leads_from_random_draw(operand) for step in path.lineage() for operand in operands_of(step))
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A constant of a prologue: an argument that does not depend on values that vary between calls."""
+
+    value: Any
+
+
+def text_of_operands(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Return the text of the operands of a call of the prologue, separated by commas."""
+    named = [f"{key}={_text_of_operand(operand)}" for key, operand in kwargs.items()]
+    return ", ".join([*map(_text_of_operand, args), *named])
+
+
+def _text_of_operand(operand: Any) -> str:
+    if type(operand) in (tuple, list):
+        inner = text_of_operands(tuple(operand), {})
+        return f"[{inner}]" if type(operand) is list else f"({inner}{',' * (len(operand) == 1)})"
+    if isinstance(operand, Kept):
+        return type(operand.value).__name__ if getattr(operand.value, "ndim", 0) else str(operand.value)
+    return operand.__name__ if isinstance(operand, type) else str(operand)
 
 
 def _computation_text(path: Path) -> str:

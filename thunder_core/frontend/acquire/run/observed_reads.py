@@ -173,7 +173,8 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Apply an operator on random arrays or contexts. Guard what other operators read."""
-        if self.draws.arrays and (value := computed_operation(self, function, operands)) is not NOT_TAKEN:
+        may_be_computed = self.draws.arrays or self.recorder.numbers.any_symbolic
+        if may_be_computed and (value := computed_operation(self, function, operands)) is not NOT_TAKEN:
             return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
             return self.context_variables.item(*operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.gradients import OutsideGradients
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import combine_numbers
 from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
@@ -147,6 +149,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _add_lookasides(self, options: RunOptions) -> None:
         """Build the parts that stand for functions that are not interpreted."""
+        self.recorder.numbers.combine = functools.partial(combine_numbers, self)
         self.context_variables = ContextVariables(self)
         self.cached_calls = CachedCalls(self, fills=options.fills_caches)
         self.functions = AppliedFunctions(self)

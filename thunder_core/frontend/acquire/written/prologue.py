@@ -8,10 +8,9 @@ from typing import Any, TypeGuard
 
 import torch
 
-from thunder_core.frontend.acquire.outside.draws import Kept
 from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
-from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
+from thunder_core.frontend.acquire.outside.paths import Kept, Path, leads_from_draw
 from thunder_core.frontend.acquire.written.module_paths import ModulePaths, is_quiet, may_run_user_code
 from thunder_core.frontend.acquire.written.variables import Variables, without_torch_function
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks

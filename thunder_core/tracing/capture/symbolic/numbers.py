@@ -33,6 +33,9 @@ class NumberRecording(Protocol):
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a comparison, which each call checks."""
 
+    def combine(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Return an operator's result for a number and a value of another library, or `NotImplemented`."""
+
     def simplify_number(self, tree: Any) -> Any:
         """Return nested values with each symbolic number whose value is already guarded replaced by the value."""
 
@@ -125,6 +128,9 @@ def _binary_method(
         operands = (other, self) if reverse else (self, other)
         if type(other) in PLAIN or isinstance(other, SymbolicNumber):
             return getattr(self.numbers, method_name)(function, operands)
+        combined = self.numbers.combine(function, operands)
+        if combined is not NotImplemented:
+            return combined
         return function(*concrete(operands)) if isinstance(other, SCALARS) else NotImplemented
 
     return method

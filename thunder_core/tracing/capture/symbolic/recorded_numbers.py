@@ -56,6 +56,7 @@ class Numbers:
         self._next_name = next_name
         self._emit = emit
         self._measure = measure
+        self.combine: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = lambda function, operands: NotImplemented
         self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by the computations there
 
     @property

@@ -1,4 +1,4 @@
-"""NumPy's functions and operators on random arrays and on sizes: the prologue computes them at each call.
+"""NumPy's functions and operators on random arrays, sizes and other numbers: the prologue computes them at each call.
 
 Functions outside of these tables read an array natively, and the array's values are guarded.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import types
 from typing import Any
 
 import torch
@@ -15,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.outside.reductions import is_of, root_of_array
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
-from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLASSES, SymbolicNumber
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 # NumPy functions that only read values and write to nothing.
@@ -29,10 +30,9 @@ FUNCTIONS = frozenset(
     empty_like expand_dims eye flip flatnonzero full full_like hstack interp isin linspace matmul max
     maximum mean median min minimum moveaxis nonzero ones_like outer prod ptp quantile ravel repeat
     reshape roll rot90 round searchsorted size sort split squeeze stack std sum swapaxes take
-    take_along_axis tile transpose tril triu unique var vstack where zeros_like
+    ones take_along_axis tile transpose tril triu unique var vstack where zeros zeros_like
     """.split()  # noqa: SIM905
 )
-CREATING = frozenset({"zeros", "ones", "full", "eye", "arange", "linspace"})
 METHODS = frozenset(
     """
     all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten item max mean min
@@ -57,12 +57,15 @@ OPERATORS = frozenset(
     )
 )
 CONVERSIONS = (float, int)
+# Functions of Python that compute with NumPy's numbers.
+OF_PYTHON = frozenset({abs, divmod, pow, round, *RESULT_CLASSES, *PREDICATES}) - {*CONVERSIONS}
+NUMBER, ARRAY = "numpy.generic", "numpy.ndarray"
 TENSORS = (torch.Tensor, FakeTensor)
 
 
 def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a call on random arrays or NumPy scalars. It is not taken if C code reads them, or none exist."""
-    if creates_for_sizes(function, args, kwargs):
+    """Compute a call on computed arrays or NumPy scalars. It is not taken if C code reads them, or none exist."""
+    if computes_from_numbers(run, function, args, kwargs):
         return apply(run, function, tuple(map(plain_shape, args)), kwargs)
     if not run.draws.arrays:
         return NOT_TAKEN
@@ -71,21 +74,27 @@ def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
         if name in WRITING_METHODS and not kwargs:
             return call_writing_method(run, owner, name, args)
         return method(run, owner, name, args, kwargs) if name in METHODS and "out" not in kwargs else NOT_TAKEN
-    if type(function) in UNBOUND or not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
+    if not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
         return NOT_TAKEN
     if function in CONVERSIONS or is_of_torch(function):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves((args, kwargs)))
         return with_numbers(run, function, args, kwargs) if has_scalars and "array" not in name else NOT_TAKEN
-    return apply(run, function, args, kwargs) if is_pure(function) and "out" not in kwargs else NOT_TAKEN
+    if type(function) in UNBOUND:
+        return NOT_TAKEN
+    computes = is_pure(function) or is_number_class(function) or is_of_python(function)
+    return apply(run, function, args, kwargs) if computes and "out" not in kwargs else NOT_TAKEN
 
 
 def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
-    """Compute an operator on random arrays or NumPy scalars."""
-    if function in WRITING_OPERATORS and is_drawn(run, operands[0]) and is_arithmetic(operands[1]):
-        if is_of(type(operands[0]), "numpy.ndarray"):
+    """Compute an operator on computed arrays or NumPy scalars, or on a symbolic number and NumPy's values."""
+    if function in WRITING_OPERATORS and is_arithmetic(operands[1]):
+        if is_drawn(run, operands[0]) and is_of(type(operands[0]), ARRAY):
             return call_writing_method(run, operands[0], WRITING_OPERATORS[function], operands[1:])
-        return apply(run, function, operands, {})
-    if function not in OPERATORS or not any(is_drawn(run, leaf) for leaf in leaves(operands)):
+        if is_drawn(run, operands[0]) or is_mixed(run, operands):
+            return apply(run, function, operands, {})
+    if function not in OPERATORS:
+        return NOT_TAKEN
+    if not any(is_drawn(run, leaf) for leaf in leaves(operands)) and not is_mixed(run, operands):
         return NOT_TAKEN
     if any(isinstance(operand, TENSORS) for operand in operands):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves(operands))
@@ -93,12 +102,46 @@ def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ..
     return apply(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
 
 
-def creates_for_sizes(function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a NumPy function creates an array for sizes or numbers that vary between calls."""
-    name = getattr(function, "__name__", "")
-    if name not in CREATING or getattr(sys.modules.get("numpy"), name, None) is not function:
+def combine_numbers(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+    """Apply an operator on a symbolic number and a value of NumPy; return `NotImplemented` for other values."""
+    value = computed_operation(run, function, operands)
+    return NotImplemented if value is NOT_TAKEN else value
+
+
+def is_mixed(run: TracedRun, operands: tuple[Any, ...]) -> bool:
+    """Whether an operator combines a symbolic number that the prologue knows with a number or an array of NumPy."""
+    return (
+        run.recorder.numbers.any_symbolic
+        and any(map(is_replayed_number, operands))
+        and any(is_plain_numpy(run, operand) for operand in operands)
+    )
+
+
+def is_plain_numpy(run: TracedRun, value: object) -> bool:
+    """Whether a value is a number of NumPy, or an array that shares no memory with a tensor of the program."""
+    if is_of(type(value), NUMBER):
+        return True
+    return is_of(type(value), ARRAY) and not run.recorder.data.owns(root_of_array(value))
+
+
+def computes_from_numbers(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function or a class of numbers of NumPy is called with sizes or numbers that vary between calls."""
+    if not run.recorder.numbers.any_symbolic or "out" in kwargs:
         return False
-    return any(is_replayed_number(leaf) for leaf in leaves((args, kwargs)))
+    if not is_number_class(function) and not is_pure(function):
+        return False
+    operands = list(leaves((args, kwargs)))
+    return any(map(is_replayed_number, operands)) and not any(isinstance(operand, TENSORS) for operand in operands)
+
+
+def is_number_class(function: object) -> bool:
+    """Whether a callable is a class of NumPy's numbers, such as `numpy.int64`."""
+    return isinstance(function, type) and is_of(function, NUMBER)
+
+
+def is_of_python(function: object) -> bool:
+    """Whether a function of Python computes with NumPy's numbers."""
+    return isinstance(function, types.BuiltinFunctionType) and function in OF_PYTHON
 
 
 def plain_shape(value: object) -> Any:
@@ -172,17 +215,22 @@ def is_arithmetic(operand: object) -> bool:
     if isinstance(operand, tuple | list):
         return all(map(is_arithmetic, operand))
     plain = operand is None or isinstance(operand, int | float | complex | slice | SymbolicNumber) or operand is ...
-    return plain or any(is_of(type(operand), kind) for kind in ("numpy.ndarray", "numpy.generic"))
+    return plain or any(is_of(type(operand), kind) for kind in (ARRAY, NUMBER))
 
 
 def is_of_torch(function: object) -> bool:
-    """Whether a function belongs to PyTorch."""
-    return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
+    """Whether a function belongs to PyTorch, or is a method of a tensor."""
+    if isinstance(getattr(function, "__self__", None), TENSORS):
+        return True
+    home = function.__objclass__ if isinstance(function, UNBOUND) else function
+    return str(getattr(home, "__module__", "")).partition(".")[0] == "torch"
 
 
 def is_pure(function: object) -> bool:
     """Whether a NumPy function only reads values: a universal function, or one of `FUNCTIONS`."""
-    numpy = sys.modules["numpy"]
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return False
     if isinstance(function, numpy.ufunc):
         return True
     name = getattr(function, "__name__", "")
