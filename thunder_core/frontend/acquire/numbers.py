@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.frontend.interpreter.calls import delegates_call
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
+from thunder_core.tracing.capture.symbolic.sequences import SEQUENCE_CLASSES, plain_sequence
 from thunder_core.tracing.ir.retrace import NeedsNumbers, Retrace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
@@ -160,7 +161,11 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return args, kwargs
     if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(combines_with_symbolic, args)) else with_plain_numbers(tuple(args), set())), kwargs
-    if delegates_call(function) or accepts_symbolic(function):
+    if delegates_call(function):
+        return args, kwargs
+    if accepts_symbolic(function):
+        if is_of_torch(function) and any(type(leaf) in SEQUENCE_CLASSES for leaf in leaves((args, kwargs))):
+            args, kwargs = replace_leaves((args, kwargs), plain_sequence)
         return args, kwargs
     return with_plain_numbers(tuple(args), set()), with_plain_numbers(dict(kwargs), set())
 
@@ -174,6 +179,8 @@ def with_plain_numbers(tree: Any, visited: set[int]) -> Any:
     """Return a tree with with_plain_numbers numbers. Lists and dicts are changed in place."""
     if isinstance(tree, SymbolicNumber):
         return tree.concretize()
+    if type(tree) in SEQUENCE_CLASSES:
+        return with_plain_numbers(tree.real(), visited)
     if type(tree) is tuple:
         items = [with_plain_numbers(item, visited) for item in tree]
         return tree if all(map(operator.is_, items, tree)) else tuple(items)
@@ -197,7 +204,7 @@ def accepts_symbolic(function: object) -> bool:
 
     This holds for their own methods, PyTorch's functions, operators, and functions that only store their arguments.
     """
-    if str(getattr(function, "__module__", "")).partition(".")[0] in ("thunder_core", "torch"):
+    if is_of_torch(function) or str(getattr(function, "__module__", "")).partition(".")[0] == "thunder_core":
         return True
     if isinstance(function, type) and (issubclass(function, BaseException) or function in ITERATORS):
         return True
@@ -211,12 +218,21 @@ def accepts_symbolic(function: object) -> bool:
         owner = getattr(function, "__objclass__", None)
     if isinstance(owner, types.ModuleType):
         return owner is OPERATORS or owner.__name__.startswith("torch.")
+    return isinstance(owner, SymbolicNumber) or container_base(owner) is not None
+
+
+def is_of_torch(function: object) -> bool:
+    """Whether a function belongs to PyTorch, or is a method of a tensor or of another object of PyTorch."""
+    if str(getattr(function, "__module__", "")).partition(".")[0] == "torch":
+        return True
+    owner = getattr(function, "__self__", None)
+    if owner is None:
+        owner = getattr(function, "__objclass__", None)
     home = (owner if isinstance(owner, type) else type(owner)).__module__
     return (
         getattr(torch, getattr(function, "__name__", ""), None) is function  # a C function without a module name
         or home.partition(".")[0] == "torch"
-        or isinstance(owner, torch.Tensor | SymbolicNumber)
-        or container_base(owner) is not None
+        or isinstance(owner, torch.Tensor)
     )
 
 

@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.lookasides.state.context_variables import Con
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_operation, is_drawn, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
+from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
 from thunder_core.frontend.acquire.numbers import for_native
 from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
@@ -176,6 +177,10 @@ class ObservedReads(ObservedWrites, TracedRun):
         may_be_computed = self.draws.arrays or self.recorder.numbers.any_symbolic
         if may_be_computed and (value := computed_operation(self, function, operands)) is not NOT_TAKEN:
             return value
+        if self.recorder.numbers.any_symbolic:
+            value = operation_on_sequences(function, operands)
+            if value is not NOT_TAKEN:
+                return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
             return self.context_variables.item(*operands)
         self._before_operation(function, operands)

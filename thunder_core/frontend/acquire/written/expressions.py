@@ -29,6 +29,7 @@ from thunder_core.frontend.acquire.written.rebuilding import (
 from thunder_core.frontend.acquire.written.tensor_expressions import FILL, OBJECTS, TensorExpressions, snake_case
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.sequences import SEQUENCE_CLASSES, Progression
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
@@ -56,6 +57,8 @@ class Expressions(TensorExpressions):
             value = value.numbers.simplify_number(value)
         if type(value) is SymbolicText and value.text is not None:
             value = value.text
+        if type(value) in SEQUENCE_CLASSES and value.is_read:
+            value = value.real()
         return next(text for rule in EXPRESSIONS if (text := rule(self, value, where)) is not None)
 
     # ---- rules, in the order in which they are tried: an expression, or None if the rule does not apply --------------
@@ -86,6 +89,25 @@ class Expressions(TensorExpressions):
         proxy: Proxy = value.proxy
         self.computed_inputs[proxy.name] = proxy
         return proxy.name
+
+    def symbolic_sequence(self, value: Any, where: str) -> str | None:
+        """Return the name of a list, tuple or range of symbolic length, which a statement makes for the length."""
+        if type(value) not in SEQUENCE_CLASSES:
+            return None
+        name = self._name(value.kind.__name__)
+        self._names_of_made[id(value)] = (value, name)
+        texts = [self._progression(progression, where) for progression in value.progressions]
+        text = (
+            texts[0] if value.kind is range else f"{value.kind.__name__}([{', '.join(f'*{text}' for text in texts)}])"
+        )
+        self.bsyms.append(python_statement(text, Proxy(name)))
+        return name
+
+    def _progression(self, progression: Progression, where: str) -> str:
+        start, count = self.value(progression.start, where), self.value(progression.count, where)
+        if not progression.step:
+            return f"[{start}] * {count}"
+        return f"range({start}, {start} + {progression.step} * {count}, {progression.step})"
 
     def made_by_computation(self, value: object, _where: str) -> str | None:
         """Return the name of a backward hook, or of its handle, that a line of the computation has made."""
@@ -163,11 +185,15 @@ class Expressions(TensorExpressions):
 
     # ---- parts of the rules -------------------------------------------------------------------------------------
 
-    def _count(self, value: object, where: str) -> None:
+    def _count(self, value: Any, where: str) -> None:
         """Count the mentions of each object to rebuild. An object that is mentioned once is written in place."""
         if issubclass(type(value), SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if self._hook_of_computation(value) is not None:
+            return
+        if type(value) in SEQUENCE_CLASSES:
+            if value.is_read:
+                self._count(value.real(), where)
             return
         if (shared := self._tensor_behind_array(value)) is not None:
             self._count(shared, where)
@@ -337,6 +363,7 @@ EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.made_by_computation,
     Expressions.node,
     Expressions.already_made,
+    Expressions.symbolic_sequence,
     Expressions.from_outside,
     Expressions.made_of_parts,
     Expressions.plain_tuple,

@@ -43,6 +43,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.sequences import is_number, range_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.ir.retrace import UnrollsLoop
 from thunder_core.tracing.ir.sizes import hint_of
@@ -69,7 +70,17 @@ def roll(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     iterations = iterations_of(run, *args)
     if iterations is not None and not is_symbolic(iterations.count):
         return NOT_TAKEN
-    return range(0) if try_to_record(run, iterations, args) else NOT_TAKEN
+    return range(0) if try_to_record(run, iterations, args) else symbolic_range(run, *args)
+
+
+def symbolic_range(run: TracedRun, *args: Any) -> Any:
+    """Return a range of symbolic length, which is not taken if its numbers are known, or its length is zero."""
+    args = run.recorder.numbers.simplify_number(args)
+    start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+    if type(step) is not int or not step or not any(map(is_symbolic, args)):
+        return NOT_TAKEN
+    symbolic = range_of(start, stop, step) if all(is_number(number) for number in (start, stop)) else None
+    return NOT_TAKEN if symbolic is None else symbolic
 
 
 def unbind_in_loop(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

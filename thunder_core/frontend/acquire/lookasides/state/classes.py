@@ -15,10 +15,15 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.sequences import SEQUENCES
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 
 # maps classes of replacements to the classes that programs see
-CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}
+CLASSES: dict[type, type] = {
+    FakeTensor: torch.Tensor,
+    SymbolicText: str,
+    **{symbolic: kind for kind, symbolic in SEQUENCES.items()},
+}
 
 
 @lookaside(isinstance)

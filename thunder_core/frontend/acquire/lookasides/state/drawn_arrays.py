@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -103,8 +104,9 @@ def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ..
 
 
 def combine_numbers(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
-    """Apply an operator on a symbolic number and a value of NumPy; return `NotImplemented` for other values."""
+    """Apply an operator on a symbolic number and a value of NumPy or a list; return `NotImplemented` for others."""
     value = computed_operation(run, function, operands)
+    value = operation_on_sequences(function, operands) if value is NOT_TAKEN else value
     return NotImplemented if value is NOT_TAKEN else value
 
 
