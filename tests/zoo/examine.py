@@ -33,9 +33,11 @@ from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
-LARGEST = 100_000_000  # parameters
+LARGEST = 150_000_000  # parameters
 TOLERANCE = 2e-3  # of the largest number: sums are added in another order
 ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
+PERTURBATION = 2**-23  # of each parameter, to see how eager PyTorch's gradients change with rounding
+CHANGES = 10  # of eager PyTorch's gradient by the perturbation, within which a gradient is right
 EAGER = "eager PyTorch raises"
 RUNNING = "running"  # the key of the comparison that a row waits for
 COMPARISONS = ("inference", "dynamo", "training", "symbolic", "generate")
@@ -125,10 +127,14 @@ def is_repeated(errors: list[Exception]) -> bool:
 
 
 def require_few_parameters(config: PretrainedConfig) -> None:
-    """Raise `ValueError` if the model of a config has more parameters than a process can train."""
-    with torch.device("meta"):
+    """Raise `ValueError` if the model of a config has more parameters than a process can train.
+
+    A class that takes a part of the config has no count before it is loaded.
+    """
+    model = None
+    with torch.device("meta"), contextlib.suppress(AttributeError):
         model = getattr(transformers, config.architectures[0])(config)
-    count = sum(parameter.numel() for parameter in model.parameters())
+    count = sum(parameter.numel() for parameter in model.parameters()) if model is not None else 0
     if count > LARGEST:
         raise ValueError(f"{count:,} parameters are too many")
 
@@ -218,17 +224,50 @@ def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str
     output = trained(compiled, inputs)
     model.eval()
     require_same(output, expected)
-    gradients = (one.grad for one in twin.parameters() if one.grad is not None and one.grad.numel())
-    largest = max((float(gradient.abs().max()) for gradient in gradients), default=0.0)
-    for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
-        if (one.grad is None) != (other.grad is None):
-            raise AssertionError(f"one gradient of {name} is missing")
-        if one.grad is not None and other.grad is not None:
-            require_close(f"the gradient of {name}", one.grad, other.grad, largest * ROUNDING)
+    require_same_gradients(model, twin, inputs)
     for (name, one), other in zip(model.named_buffers(), twin.buffers(), strict=True):
         require_close(f"the buffer {name}", one, other)
     reason = thunder.last_backward_reason(compiled)
     return {"training": f"right, recorded: {reason}" if reason else "right"}
+
+
+def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any]) -> None:
+    """Raise `AssertionError` where a gradient is not that of a twin in eager PyTorch, but for rounding.
+
+    A gradient may consist of rounding errors alone, such as that of a bias before a normalization. It is right if it
+    differs from eager's by little more than eager's own gradient changes if all parameters change in their last digits.
+    """
+    gradients = (parameter.grad for parameter in twin.parameters() if parameter.grad is not None)
+    largest = max((float(gradient.abs().max()) for gradient in gradients if gradient.numel()), default=0.0)
+    changes: dict[str, float] = {}
+    for (name, parameter), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if (parameter.grad is None) != (other.grad is None):
+            raise AssertionError(f"one gradient of {name} is missing")
+        if parameter.grad is None or other.grad is None:
+            continue
+        try:
+            require_close(f"the gradient of {name}", parameter.grad, other.grad, largest * ROUNDING)
+        except AssertionError:
+            changes = changes or changes_by_rounding(twin, inputs)
+            require_close(f"the gradient of {name}", parameter.grad, other.grad, CHANGES * changes[name])
+
+
+def changes_by_rounding(twin: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, float]:
+    """The changes of eager PyTorch's gradients, by name, if all parameters change in their last digits."""
+    perturbed = copy.deepcopy(twin)
+    perturbed.zero_grad()
+    seed_all()
+    with torch.no_grad():
+        for parameter in perturbed.parameters():
+            parameter *= 1 + PERTURBATION * torch.randint(-1, 2, parameter.shape)
+    with in_eager():
+        trained(perturbed, inputs)
+    pairs = zip(twin.named_parameters(), perturbed.parameters(), strict=True)
+    return {
+        name: float((parameter.grad - other.grad).abs().max())
+        for (name, parameter), other in pairs
+        if parameter.grad is not None and other.grad is not None and parameter.grad.numel()
+    }
 
 
 def trained_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch.nn.Module, dict[str, Any], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from tests.zoo import __main__ as zoo
 from tests.zoo.configs import SMALL, architectures_of, parts_of, shrunk, small_config
-from tests.zoo.examine import compare_sizes, without_folders
+from tests.zoo.examine import compare_sizes, require_same_gradients, trained, without_folders
 from tests.zoo.page import page
 from tests.zoo.shelves import PACKAGES, shelf_of
 
@@ -130,3 +131,34 @@ def test_a_small_config_has_small_parts_and_names_its_class(model_type: str) -> 
     for part in parts_of(config):
         sizes = {name: getattr(part, name, None) for name in SMALL}
         assert all(size <= SMALL[name] for name, size in sizes.items() if type(size) is int)
+
+
+class Cancelled(torch.nn.Module):
+    """A module with a bias before a normalization: its gradient consists of rounding errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.scale = torch.nn.Parameter(torch.full((4,), 1e4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        return (y - y.mean(0)) * self.scale
+
+
+def test_gradients_may_differ_by_rounding_errors_alone() -> None:
+    torch.manual_seed(0)
+    twin, inputs = Cancelled(), {"x": torch.randn(64, 4)}
+    model = copy.deepcopy(twin)
+    trained(twin, inputs)
+    trained(model, {"x": inputs["x"].flip(0)})  # the same sums in another order
+    require_same_gradients(model, twin, inputs)
+    for name, _ in model.named_parameters():
+        changed = copy.deepcopy(model)
+        for other, original in zip(changed.parameters(), model.parameters(), strict=True):
+            other.grad = None if original.grad is None else original.grad.clone()
+        gradient = dict(changed.named_parameters())[name].grad
+        assert gradient is not None
+        gradient += gradient.abs().max() / 10 + 100
+        with pytest.raises(AssertionError, match=name):
+            require_same_gradients(changed, twin, inputs)
