@@ -15,7 +15,7 @@ BEGIN, END = "<!-- Written by `make docs`: wings -->\n", "<!-- end of wings -->\
 # levels and lower wings; rooms of the same level do not import each other.
 WINGS = {
     "foundation": (
-        ("own_builtins", "printable", "package", "progress_marks", "rooms", "time_format"),
+        ("own_builtins", "printable", "package", "progress_marks", "quick_objects", "rooms", "time_format"),
         ("errors",),
         ("similar_names", "tested_versions", "transformers_versions"),
         ("storage", "plugins", "options"),

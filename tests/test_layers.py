@@ -35,6 +35,7 @@ NOT_BY_THEIR_OWN_NAMES = {
     "foundation": {
         "own_builtins",
         "progress_marks",
+        "quick_objects",
         "rooms",
         "similar_names",
         "tested_versions",

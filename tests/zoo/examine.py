@@ -175,7 +175,7 @@ def attempted(name: str, compare: Callable[[], Row]) -> Row:
         details = {name: f"{EAGER}: {error}"}
     except Exception as error:
         details = {name: in_words(error)}
-    return {name: "right", **details, f"{name} seconds": round(time.process_time() - began, 1)}
+    return {name: "right", **details, f"{name} seconds": round(time.process_time() - began, 2)}
 
 
 def compare_inference(model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> Row:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from thunder_core.foundation.printable import printable
+from thunder_core.foundation.quick_objects import with_quick_init
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class SourceLine:
     """A source line: file, 1-based line number and the function around it."""

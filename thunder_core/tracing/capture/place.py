@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.tracing.ir.symbol import BACKWARD_OF
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class Place:
     """A place in the program: the user's source line, and the path of the innermost module."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NoReturn
 
+from thunder_core.foundation.quick_objects import ComputedOnce, with_quick_init
 from thunder_core.tracing.ir import listing
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import Requirement
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class GuardCheck:
     """A statement of a prologue: it refuses a call, with the value of `subject`, unless the `condition` is true.
@@ -36,21 +37,22 @@ def run_check(check: GuardCheck) -> NoReturn:
 CHECK = Symbol(listing.CHECK, run_check)
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class CheckStatement(BoundSymbol):
     """A check as a bound symbol: a Python statement that reads and defines no proxies."""
 
-    @cached_property
+    @ComputedOnce
     def inputs(self) -> tuple[Proxy, ...]:
         """An empty tuple: a check reads no proxies."""
         return ()
 
-    @cached_property
+    @ComputedOnce
     def outputs(self) -> tuple[Proxy, ...]:
         """An empty tuple: a check defines no proxies."""
         return ()
 
-    @cached_property
+    @ComputedOnce
     def functions(self) -> tuple[Any, ...]:
         """An empty tuple: a check has no traces."""
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, is_claimed
+from thunder_core.tracing.ir.listing import CHECK, DELETE, LIST, Listing, Statement, is_claimed
 
 INDENT = "    "
 GRADIENT = "gradient of "
@@ -139,6 +139,9 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
     owner = where = forward = ""
     shown: set[str] = set()
     for line, above in zip(lines, headings(lines, backward=backward), strict=True):
+        if line.symbol == CHECK:
+            yield line.text
+            continue
         if comments and above not in ("", owner):
             owner = above
             yield ""

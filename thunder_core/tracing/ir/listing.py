@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thunder_core.foundation.quick_objects import with_quick_init
+
 # The names of symbols that Thunder adds to the program's statements: see `backend/claiming/free.py`.
 DELETE, LIST, CODE, CHECK = "python.del", "python.list", "python.code", "python.check"
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class Value:
     """A name of a trace: a short description of its metadata, and its origin if it is known."""
@@ -17,6 +20,7 @@ class Value:
     origin: str = ""
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class Statement:
     """A printed bound symbol: its source, its place, the names that it reads and makes, and the `parts` it consists of.

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import SymbolicSize, text_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
@@ -69,6 +70,7 @@ def unique_name(text: str, *taken: Collection[str]) -> str:
     return name
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class Code:
     """Source code that is printed unchanged."""

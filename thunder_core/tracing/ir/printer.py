@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from thunder_core.tracing.ir.forms import expression
 from thunder_core.tracing.ir.layout import layout
-from thunder_core.tracing.ir.listing import Listing, Statement, Value, is_claimed
+from thunder_core.tracing.ir.listing import CHECK, Listing, Statement, Value, is_claimed
 from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -84,6 +84,8 @@ def names_in(trace: Printable) -> Iterator[str]:
     """Yield the names of the values and of the sub-traces of a trace, at all depths."""
     yield from (proxy.name for proxy in trace.inputs)
     for bsym in trace.bound_symbols:
+        if bsym.symbol.name == CHECK:
+            continue
         yield from (proxy.name for proxy in bsym.defines)
         for function in bsym.functions:
             yield function.name
@@ -127,6 +129,8 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE) -> Statement:
+    if bsym.symbol.name == CHECK:  # most lines of a prologue, which have nothing else
+        return Statement(str(bsym.args[0]), CHECK)
     source = bsym.source
     return Statement(
         text=statement(bsym, scope),

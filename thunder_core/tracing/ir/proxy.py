@@ -10,9 +10,11 @@ import sympy
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
+from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.tracing.ir.sizes import expressions, hint_of, sizes_for_trace, symbols_of
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class Proxy:
     """A name in a trace that represents any Python object; `kind` is the type of a number, and None for the rest."""
@@ -44,6 +46,7 @@ class NumberProxy(Proxy):
         return str(self.value)
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class TensorProxy(Proxy):
     """A name that represents a tensor with this metadata; sizes and strides are in elements.

@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from thunder_core.foundation.quick_objects import with_quick_init
+
 Step = tuple[str, Any]
 PlainPath = tuple[Step, ...]  # a root, then the steps to items of Python's containers and entries of `__dict__`
 EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
+@with_quick_init
 @dataclass(frozen=True)
 class StatedGuard:
     """A condition on the value at a path, or on a query about the process; `words` describe the value at tracing.

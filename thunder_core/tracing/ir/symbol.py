@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.foundation.quick_objects import ComputedOnce, with_quick_init
 from thunder_core.tracing.ir.listing import CODE
 from thunder_core.tracing.ir.literal import Code, Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -42,7 +42,7 @@ class Symbol:
         """The last part of the name: `linear` of `torch.nn.functional.linear`."""
         return self.name.rpartition(".")[2]
 
-    @cached_property
+    @ComputedOnce
     def communicates(self) -> bool:
         """Whether it is an operator for communication between processes."""
         return self.name.startswith(COMMUNICATION)
@@ -73,6 +73,7 @@ def proxies_in(tree: object) -> tuple[Proxy, ...]:
     return tuple(proxies.values())
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class BoundSymbol:
     """One call of a symbol.
@@ -99,22 +100,22 @@ class BoundSymbol:
     fresh: bool = False
     uses_process_group: bool = False
 
-    @cached_property
+    @ComputedOnce
     def inputs(self) -> tuple[Proxy, ...]:
         """The proxies that the call reads, without duplicates, in order."""
         return proxies_in((self.args, dict(self.kwargs)) if self.kwargs else self.args)
 
-    @cached_property
+    @ComputedOnce
     def outputs(self) -> tuple[Proxy, ...]:
         """The proxies that the call returns, without duplicates, in order; some may be inputs too."""
         return proxies_in(self.output)
 
-    @cached_property
+    @ComputedOnce
     def functions(self) -> tuple[Any, ...]:
         """The traces among the arguments: the functions that are passed to a higher-order operator."""
         return tuple(leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Definition))
 
-    @cached_property
+    @ComputedOnce
     def defines(self) -> tuple[Proxy, ...]:
         """The outputs that are not inputs: the names that the call defines."""
         read = {proxy.name for proxy in self.inputs}
@@ -125,7 +126,7 @@ class BoundSymbol:
         """The aten operations that the call consists of, or the call itself if it is one; empty if unknown."""
         return self.subsymbols or ((self,) if self.symbol.level == "aten" else ())
 
-    @cached_property
+    @ComputedOnce
     def is_resolved(self) -> bool:
         """Whether no tensor of the call or of its subsymbols is conjugated or negated when it is read."""
         proxies = (*self.inputs, *self.outputs)
@@ -143,7 +144,7 @@ class BoundSymbol:
         """Whether the call matters even if no other call reads its results."""
         return self.keeps_place or bool(self.mutates)
 
-    @cached_property
+    @ComputedOnce
     def communicates(self) -> bool:
         """Whether the call belongs to a collective, or waits for one, so that other processes would hang without it."""
         if self.uses_process_group or self.symbol.communicates:

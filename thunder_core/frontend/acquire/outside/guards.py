@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, is_literal, name_of
 from thunder_core.tracing.ir.literal import LibraryFunction, Scope, before_counts, literal
@@ -81,6 +82,7 @@ class OfConstant(Guard):
         return (OfConstant, self.path)
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class Is(OfConstant):
     """Requires this object: a singleton, a class, a function or a module."""
@@ -131,6 +133,7 @@ class Identical(Guard):
         return f"was a specific {type(self.value).__name__}"
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class OfType(Guard):
     """Requires an object of exactly this class."""
@@ -192,6 +195,7 @@ class Values(Guard):
         return any(type(value) in NUMBERS for value in leaves(self.values))
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class Truth(Guard):
     """Requires an object that is true, or an object that is false."""
@@ -286,6 +290,7 @@ class LacksKey(OfTwoPaths):
         return f"had no item for {self.other}"
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class TensorMetadata(Guard):
     """Requires a tensor of this class, with the proxy's metadata and this layout."""

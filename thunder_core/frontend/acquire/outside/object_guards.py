@@ -6,6 +6,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import overridden_base
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
@@ -64,6 +65,7 @@ class Keys(Guard):
         return f"had the keys {list(self.keys)!r}"
 
 
+@with_quick_init
 @dataclass(frozen=True, eq=False)
 class Absent(Guard):
     """Requires a namespace without these names."""

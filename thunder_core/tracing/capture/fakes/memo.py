@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.foundation.quick_objects import ComputedOnce
 from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -55,7 +55,7 @@ class CachedCall:
     intermediates: tuple[TensorProxy, ...]
     result: Any
 
-    @cached_property
+    @ComputedOnce
     def fresh(self) -> list[torch.Tensor]:
         """The tensors of the result that the call made, in the order of `made`."""
         ids_read = {id(tensor) for tensor, _ in self.read}
