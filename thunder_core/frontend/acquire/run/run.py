@@ -156,6 +156,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.detours = options.detours
         self.nested = options.nested
         self.in_eager = options.in_eager
+        self.leaves_threads_to_eager = options.leaves_to_eager and options.sharp_edges == "allow"
         self.replacements = Replacements(options.lookasides)
 
     def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
