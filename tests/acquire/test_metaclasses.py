@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -91,3 +91,36 @@ def test_a_changed_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled(x, one)[0] == 3
     monkeypatch.setattr(Named, "size", 4)
     assert compiled(x, one)[0] == 4
+
+
+class Singleton(type):
+    """Makes one instance of each class, and counts calls."""
+
+    calls = 0
+    instances: ClassVar[dict[type, Any]] = {}
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        Singleton.calls += 1
+        if cls not in Singleton.instances:
+            Singleton.instances[cls] = super().__call__(*args, **kwargs)
+        return Singleton.instances[cls]
+
+
+class Empty(metaclass=Singleton):
+    pass
+
+
+class Table(dict[str, int], metaclass=Singleton):
+    pass
+
+
+def test_metaclass_that_calls_its_base_makes_an_object_of_a_class_without_init() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x * Table(size=3)["size"] + len(Singleton.instances), Empty() is Empty()
+
+    results = []
+    for function in (thunder.jit(program), program):
+        Singleton.calls = 0
+        Singleton.instances.clear()
+        results.append([(function(torch.ones(2))[0].tolist(), Singleton.calls) for _ in range(3)])
+    assert results[0] == results[1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import bisect
 import datetime as dt
 import decimal
 import fractions
+import heapq
 import json
 import math
 import numbers
@@ -167,3 +169,18 @@ def test_number_that_does_not_reach_c_stays_unguarded() -> None:
         x = torch.ones(2) * step
         assert torch.equal(compiled(x), x * x.sum())
     assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("function", [heapq.heappush, bisect.insort])
+def test_list_that_a_c_function_changes_is_read_after_the_change(function):
+    ours, eagers = [], []
+
+    def program(items, x):
+        function(items, -x.shape[0])
+        return x * items[0] + len(items)
+
+    compiled = thunder.jit(program)
+    for size in (3, 3, 5, 3, 7, 4):
+        x = torch.ones(size)
+        assert torch.equal(compiled(ours, x), program(eagers, x))
+        assert ours == eagers

@@ -11,6 +11,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +108,48 @@ def test_each_policy_allows_warns_or_refuses(name: str) -> None:
         warnings.simplefilter("always")
         compiled = thunder.jit(program)
         compiled(X)
+    if name == "thread":  # eager PyTorch makes the call
+        assert any("starts a thread" in str(warning.message) for warning in loud)
+        return
     assert any(message in str(warning.message) for warning in loud) == (name in LOUD)
     assert any(message in edge.what for edge in thunder.last_program(compiled).sharp_edges)
+
+
+class Threads:
+    """Programs that compute in another thread, and write there."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self.executor = ThreadPoolExecutor(1)
+        self.executor.submit(len, ()).result()
+
+    def _work(self, x: Tensor) -> None:
+        self.written.append(x * 2)
+
+    def thread(self, x: Tensor) -> Tensor:
+        thread = threading.Thread(target=self._work, args=(x,))
+        thread.start()
+        thread.join()
+        return self.written[-1] + 1
+
+    def new_executor(self, x: Tensor) -> Any:
+        with ThreadPoolExecutor(2) as executor:
+            return list(executor.map(torch.sin, [x, x + 1]))
+
+    def given_executor(self, x: Tensor) -> Tensor:
+        self.executor.submit(self._work, x).result()
+        return self.written[-1] + 1
+
+
+@pytest.mark.parametrize("name", ["thread", "new_executor", "given_executor"])
+def test_program_with_threads_runs_in_eager_pytorch(name: str) -> None:
+    ours, eagers = Threads(), Threads()
+    compiled = thunder.jit(getattr(ours, name))
+    for step in range(4):
+        with pytest.warns(thunder.RecompileWarning, match="starts a thread") if step == 0 else nullcontext():
+            result = compiled(X + step)
+        torch.testing.assert_close(result, getattr(eagers, name)(X + step))
+        torch.testing.assert_close(ours.written, eagers.written)
 
 
 @pytest.mark.parametrize("read", [time.time, time.monotonic, time.perf_counter_ns])

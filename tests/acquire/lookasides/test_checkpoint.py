@@ -6,6 +6,7 @@ import contextlib
 import functools
 import random
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -149,9 +150,38 @@ EFFECTS = ["count", "collect", "show", "draw", "normalize", "write"]
 
 @pytest.mark.parametrize("name", EFFECTS)
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_effects_that_eager_repeats_are_refused(name, reentrant):
+def test_calls_with_effects_in_the_recomputation_are_made_in_eager(name, reentrant, capsys):
+    states = []
+    for compiler in (thunder.jit, lambda program: program):
+        counter = Counter()
+
+        def program(x, counter=counter):
+            return checkpoint(getattr(counter, name), x, use_reentrant=reentrant).square().sum()
+
+        function = compiler(program)
+        random.seed(0)
+        torch.manual_seed(0)
+        gradients = []
+        for step in range(6):
+            x = torch.randn(16 + step // 2, 8, requires_grad=True)
+            with pytest.warns(thunder.RecompileWarning) if compiler is thunder.jit and step == 0 else nullcontext():
+                function(x).backward()
+            gradients.append(x.grad)
+        written = [counter.calls, counter.seen, counter.norm.state_dict(), counter.buffer, capsys.readouterr().out]
+        states.append([*gradients, *written])
+        if compiler is thunder.jit:
+            assert thunder.cache_misses(function) <= 3
+            assert "which eager repeats in the backward pass" in thunder.recompile_reasons(function)[0]
+    torch.testing.assert_close(states[0][:6], states[1][:6], rtol=0, atol=0)
+    assert str(states[0][6:]) == str(states[1][6:])
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_effects_that_eager_repeats_are_refused_in_programs_for_recipes(name, reentrant):
     counter = Counter()
-    compiled = thunder.jit(lambda x: checkpoint(getattr(counter, name), x, use_reentrant=reentrant).square().sum())
+    program = functools.partial(lambda x: checkpoint(getattr(counter, name), x, use_reentrant=reentrant).square().sum())
+    compiled = thunder.jit(program, data_dependent="error")
     with pytest.raises(CannotReplay, match="which eager repeats in the backward pass"):
         compiled(torch.randn(16, 8, requires_grad=True))
     assert (counter.calls, counter.seen, int(counter.norm.num_batches_tracked)) == (0, [], 0)

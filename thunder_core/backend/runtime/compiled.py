@@ -16,7 +16,12 @@ from torch.utils._pytree import tree_flatten
 from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
-from thunder_core.backend.runtime.eager_calls import EagerFallback, initialization, is_uninitialized
+from thunder_core.backend.runtime.eager_calls import (
+    CallsInEager,
+    EagerFallback,
+    initialization,
+    is_uninitialized,
+)
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
@@ -43,7 +48,7 @@ from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.ir.raised import ProgramRaised
-from thunder_core.tracing.ir.retrace import FillsCache, Retrace
+from thunder_core.tracing.ir.retrace import FillsCache, Retrace, RunsInEager
 from thunder_core.tracing.library import transformed_calls
 from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws
 from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
@@ -82,6 +87,7 @@ class Specializations:
     raising: RaisingCalls = field(init=False)
     retraces: Retraces = field(init=False)
     fallback: EagerFallback = field(init=False)
+    in_eager: CallsInEager = field(init=False)
     index: ProgramIndex = field(default_factory=ProgramIndex)
     selector: Selector = field(default_factory=Selector)
     uses_callers_settings: bool = False
@@ -100,6 +106,7 @@ class Specializations:
         self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.differs_from_eager)
         self.retraces = Retraces(self.subject)
         self.fallback = EagerFallback(self.subject, self.compiler, self.observed, self.reasons)
+        self.in_eager = CallsInEager(self.subject, self.reasons)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that accepts the arguments, or compile a program.
@@ -242,7 +249,8 @@ class Specializations:
         """Find out how to make a call that every program has refused; return the function that makes it.
 
         If another thread has compiled a program in the meantime, the call is tried again. A call that is known to raise
-        runs in eager PyTorch. Otherwise, a program is compiled. Raises `WrongInputs` with `cache="same input"`.
+        runs in eager PyTorch, and so does a call that no trace can represent. Otherwise, a program is compiled. Raises
+        `WrongInputs` with `cache="same input"`.
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
@@ -257,6 +265,9 @@ class Specializations:
         if raised_before is not None:
             self.hits += 1
             return partial(self.raising.call_as_before, raised_before, args, kwargs)
+        if self.in_eager.accept(args, kwargs):
+            self.hits += 1
+            return partial(self.subject, *args, **kwargs)
         self._note_refusals(refusals, reasons)
         if self._goes_eager(refusals):
             return partial(self.subject, *args, **kwargs)
@@ -274,7 +285,7 @@ class Specializations:
         """Compile a program for a call; return the function that makes the call, such as running the program.
 
         The call of a module with lazy parameters, a call that raises while it is traced, and a call that computes
-        values which `functools.lru_cache` keeps, run in eager PyTorch.
+        values which `functools.lru_cache` keeps, or that no trace can represent, run in eager PyTorch.
         """
         if is_uninitialized(self.subject):
             return initialization(self.subject, self.compiler, args, kwargs)
@@ -288,9 +299,7 @@ class Specializations:
             self.fallback.turn_on(error)
             return partial(self.subject, *args, **kwargs)
         except Retrace as request:
-            if not isinstance(request.reason, FillsCache):
-                raise
-            return partial(self.subject, *args, **kwargs)
+            return self._leave_to_eager(request, args, kwargs)
         except ProgramRaised as error:
             self.observed.note_values(error.observed)
             raised = error.with_traceback(None)
@@ -305,6 +314,15 @@ class Specializations:
             return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
             del raised  # its traceback refers to this frame
+
+    def _leave_to_eager(self, request: Retrace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        """Return the eager call for a program that fills caches, or that no trace can represent."""
+        if isinstance(request.reason, RunsInEager):
+            self.observed.note_values(request.reason.observed)
+            self.in_eager.note(request.reason, keep=self.options.cache != "no caching")
+        elif not isinstance(request.reason, FillsCache):
+            raise request
+        return partial(self.subject, *args, **kwargs)
 
     def _require_same_input(self, reasons: Sequence[str]) -> None:
         """Raise `WrongInputs` with these reasons if `cache="same input"` is set and there is a program."""

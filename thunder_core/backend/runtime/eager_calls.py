@@ -1,9 +1,10 @@
-"""Calls that run in eager PyTorch: the first call of a module with lazy parameters, and calls with too many values."""
+"""Calls that run in eager PyTorch: for lazy parameters, too many values, and what no trace can represent."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, MutableSequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,12 @@ import torch
 
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
-from thunder_core.backend.runtime.retraces import is_line_of, warn_of
+from thunder_core.backend.runtime.raising import GuardedCall
+from thunder_core.backend.runtime.retraces import OFTEN, is_line_of, warn_of
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.tracing.ir.retrace import RunsInEager
+
+KEPT = 8  # kinds of calls in eager PyTorch, for each subject; each traced call checks all of them
 
 
 def is_uninitialized(subject: Callable[..., Any]) -> bool:
@@ -73,3 +78,33 @@ class EagerFallback:
         """Warn once, and record as a reason, what runs in eager PyTorch because of a line."""
         self.reasons.append(f"{error.where}: {what}, since {error.what}")
         warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
+
+
+@dataclass(eq=False)
+class CallsInEager:
+    """The calls of a subject that eager PyTorch makes, because no trace can represent them: their guards, latest first.
+
+    The first call of a kind issues a warning. After some calls with the same cause but other guards, eager PyTorch
+    makes all calls that no program accepts (`is_on`).
+    """
+
+    subject: Callable[..., Any]
+    reasons: MutableSequence[str]
+    kinds: list[GuardedCall] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    is_on: bool = False
+
+    def accept(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether these are the arguments of such a call."""
+        return self.is_on or any(kind.takes(self.subject, args, kwargs) for kind in self.kinds)
+
+    def note(self, reason: RunsInEager, *, keep: bool) -> None:
+        """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls."""
+        if keep and reason.prologue is not None:
+            self.kinds = [GuardedCall(reason.prologue), *self.kinds[: KEPT - 1]]
+        what = f"{reason.where}: calls like this one are made in eager PyTorch, since {reason.what}"
+        self.reasons.append(what)
+        self.counts[what] += 1
+        self.is_on = self.is_on or self.counts[what] == OFTEN
+        if self.counts[what] == 1:
+            warn_of(self.subject, f"cannot be traced at {what}", reason.fix)

@@ -24,8 +24,8 @@ KEPT = 8  # programs that raise, for each subject; each traced call checks all o
 
 
 @dataclass(frozen=True, eq=False)
-class Raising:
-    """A program that raised while it was traced, identified by its guards."""
+class GuardedCall:
+    """A kind of calls that eager PyTorch makes, such as calls that raise, identified by its guards."""
 
     prologue: Trace
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
@@ -56,14 +56,14 @@ class RaisingCalls:
 
     subject: Callable[..., Any]
     is_eagers: bool = True
-    programs: list[Raising] = field(default_factory=list)
+    programs: list[GuardedCall] = field(default_factory=list)
     value_dependent: set[str] = field(default_factory=set)
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising | None:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall | None:
         """Return the first program that accepts the arguments; None if there is none."""
         return next((program for program in self.programs if program.takes(self.subject, args, kwargs)), None)
 
-    def call_as_before(self, program: Raising, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_as_before(self, program: GuardedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that a raising program accepts.
 
         The call may succeed if values of tensors decide, which the program does not guard. The program is then dropped,
@@ -93,12 +93,12 @@ class RaisingCalls:
         tell_of_sharp_edges(raised)
         return result
 
-    def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising:
+    def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall:
         """Return the program of a call that raised while traced.
 
         Its prologue is the most general that accepts the call.
         """
-        *wider, last = map(Raising, raised.prologues)
+        *wider, last = map(GuardedCall, raised.prologues)
         return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
 
     def another_compiled(self) -> None:
@@ -119,7 +119,7 @@ class RaisingCalls:
         settle_draws(self.subject)
         raise failure
 
-    def _drop(self, dropped: Raising) -> None:
+    def _drop(self, dropped: GuardedCall) -> None:
         self.programs = [program for program in self.programs if program is not dropped]
 
 

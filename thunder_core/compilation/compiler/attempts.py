@@ -19,6 +19,7 @@ from thunder_core.tracing.ir.retrace import (
     NeedsNumbers,
     ReadsStrides,
     Retrace,
+    RunsInEager,
 )
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import GuardFailed
@@ -141,6 +142,7 @@ REACTIONS: Mapping[type, Callable[[TracingAttempts, Symbolic, Any], bool]] = {
     LosesKernels: TracingAttempts._at_lost_kernels,
     NeedsNumbers: TracingAttempts._at_numbers,
     FillsCache: lambda attempts, tried, reason: False,  # eager PyTorch makes the call
+    RunsInEager: lambda attempts, tried, reason: False,
     DataDependent: TracingAttempts._at_tensor_value,
     Exception: TracingAttempts._at_error,
 }

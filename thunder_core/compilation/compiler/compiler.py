@@ -232,6 +232,7 @@ class Compiler:
         """Return the options for tracing a call. Only a program for this machine may read the values of tensors."""
         may_evaluate = self.options.data_dependent != "error" and self.device is None
         calls_in_eager = may_evaluate and bool(observed.eager_lines)
+        fills_caches = self.device is None and not (self.differs_from_eager or self.options.functional)
         return RunOptions(
             device=self.device,
             moves_from=self.moves_from,
@@ -243,7 +244,8 @@ class Compiler:
             nested=CallsByLine(self),
             lookasides=self.lookasides,
             differs_from_eager=self.differs_from_eager,
-            fills_caches=self.device is None and not (self.differs_from_eager or self.options.functional),
+            fills_caches=fills_caches,
+            leaves_to_eager=fills_caches and may_evaluate,
             in_eager=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
             lines_that_raised=observed.lines_that_raised if may_evaluate else frozenset(),
         )

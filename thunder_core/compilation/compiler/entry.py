@@ -124,6 +124,8 @@ def require_list_and_callable(executors: object, subject: object) -> None:
         raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
     if not callable(subject):
         raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
+    if isinstance(subject, torch.jit.ScriptModule):
+        raise WrongInputs("jit takes Python code, not a module of TorchScript", fix="compile the original module")
 
 
 def compile_in_order(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -29,7 +30,7 @@ from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.raised import ProgramRaised
-from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace
+from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace, RunsInEager
 from thunder_core.tracing.ir.tree import contains_itself
 from thunder_core.tracing.library.collection import collection_paused
 
@@ -91,6 +92,12 @@ def trace_program(run: Run) -> Acquired:
         log_gradients(run)
         with collection_paused(), torch._C.DisableTorchFunction():
             return assemble(run, state | run.settings.answers, output, edges)
+    except Retrace as request:
+        if isinstance(request.reason, RunsInEager):
+            prologue = prologue_of_guards(run, state | run.settings.answers)
+            observed = observed_values(lasting_guards(run), run.outside.symbolic)
+            raise Retrace(replace(request.reason, prologue=prologue, observed=observed)) from None
+        raise
     except Exception:
         if run.recorder.failure is not None:
             raise run.recorder.failure from None

@@ -7,7 +7,7 @@ import itertools
 import operator
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -151,8 +151,9 @@ class OutsideNumbers:
             self.are_needed = True
             raise Retrace(NeedsNumbers())  # the number is in a container that other objects may contain too
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
-            return self.run.machine.call_cached(function, concrete(args), concrete(kwargs))
-        return function(*concrete(args), **concrete(kwargs))
+            return self.run.machine.call_cached(function, *plain_arguments(args, kwargs))
+        plain_args, plain_kwargs = plain_arguments(args, kwargs)
+        return function(*plain_args, **plain_kwargs)
 
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -167,6 +168,11 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         if is_of_torch(function) and any(type(leaf) in SEQUENCE_CLASSES for leaf in leaves((args, kwargs))):
             args, kwargs = replace_leaves((args, kwargs), plain_sequence)
         return args, kwargs
+    return plain_arguments(args, kwargs)
+
+
+def plain_arguments(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return arguments with Python's numbers in place of symbolic numbers, without a copy of a list or dict."""
     return with_plain_numbers(tuple(args), set()), with_plain_numbers(dict(kwargs), set())
 
 
@@ -176,7 +182,7 @@ def combines_with_symbolic(operand: object) -> bool:
 
 
 def with_plain_numbers(tree: Any, visited: set[int]) -> Any:
-    """Return a tree with with_plain_numbers numbers. Lists and dicts are changed in place."""
+    """Return a tree with plain numbers in place of symbolic numbers. Lists and dicts are changed in place."""
     if isinstance(tree, SymbolicNumber):
         return tree.concretize()
     if type(tree) in SEQUENCE_CLASSES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions, ReplacedFunctions
@@ -98,6 +98,9 @@ class TracedRun(Recording, Protocol):
 
     def retrace(self, reason: RetraceReason) -> Retrace:
         """Return a request to trace again, which is also met if the program catches it."""
+
+    def leave_to_eager(self, what: str, fix: str) -> NoReturn:
+        """Request that eager PyTorch makes this call, or refuse an action that a trace cannot represent."""
 
     def class_of(self, value: Any) -> type:
         """Return an operand's class in eager PyTorch."""

@@ -120,6 +120,8 @@ def call_class(machine: Machine, kind: type, arguments: Arguments, keywords: Key
             return machine.report_result(
                 kind, arguments, keywords, call_in_globals(machine, kind, arguments, keywords)
             )  # fmt: skip
+        if type(type_lookup(type(kind), "__call__")) is FunctionType:  # it calls `type.__call__`, as this function does
+            return machine.call_native(type.__call__, (kind, *arguments), keywords)
         return machine.call_native(kind, arguments, keywords)
     else:
         instance = call_in_globals(machine, constructor, (kind, *arguments), keywords)

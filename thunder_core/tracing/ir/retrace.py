@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import CodeType
+
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.ir.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,21 @@ class FillsCache:
     """A function under `functools.lru_cache` computes a value that eager PyTorch keeps, so eager makes the call."""
 
 
+@dataclass(frozen=True)
+class RunsInEager:
+    """The program does something at the line `where` that no trace can represent, so eager PyTorch makes the call.
+
+    Under the guards of the `prologue`, which is set when tracing ends, the program does this at each call. `observed`
+    has the numbers and sizes from outside in this call, by path.
+    """
+
+    what: str
+    fix: str
+    where: SourceLine | None
+    prologue: Trace | None = None
+    observed: Mapping[str, int | float] = field(default_factory=dict)
+
+
 RetraceReason = (
     MeetsSymbol
     | DecidesForOtherCalls
@@ -94,6 +113,7 @@ RetraceReason = (
     | UnrollsLoop
     | ReadsCondition
     | FillsCache
+    | RunsInEager
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 MISSING = object()
 
 
+def read_stored(owner: Any, name: str) -> Any:
+    """Return an attribute of an object without code of its class. A `threading.local` has attributes of each thread."""
+    base = threading.local if issubclass(type(owner), threading.local) else object
+    return base.__getattribute__(owner, name)
+
+
 def namespace_of(owner: Any) -> dict[str, Any] | None:
     """Return the `__dict__` of an object; None for classes and for objects that have only slots."""
     try:
-        namespace = object.__getattribute__(owner, "__dict__")
+        namespace = read_stored(owner, "__dict__")
     except AttributeError:
         return None
     return namespace if isinstance(namespace, dict) else None
@@ -30,7 +37,7 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
 def stored_attribute(value: Any, name: str) -> Any:
     """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
     try:
-        return object.__getattribute__(value, name)
+        return read_stored(value, name)
     except AttributeError:
         return MISSING
 

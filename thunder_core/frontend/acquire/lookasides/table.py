@@ -61,6 +61,7 @@ INTERPRETED = frozenset(
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
         *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
         *(("typing", name) for name in ("__instancecheck__", "__subclasscheck__", "<genexpr>")),
+        *(("torch.fx.graph_module", name) for name in ("call_wrapped", "__call__")),
     }
 )
 # Modules among these that models consist of: the reads of their layers are guarded, and their operations are traced.
@@ -71,6 +72,8 @@ MODULES_OF_MODELS = (
     "thunder_core.backend.parallel.replicas",
     "thunder_core.backend.parallel.shards",
     "thunder_core.backend.parallel.tensor_parallel",
+    "torch.fx._lazy_graph_module",
+    "torch.fx.interpreter",
 )
 # Modules among these that inspect the code of functions. Their arguments are not redirected.
 CODE_INSPECTING_MODULES = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")

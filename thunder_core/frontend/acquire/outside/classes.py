@@ -32,6 +32,7 @@ PARTS: dict[type, tuple[str, ...]] = {
 # For each method of a descriptor, the position of the argument that is the owner class or an instance of it.
 HOLDER_POSITION = {"__get__": 2, "__set__": 1, "__delete__": 1}
 
+LOCALS = "<locals>"  # in the qualified name of a class that a function made
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -99,9 +100,9 @@ class Classes:
         if index is not None and len(arguments) > index:
             holder = arguments[index] if isinstance(arguments[index], type) else type(arguments[index])
             self.guard_descriptor(holder, arguments[0])
-        if not is_users_code(function.__code__):
-            return
         first = arguments[0]
+        if not (is_users_code(function.__code__) or LOCALS in type(first).__qualname__):
+            return
         self.note_instance(type(first))
         for kind in (type(first), first) if issubclass(type(first), type) else (type(first),):
             name = self._name_of(kind, function)
@@ -131,7 +132,19 @@ class Classes:
         if (id(kind), name) in self._seen:
             return
         self._seen.add((id(kind), name))
-        for base in mro_of(kind):
+        self._found_in(mro_of(kind), name)
+
+    def found_by_super(self, found_by: object, name: str) -> None:
+        """Guard which base defines a name that `super` finds, or that no base does."""
+        get = super.__getattribute__
+        this, kind = (get(found_by, own) for own in ("__thisclass__", "__self_class__"))
+        if kind is not None:
+            bases = mro_of(kind)
+            self._found_in(bases[bases.index(this) + 1 :], name)
+
+    def _found_in(self, bases: Iterable[type], name: str) -> None:
+        """Guard which of the bases of a class defines a name, and that no earlier base does."""
+        for base in bases:
             is_held = name in dict_of(base)
             if self.is_users(base):
                 root = self._outside.root("class", base.__name__, base)
@@ -177,9 +190,14 @@ class Classes:
 
 
 def _is_users_module(kind: type, module: object) -> bool:
-    """Whether a class is not a static C type, and belongs to a module of the user."""
+    """Whether a class is not a static C type, and belongs to a module of the user or was made by a function.
+
+    A library may change a class that its function made, such as the class of each `torch.fx.GraphModule`.
+    """
     if not kind.__flags__ & HEAP_TYPE:
         return False
+    if LOCALS in kind.__qualname__:
+        return True
     file = getattr(module, "__file__", None)
     return is_users_file(file) if isinstance(file, str) else module is None or kind.__module__ == "__main__"
 

@@ -49,6 +49,7 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
     slice: ("start", "stop", "step"),
     types.MethodType: ("__func__", "__self__"),
     functools._lru_cache_wrapper: ("__wrapped__",),
+    staticmethod: ("__func__",),
 }
 
 
@@ -142,7 +143,7 @@ class Outside(GuardedPaths):
         self.paths[id(value)] = path
         if is_proxy(value):
             self.guard(OfType(path, kind))
-            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+            self.read_parts(path, value)
         elif is_number_in_c(kind):
             self.guard(NumberInC(path, value))
         elif issubclass(kind, BY_IDENTITY):
@@ -150,13 +151,20 @@ class Outside(GuardedPaths):
             self.register_cells(path, value)
         elif not issubclass(kind, torch.Tensor):
             self.guard(OfType(path, kind))
-            names = fields_of_call(kind)
-            if issubclass(kind, functools.partial) and len(names) < len(PARTIAL_FIELDS):  # has fields without a path
-                self.guard(Is(path, value))
-            for name in names:
-                part = getattr(value, name)
-                self.read(path.attribute(name, part), part)
-                self.expand(part)
+            self.read_parts(path, value)
+
+    def read_parts(self, path: Path, value: object) -> None:
+        """Guard what a call of an object uses: the function and arguments of a partial, the object of a proxy."""
+        if is_proxy(value):
+            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+            return
+        names = fields_of_call(type(value))
+        if issubclass(type(value), functools.partial) and len(names) < len(PARTIAL_FIELDS):  # has fields without a path
+            self.guard(Is(path, value))
+        for name in names:
+            part = getattr(value, name)
+            self.read(path.attribute(name, part), part)
+            self.expand(part)
 
     def attribute(self, owner: object, name: str, value: object) -> None:
         """Note that the program read `owner.name`."""

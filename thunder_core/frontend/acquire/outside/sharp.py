@@ -16,6 +16,7 @@ import types
 import uuid
 import warnings
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -71,9 +72,11 @@ FILES = (
     "urandom",
     "getpid",
 )
+IN_THREAD = "code in another thread"
 KNOWN: dict[Any, str] = {
     **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
-    **_of("code in another thread", threading.Thread, "start"),
+    **_of(IN_THREAD, threading.Thread, "start"),
+    **_of(IN_THREAD, ThreadPoolExecutor, "submit"),
     **_of("the outside world", os, *FILES),
     **_of("input and output", builtins, "open", "input"),
     **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
@@ -90,7 +93,7 @@ HARMLESS = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
 )
 # Edges that are reported even if sharp edges are allowed: actions that happen only once, or values that stay constant.
-LOUD = ("the outside world", "code in another thread", "randomness outside torch", "input and output: builtins.input")
+LOUD = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
 MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
 DATES = {
     (dt.datetime, "now"),

@@ -30,7 +30,7 @@ from thunder_core.frontend.acquire.lookasides.state.output import method_of_stre
 from thunder_core.frontend.acquire.lookasides.state.process_questions import process_question
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
-from thunder_core.frontend.acquire.outside.sharp import LOUD, edge_of, is_users_code
+from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
@@ -60,6 +60,7 @@ class ObservedCalls(ObservedReads):
     subject: Callable[..., Any]
     replacements: Replacements
     in_eager: InEager | None
+    leaves_threads_to_eager: bool
     cached_calls: CachedCalls
     operations: frozenset[Callable[..., Any]]
     code_origins: CodeOrigins
@@ -215,6 +216,8 @@ class ObservedCalls(ObservedReads):
 
     def _check_edge(self, function: object) -> bool:
         edge = edge_of(function)
+        if edge is not None and edge.startswith(IN_THREAD) and self.leaves_threads_to_eager:
+            self.leave_to_eager("the program starts a thread, whose code is not traced", "start it outside the program")
         if edge is not None:
             self.note_edge(edge, loud=edge.startswith(LOUD) and not self.outside.is_functional)
         return edge is not None

@@ -102,6 +102,8 @@ class ObservedReads(ObservedWrites, TracedRun):
                 self.classes.note_attribute_read(owner)
             elif isinstance(owner, torch.Tensor):
                 guard_added_entry(self.outside, self.class_of(owner), name)
+            elif issubclass(type(owner), super):
+                self.classes.found_by_super(owner, name)
             elif not isinstance(owner, QUIET_OWNERS):
                 self.classes.attribute(owner, name)
         self.outside.attribute(owner, name, value)
@@ -128,6 +130,8 @@ class ObservedReads(ObservedWrites, TracedRun):
         self.outside.missing(owner, name)
         if isinstance(owner, torch.Tensor):
             self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
+        elif issubclass(type(owner), super):
+            self.classes.found_by_super(owner, name)
 
     def on_subscript(self, container: object, key: object, value: object) -> Any:
         """Guard a read of an item of an outside container."""

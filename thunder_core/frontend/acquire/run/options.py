@@ -37,6 +37,7 @@ class RunOptions:
     `lookasides` are called in place of their functions. Errors of a program that `differs_from_eager` are raised as
     they are, because eager PyTorch would not raise them. The functions around the lines of `in_eager` are called in
     eager PyTorch. If `fills_caches` is set, eager PyTorch makes a call that computes values for `functools.lru_cache`.
+    If `leaves_to_eager` is set, eager PyTorch makes the calls of a program that no trace can represent.
 
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
@@ -60,6 +61,7 @@ class RunOptions:
     in_eager: InEager | None = None
     runs_through_functions: bool = False
     fills_caches: bool = False
+    leaves_to_eager: bool = False
     lines_that_raised: frozenset[SourceLine] = frozenset()
     detours: Detours = field(default_factory=Detours)
     is_differentiating: bool = False

@@ -52,7 +52,7 @@ from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.symbols import operations
 from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.retrace import Retrace, RetraceReason
+from thunder_core.tracing.ir.retrace import Retrace, RetraceReason, RunsInEager
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 
@@ -159,6 +159,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.detours = options.detours
         self.nested = options.nested
         self.in_eager = options.in_eager
+        self.leaves_threads_to_eager = options.leaves_to_eager and options.sharp_edges == "allow"
         self.replacements = Replacements(options.lookasides)
 
     def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
@@ -271,6 +272,15 @@ class Run(ObservedCalls, RecordedProgram):
         """Raise the error for an action that a trace cannot represent, and store the error."""
         self.recorder.failure = CannotReplay(what, fix=fix, where=self.place().source)
         raise self.recorder.failure
+
+    def leave_to_eager(self, what: str, fix: str) -> NoReturn:
+        """Request that eager PyTorch makes this call, for an action that a trace cannot represent.
+
+        Refuse the action if the options do not allow eager PyTorch.
+        """
+        if not self.options.leaves_to_eager:
+            self.refuse(what, fix)
+        raise self.retrace(RunsInEager(what, fix, self.place().source))
 
     # ---- the end ----
 

@@ -58,12 +58,11 @@ class RunInputs:
         }
 
     def expand(self) -> None:
-        """Guard the class of a module, the object of a bound method, and the arguments except for symbolic numbers."""
+        """Guard the class of a module, what other callable objects call, and the arguments except symbolic numbers."""
         if isinstance(self.subject, torch.nn.Module):
             self._outside.guard(OfType(self.roots[0], type(self.subject)))
-        if isinstance(self.subject, types.MethodType):
-            owner = self.subject.__self__
-            self._outside.read(self.roots[0].attribute("__self__", owner), owner)
+        else:
+            self._outside.read_parts(self.roots[0], self.subject)
         for symbolic_paths, arguments in zip(self._symbolic_arguments.values(), (self.args, self.kwargs), strict=True):
             self._outside.expand(arguments, leaving=symbolic_paths)
 

@@ -153,7 +153,10 @@ def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: 
     source = arguments[0]
     if not isinstance(names, dict) or not hasattr(type(local), "__getitem__"):
         return machine.natively(function, arguments, keywords)
-    dict.setdefault(names, "__builtins__", frame.builtins)
+    if type(names) is not dict:
+        dict.setdefault(names, "__builtins__", frame.builtins)
+    elif "__builtins__" not in names:
+        machine.store_item(names, "__builtins__", frame.builtins)
     if not isinstance(source, CodeType):
         if closure is not None or not isinstance(source, str | bytes | bytearray | memoryview):
             return machine.natively(function, arguments, keywords)

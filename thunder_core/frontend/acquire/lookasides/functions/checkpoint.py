@@ -97,7 +97,7 @@ def _count_effects(run: TracedRun) -> tuple[int, int]:
 
 
 def _require_no_effects(run: TracedRun, before: tuple[int, int], bsyms: Sequence[BoundSymbol]) -> None:
-    """Refuse a function with side effects: eager PyTorch calls it again in the backward pass, which repeats them."""
+    """Leave a function with side effects to eager PyTorch, which repeats the effects in the backward pass."""
     added = run.outside.effects.effects[before[0] :]
     # a hook on a tensor of the program is called by the backward pass of the first call alone
     effects = [effect for effect in added if effect.function is not set_function]
@@ -109,7 +109,8 @@ def _require_no_effects(run: TracedRun, before: tuple[int, int], bsyms: Sequence
         what = "writes to a tensor from outside, such as the running statistics of batch normalization"
     else:
         return
-    run.refuse(f"a function under torch.utils.checkpoint {what}, which eager repeats in the backward pass", PURE)
+    what = f"a function under torch.utils.checkpoint {what}, which eager repeats in the backward pass"
+    run.leave_to_eager(what, PURE)
 
 
 def writes_outside(bsyms: Sequence[BoundSymbol]) -> bool:

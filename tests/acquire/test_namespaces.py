@@ -1,0 +1,56 @@
+"""Namespaces of `exec` and `eval`, and attributes of each thread: writes are undone after tracing, and replayed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+X = torch.ones(2)
+Program = Callable[[torch.Tensor], Any]
+
+
+def executed() -> tuple[Program, Callable[[], Any]]:
+    names: dict[str, Any] = {"k": 2}
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        exec("k = k + 1", names)
+        return x * eval("k * 2", names)  # type: ignore[no-any-return]
+
+    return program, lambda: (names["k"], sorted(names), "print" in names["__builtins__"])
+
+
+def of_thread() -> tuple[Program, Callable[[], Any]]:
+    class Local(threading.local):
+        depth = 0
+
+        def __init__(self) -> None:
+            self.stack: list[int] = []
+
+    own, plain = Local(), threading.local()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        own.depth += 1
+        own.stack.append(own.depth)
+        plain.calls = getattr(plain, "calls", 0) + 2
+        if hasattr(plain, "flag"):
+            del plain.flag
+        else:
+            plain.flag = True
+        return x * own.depth * plain.calls * len(own.stack)
+
+    return program, lambda: (own.depth, own.stack, vars(plain))
+
+
+@pytest.mark.parametrize("case", [executed, of_thread])
+def test_writes_are_those_of_eager(case: Callable[[], tuple[Program, Callable[[], Any]]]) -> None:
+    (ours, state), (eagers, eager_state) = case(), case()
+    compiled = thunder.jit(ours)
+    for _ in range(5):
+        assert torch.equal(compiled(X), eagers(X))
+        assert state() == eager_state()
