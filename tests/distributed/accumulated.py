@@ -17,15 +17,15 @@ import thunder_core as thunder
 from tests.distributed.comparison import assert_equal
 from tests.distributed.models import Layers
 from tests.distributed.sharded_training import collectives, pair, sharded_by_pytorch, whole
-from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, STEPS, assert_close, loss_of
+from tests.distributed.training import DTYPES, EAGER, FEW, OPTIMIZERS, assert_close, loss_of
 
 PARTS = 3  # backwards of a step, of which the last one reduces
 
 Step = Callable[[Any, int], None]
 
 
-def steps_of(model: Any, step_of: Step, optimizer: str = "sgd", steps: int = STEPS) -> list[Any]:
-    """The gradients after each of ten steps, and at the end the parameters."""
+def steps_of(model: Any, step_of: Step, optimizer: str = "sgd", steps: int = FEW) -> list[Any]:
+    """The gradients after each of some steps, and at the end the parameters."""
     trained = OPTIMIZERS[optimizer](model.parameters())
     results: list[Any] = []
     for step in range(steps):

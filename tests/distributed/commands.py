@@ -46,10 +46,10 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def small_model(parent: Path) -> str:
-    """The folder of a Llama of two layers, of which there is a config alone."""
+    """The folder of a Llama of one layer, of which there is a config alone."""
     folder = parent / "model"
     if dist.get_rank() == 0:
-        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 31}
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 31}
         heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
         LlamaConfig(**sizes, **heads, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
     dist.barrier()
@@ -84,7 +84,7 @@ def optimizes(recipe: str, contender: str) -> None:
     else:
         report = json.loads(out)["report"]
         assert report["validation"]["passed"]
-        assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 21
+        assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 12
         assert [one["name"] for one in report["benchmark"]["candidates"]] == [contender, "thunder"]
         assert report["benchmark"]["configuration"]["ranks"] == "2"
         assert err.count("Plan") == 1
@@ -103,8 +103,8 @@ def generates(recipe: str) -> None:
     folder = shared_folder()
     command = next(line for line in DOCUMENTATION.read_text().splitlines() if line.endswith("--task generate"))
     options = shlex.split(command.partition(" MODEL ")[2].replace("hf-llama3", recipe))
-    sizes = ("--batch", "1", "--prompt-length", "5", "--new-tokens", "4", "--runs", "2", "--warmup", "0")
-    tuned = ("--tune", "2s") if recipe == "hf-llama3" else ()  # by times that both ranks measure
+    sizes = ("--batch", "1", "--prompt-length", "5", "--new-tokens", "3", "--runs", "2", "--warmup", "0")
+    tuned = ("--tune", "0.5s") if recipe == "hf-llama3" else ()  # by times that both ranks measure
     chosen = (*options, "--out", str(folder), "--random-weights", "--without", "inductor", *sizes, *tuned)
     status, out, err = run("optimize", small_model(folder.parent), *chosen, "--json")
     assert status == 0, err
@@ -125,7 +125,7 @@ def generates(recipe: str) -> None:
     layer = loaded.model.layers[0].self_attn.k_proj
     assert layer.weight.to_local().shape == (4, 16)
     prompt = torch.arange(5)[None]
-    sizes = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "do_sample": False}
+    sizes = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 3, "do_sample": False}
     assert torch.equal(loaded.generate(prompt, **sizes), in_one_process(loaded).generate(prompt, **sizes))
 
 
@@ -162,7 +162,7 @@ def optimizes_on_a_mesh(recipes: str) -> None:
     if dist.get_rank() == 0:
         report = json.loads(out)["report"]
         assert report["validation"]["passed"]
-        assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 21
+        assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 12
         assert [one["name"] for one in report["benchmark"]["candidates"]] == [contender, "thunder"]
         assert inputs in " ".join(err.split())
     manifest = open_artifact(folder).manifest

@@ -16,7 +16,9 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 import thunder_core as thunder
-from thunder_core.backend.parallel import deadlocks
+from thunder_core.backend.parallel import deadlocks, responder
+
+LATE = 3.0  # seconds, in which a rank asks several times where the late rank is
 
 
 def total(x):
@@ -126,7 +128,7 @@ def late_in_eager_pytorch(ahead: int) -> None:
     beside = threading.Thread(target=dist.barrier, args=(group,))
     if dist.get_rank() != ahead:
         beside.start()
-        time.sleep(5)
+        time.sleep(LATE)
     dist.all_reduce(torch.ones(3))
     if dist.get_rank() == ahead:
         beside.start()
@@ -137,7 +139,7 @@ def late(ahead: int) -> None:
     """The other rank only comes late, which is no deadlock."""
     compiled = steps(ahead, 0)
     if dist.get_rank() != ahead:
-        time.sleep(5)
+        time.sleep(LATE)
     compiled(torch.ones(3)).sum()
     dist.barrier()
 
@@ -154,7 +156,7 @@ def rank_of_another_group_is_late(ahead: int) -> None:
     for step in range(3):
         if step == 2 and dist.get_rank() == 2:
             total(torch.ones(3)).sum()
-            time.sleep(5)
+            time.sleep(LATE)
             funcol.all_reduce(torch.ones(3), "sum", pair).sum()
         else:
             compiled(torch.ones(3)).sum()
@@ -172,6 +174,6 @@ def main(case: str, ahead: int, rank: int, size: int, folder: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=300)
     )
-    deadlocks.PATIENCE, deadlocks.PROOF, deadlocks.QUESTION_PAUSE, deadlocks.GRACE = 1.0, 0.5, 0.25, 0.5
-    deadlocks.QUIET = 1.5
+    deadlocks.PATIENCE, deadlocks.PROOF, deadlocks.QUESTION_PAUSE, deadlocks.GRACE = 0.6, 0.3, 0.15, 0.5
+    deadlocks.QUIET, responder.PAUSE = 1.0, 0.1
     globals()[case](ahead)

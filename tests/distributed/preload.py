@@ -8,6 +8,7 @@ from multiprocessing.context import ForkServerContext
 CASES = """accumulated agreement backends checkpoints checks choices commands deadlocks faults functions groups meshes
     more_commands saved sharded_training tensor_parallel training whole_programs"""
 MODULES = ["thunder_core.workflow.pipeline.optimization", *(f"tests.distributed.{name}" for name in CASES.split())]
+MODULES.append("tests.distributed.frozen")
 
 
 def fork_server() -> ForkServerContext:

@@ -21,6 +21,7 @@ from tests.distributed.models import Clipping, Layers, Normalized
 from tests.distributed.training import (
     DTYPES,
     EAGER,
+    FEW,
     OPTIMIZERS,
     STEPS,
     assert_close,
@@ -54,9 +55,9 @@ def whole(tensor: Any) -> torch.Tensor:
 
 
 def steps_of(
-    model: Any, optimizer: str = "sgd", loss=loss_of, accumulate: int = 1, clip: float = 0.0, steps: int = STEPS
+    model: Any, optimizer: str = "sgd", loss=loss_of, accumulate: int = 1, clip: float = 0.0, steps: int = FEW
 ) -> list[Any]:
-    """The losses, the norms, the gradients and at the end the parameters of ten steps."""
+    """The losses, the norms, the gradients and at the end the parameters of some steps."""
     trained = OPTIMIZERS[optimizer](model.parameters())
     results: list[Any] = []
     for step in range(steps):
@@ -92,7 +93,7 @@ def begins_on_the_meta_device(recipes: Any = "fsdp") -> None:
 
 def equals_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) -> None:
     compiled, twin = pair(dtype=DTYPES[dtype], reshard_after_forward=reshard_after_forward)
-    assert_equal(steps_of(compiled, optimizer), steps_of(twin, optimizer))
+    assert_equal(*(steps_of(model, optimizer, steps=STEPS) for model in (compiled, twin)))
     for actual, expected in zip(compiled.parameters(), twin.parameters(), strict=True):
         assert actual.placements == expected.placements
         assert torch.equal(actual.to_local(), expected.to_local())

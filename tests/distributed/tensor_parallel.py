@@ -21,6 +21,7 @@ from tests.distributed.saved import shared_folder
 from tests.distributed.sharded_training import collectives, steps_of
 from tests.distributed.training import DTYPES, EAGER, assert_close
 from thunder_core.foundation.errors import BadOption, RecipeMismatch
+from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.tracing.analysis.collectives import collectives_of
 
 ROUNDING = {"float64": 1e-12, "bfloat16": 2e-2, "float32": 1e-5}
@@ -148,29 +149,35 @@ def generates() -> None:
     assert forward == ["all_reduce"] * 4
 
 
-def quantized(recipes: Any, **options: Any) -> Any:
-    """A Llama with large weights, compiled by recipes; all ranks have the same weights."""
+def wide_llama() -> Any:
+    """A Llama with large weights; all ranks have the same weights."""
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 11}
     config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
     torch.manual_seed(0)
     whole = LlamaForCausalLM(config).eval()
     for parameter in whole.parameters():
         torch.nn.init.normal_(parameter, 0, 0.25)
-    return thunder.compile(whole, recipes, without=EAGER, **options)
+    return whole
+
+
+def quantized(recipes: Any, **options: Any) -> Any:
+    """The Llama, compiled by recipes."""
+    return thunder.compile(wide_llama(), recipes, without=EAGER, **options)
 
 
 def generates_with_quantized_layers(scheme: str) -> None:
     """Each rank has a part of the codes, and the tokens are those of one process with the same codes."""
     groups = {"group_size": 32} if scheme == "int4-weight-only" else {}
-    divided, full = quantized(["tensor-parallel", scheme], **groups), quantized(scheme, **groups)
+    divided, full = quantized(["tensor-parallel", scheme], **groups), Quantize(scheme, **groups).prepare(wide_llama())
     prompt = torch.arange(4)[None]
-    with torch.no_grad():
-        logits = [model(input_ids=prompt).logits for model in (divided, full)]
+    options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 2, "do_sample": False}
+    facts = {"return_dict_in_generate": True, "output_logits": True}
+    found, wanted = (model.generate(prompt, **options, **facts) for model in (divided, full))
+    logits = [torch.stack(generated.logits) for generated in (found, wanted)]
     if scheme == "int8-dynamic":  # sums of integers are exact
         assert torch.equal(*logits)
     torch.testing.assert_close(*logits, rtol=0.02, atol=0.02 * float(logits[1].abs().max()))  # bfloat16 products
-    options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "do_sample": False}
-    assert torch.equal(*(model.generate(prompt, **options) for model in (divided, full)))
+    assert torch.equal(found.sequences, wanted.sequences)
     projection = divided.model.layers[0].mlp
     assert (projection.up_proj.weight.shape, projection.down_proj.weight.shape) == ((64, 64), (64, 64))
     expected = full.model.layers[0].mlp

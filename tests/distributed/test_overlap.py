@@ -7,6 +7,7 @@ Computation is a pause as well, so the load of the machine hardly matters. Anoth
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import thunder_core as thunder
 from benchmarks.timeline import Network, claimed_traces, events_of, predict
@@ -23,7 +25,7 @@ from thunder_core.tracing.analysis.collectives import collectives_of
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 DELAY = PAUSE = 0.02  # seconds of a collective, and of a layer's computation
 LAYERS = 8
-SLACK = 3 * DELAY
+SLACK = 5 * DELAY
 BEGUN: list[tuple[str, int]] = []
 
 
@@ -38,11 +40,16 @@ pause.register_autograd(lambda ctx, gradient: pause(gradient))
 
 
 class Delayed(dist._Work):
-    """A work that is done a while after it began."""
+    """A work that is done a while after it began. `DistributedDataParallel` waits for the work's future."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: list[Tensor], begin: float) -> None:
         super().__init__()
-        self.done = time.monotonic() + DELAY
+        self.done = begin + DELAY
+        self.future = torch.futures.Future[list[Tensor]]()
+        threading.Timer(self.done - time.monotonic(), self.future.set_result, (tensors,)).start()
+
+    def get_future(self) -> torch.futures.Future[list[Tensor]]:
+        return self.future
 
     def wait(self, timeout: Any = None) -> bool:
         time.sleep(max(0.0, self.done - time.monotonic()))
@@ -57,8 +64,10 @@ class Delays(Network):
 
 
 class Delaying(dist.ProcessGroup):
-    """A group of one rank whose collectives take a while."""
+    """A group of one rank whose collectives take a while, one after the other if `queues` is set."""
 
+    queues = False
+    free = 0.0  # when the latest collective ends
     group_name = property(lambda self: "0")
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Any) -> None:
@@ -71,10 +80,18 @@ class Delaying(dist.ProcessGroup):
         BEGUN.append((kind, sum(one.nbytes for one in inputs)))
         for output, one in zip(outputs, inputs, strict=True):
             output.copy_(one.view_as(output))
-        return Delayed()
+        now = time.monotonic()
+        Delaying.free = (max(now, Delaying.free) if self.queues else now) + DELAY
+        return Delayed(outputs, Delaying.free - DELAY)
 
     def broadcast(self, tensors, options=None):
         return self.begin("broadcast", tensors, tensors)
+
+    def allgather(self, outputs, inputs, options=None):
+        return self.begin("all_gather", [parts[0] for parts in outputs], inputs)
+
+    def allreduce(self, tensors, options=None):
+        return self.begin("all_reduce", tensors, tensors)
 
     def allreduce_coalesced(self, tensors, options=None):
         return self.begin("all_reduce_coalesced", tensors, tensors)
@@ -158,3 +175,19 @@ def test_collectives_overlap_computation(case: str) -> None:
     # The simulation from the lines of the traces predicts the measured step.
     assert abs(seconds - predict(events_of(claimed_traces(compiled), rounds=1), DELAYS).step) < SLACK
     assert computation < seconds < computation + delays + SLACK < computation + collectives * DELAY
+
+
+def test_wrapped_module_reduces_buckets_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DistributedDataParallel reduces the bucket of a layer while the compiled backward computes the next layer."""
+    monkeypatch.setattr(Delaying, "queues", True)
+    model = DistributedDataParallel(thunder.jit(Layers()), bucket_cap_mb=0.00005)  # type: ignore[arg-type]
+    seconds = seconds_of(model)
+    computation = 2 * LAYERS * PAUSE
+    assert len(BEGUN) == LAYERS
+    assert computation < seconds < computation + DELAY + SLACK < computation + LAYERS * DELAY
+    result = model(torch.ones(2, 4)).sum()
+    BEGUN.clear()
+    counts: list[int] = []  # the buckets whose reduction has begun when the gradient of the first layer is computed
+    model.module.layers[0].linear.weight.register_hook(lambda _: counts.append(len(BEGUN)))
+    result.backward()
+    assert counts == [LAYERS - 1]

@@ -118,25 +118,22 @@ CASES: dict[str, tuple[Any, ...]] = {
     "the command generates with tensor-parallel and int8-dynamic": (
         MORE_COMMANDS,
         "optimizes_quantized",
+        "generate",
         "tensor-parallel",
         "int8-dynamic",
     ),
-    "the command generates with int8-weight-only and tensor-parallel": (
+    "the command optimizes with int8-weight-only and tensor-parallel": (
         MORE_COMMANDS,
         "optimizes_quantized",
+        "call",
         "int8-weight-only",
         "tensor-parallel",
     ),
-    "the command generates with int4-weight-only": (
-        MORE_COMMANDS,
-        "optimizes_quantized",
-        "tensor-parallel",
-        "int4-weight-only",
-    ),
-    "the command generates with bf16": (MORE_COMMANDS, "optimizes_quantized", "tensor-parallel", "bf16"),
+    "the command optimizes with bf16": (MORE_COMMANDS, "optimizes_quantized", "call", "tensor-parallel", "bf16"),
     "the command leaves the same layers in floating point on all ranks": (
         MORE_COMMANDS,
         "optimizes_quantized",
+        "call",
         "int4-weight-only",
         "tensor-parallel",
         "--skip-layers",

@@ -64,7 +64,7 @@ class Bridge:
         if are_users_hooks_set() and torch.is_grad_enabled():
             with self.mode():
                 return self.recorded(*inputs)
-        results: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
+        results: Tensors = Compiled.apply(self, None, *inputs)  # type: ignore[no-untyped-call]
         return results
 
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
@@ -148,12 +148,16 @@ class Bridge:
 
 
 class Compiled(torch.autograd.Function):
-    """A program as an operation of autograd."""
+    """A program as an operation of autograd.
+
+    If the node is the first of a `chain`, it takes the next node's tensor, and None for the inputs of later nodes.
+    """
 
     @staticmethod
-    def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
+    def forward(ctx: Any, bridge: Bridge, chain: Any, *inputs: torch.Tensor) -> Tensors:
         """Run the forward without recording by autograd."""
-        signature = bridge.signature
+        signature, ctx.chain = bridge.signature, chain
+        inputs = inputs if chain is None else chain.take_inputs()
         ctx.state = RandomState.now() if signature.random else None
         ctx.former = former_values(signature, inputs)
         with bridge.mode():
@@ -178,12 +182,13 @@ class Compiled(torch.autograd.Function):
         bridge: Bridge = ctx.bridge
         incoming = [gradients[index] for index in bridge.signature.results]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
+        chain, offset = ctx.chain, 2 if ctx.chain is None else 3  # the arguments before the inputs
         if all(gradient is None for gradient in incoming):
             return tuple(input_gradients)
         _require_seen(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
-        backward = bridge.backward if call is None else bridge.split.backward
+        backward = (chain or bridge).backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
         if run is None:
             outgoing = bridge.gradients_by_autograd(ctx, incoming, call)
@@ -194,8 +199,9 @@ class Compiled(torch.autograd.Function):
             _let_go(ctx)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
+        outgoing = outgoing if chain is None else chain.keep(ctx, outgoing)
         for index, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
-            input_gradients[index + 1] = gradient
+            input_gradients[index + offset] = gradient
         return tuple(input_gradients)
 
 

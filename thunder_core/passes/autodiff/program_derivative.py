@@ -16,10 +16,13 @@ from thunder_core.backend.cache.built_for import model_of_new_entries, record_mo
 from thunder_core.backend.claiming.claim import claim, claim_operations
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
+from thunder_core.backend.parallel.backward_pieces import Groups, can_be_cut, cut_into_pieces, groups_of_gradients
+from thunder_core.backend.parallel.buckets import BucketSizes
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Stage
-from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, Gradients, connect_tail
+from thunder_core.passes.autodiff.autograd_node import Backward, Gradients, connect_tail
+from thunder_core.passes.autodiff.chained_nodes import ChainedBridge
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
@@ -69,6 +72,9 @@ class ProgramDerivative:
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
     _parts: dict[int | tuple[bool, ...], Backward | None] = field(default_factory=dict)
+    _claimed: dict[tuple[bool, ...], Trace] = field(default_factory=dict)
+    _groups: dict[BucketSizes, Groups] = field(default_factory=dict)
+    _pieces: dict[tuple[tuple[bool, ...], Groups], Sequence[Backward] | None] = field(default_factory=dict)
     _lock: AbstractContextManager[Any] = field(default_factory=RLock)
 
     @property
@@ -121,7 +127,7 @@ class ProgramDerivative:
         """Return the function that computes all results of the computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
-        bridge = Bridge(self.signature, forward, self.compiled, recorded)
+        bridge = ChainedBridge(self.signature, forward, self.compiled, recorded, pieces=self)
         if not self.signature.dependent:
             return connect_tail(bridge, tail)
         split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
@@ -172,6 +178,36 @@ class ProgramDerivative:
             return self._compile(has_cotangent, names, ends)
         except (Underivable, ConstraintAfterPrologue):
             return None
+
+    def groups(self, buckets: BucketSizes) -> Groups:
+        """Return the groups of gradients for which the backward is cut, as `BackwardPieces`."""
+        if buckets not in self._groups:
+            with self._lock:
+                self.compiled(self._all)
+                self._groups[buckets] = self._groups_of(buckets)
+        return self._groups[buckets]
+
+    def _groups_of(self, buckets: BucketSizes) -> Groups:
+        claimed = self._claimed.get(self._all)
+        names = {proxy.name for proxy in self.body.inputs}
+        returns_input = any(isinstance(proxy, Proxy) and proxy.name in names for proxy in self.body.output)
+        if claimed is None or returns_input or not can_be_cut(claimed):
+            return ()
+        inputs = (self.body.inputs[index] for index in self.differentiated.requires_grad_inputs)
+        sizes = [proxy.bytes if isinstance(proxy, TensorProxy) else 0 for proxy in inputs]
+        return groups_of_gradients(claimed, sizes, buckets)
+
+    def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
+        """Return the pieces of the backward for these cotangents, as `BackwardPieces`."""
+        key = (has_cotangent, groups)
+        if key not in self._pieces:
+            with self._lock:
+                self.compiled(has_cotangent)
+                claimed = self._claimed.get(has_cotangent)
+                pieces = () if claimed is None or not can_be_cut(claimed) else cut_into_pieces(claimed, groups)
+                traces = (check_trace(free_after_last_use(unpacking(piece))) for piece in pieces)
+                self._pieces[key] = [executable_trace(trace) for trace in traces] or None
+        return self._pieces[key]
 
     def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for the results that have cotangents; None if autograd has to record the body."""
@@ -227,6 +263,8 @@ class ProgramDerivative:
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
             raise Underivable("its compiled form reads other sizes")
+        if not cuts:
+            self._claimed[has_cotangent] = trace
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         self._backwards += [] if cuts else stages
         return executable_trace(trace)

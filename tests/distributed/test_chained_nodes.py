@@ -1,0 +1,303 @@
+"""Inside DistributedDataParallel, the backward of a compiled module is a chain of nodes, with eager's gradients."""
+
+# mypy: disable-error-code="no-untyped-call,no-untyped-def,attr-defined"
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import thunder_core as thunder
+from tests.distributed.comparison import assert_equal
+from tests.distributed.models import Layers, Normalized, tokens
+from thunder_core.passes.autodiff.chained_nodes import Chain, PieceNode
+
+SMALL = 0.00005  # MiB of a bucket: nearly each parameter has a bucket of its own
+
+
+@pytest.fixture(autouse=True)
+def group_of_one() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def wrap(model: nn.Module, **options: Any) -> Any:
+    return DistributedDataParallel(model, bucket_cap_mb=SMALL, find_unused_parameters=True, **options)
+
+
+def nodes_of(result: Tensor) -> list[Any]:
+    """The nodes of the chain behind a result, in the order of the backward."""
+    node: Any = result.grad_fn
+    while node is not None and not hasattr(node, "chain"):
+        node = node.next_functions[0][0]
+    found = []
+    while hasattr(node, "chain"):
+        found.append(node)
+        node = node.next_functions[0][0]
+    return found
+
+
+def chains_of(result: Tensor) -> Chain:
+    chain: Chain = nodes_of(result)[0].chain
+    return chain
+
+
+class Net(nn.Module):
+    """Layers with an input that requires a gradient, a parameter that is added, and a dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(5, 5, dtype=torch.float64) for _ in range(4))
+        self.shift = nn.Parameter(torch.ones(3, 5, dtype=torch.float64))
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.dropout(torch.tanh(layer(x))) + x
+        return x + self.shift
+
+
+def example() -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(3, 5, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def gradients_of(model: nn.Module) -> list[Tensor | None]:
+    return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
+
+
+def backward_twice(model: Any, loss: Callable[[Any], Tensor]) -> None:
+    value = loss(model)
+    value.backward(retain_graph=True)
+    value.backward()
+
+
+def accumulate(model: Any, loss: Callable[[Any], Tensor]) -> None:
+    with model.no_sync():
+        loss(model).backward()
+    loss(model).backward()
+
+
+def penalty(model: Any, loss: Callable[[Any], Tensor]) -> None:
+    """A derivative of a derivative, which the wrapper itself supports without synchronization alone."""
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    with model.no_sync():
+        gradients = torch.autograd.grad(loss(model), parameters, create_graph=True, allow_unused=True)
+        torch.stack([one.pow(2).sum() for one in gradients if one is not None]).sum().backward()
+
+
+def part_first(model: Any, loss: Callable[[Any], Tensor]) -> None:
+    """Gradients of some parameters only, and then of all."""
+    value = loss(model)
+    for parameters in ([next(model.parameters())], list(model.parameters())[-1:]):
+        for one in torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True):
+            assert one is None or one.isfinite().all()
+    value.backward()
+
+
+def error_in_a_hook(model: Any, loss: Callable[[Any], Tensor]) -> None:
+    def refuse(gradient: Tensor) -> None:
+        raise RuntimeError("of the hook")
+
+    handle = [one for one in model.parameters() if one.requires_grad][1].register_hook(refuse)
+    with model.no_sync():
+        value = loss(model)
+        with pytest.raises(RuntimeError, match="of the hook"):
+            value.backward(retain_graph=True)
+        handle.remove()
+        value.backward()
+    model.zero_grad()
+    loss(model).backward()
+
+
+def plain(model: Any, loss: Callable[[Any], Tensor]) -> None:
+    loss(model).backward()
+
+
+WAYS = [
+    plain,
+    backward_twice,
+    accumulate,
+    penalty,
+    part_first,
+    error_in_a_hook,
+]
+
+
+def loss_of_tokens(model: Any) -> Tensor:
+    result: Tensor = model(tokens(0, 0)).pow(2).mean()
+    return result
+
+
+def loss_of_net(model: Any) -> Tensor:
+    torch.manual_seed(1)
+    result: Tensor = model(example()).pow(2).mean()
+    return result
+
+
+def loss_of_signal(model: Any) -> Tensor:
+    x = torch.arange(72, dtype=torch.float64).view(4, 2, 9).sin()
+    result: Tensor = model(x).pow(2).mean()
+    return result
+
+
+MODELS: dict[Any, Callable[[Any], Tensor]] = {Layers: loss_of_tokens, Net: loss_of_net, Normalized: loss_of_signal}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+def test_gradients_equal_those_of_one_node_and_of_eager(kind: Any, way: Any) -> None:
+    """Also for tied, frozen and unused parameters, buffers that are written, and random numbers."""
+    loss = MODELS[kind]
+    chained, single, eager = wrap(thunder.jit(kind())), NoWrapper(thunder.jit(kind())), wrap(kind())
+    for model in (chained, single, eager):
+        for _ in range(2):
+            model.zero_grad()
+            way(model, loss)
+    with chained.no_sync():
+        assert len(nodes_of(loss(chained))) >= 2
+    assert_equal(gradients_of(chained), gradients_of(single))
+    if way is penalty:  # a second run of the program, which adds in another order than eager
+        torch.testing.assert_close(gradients_of(chained), gradients_of(eager), rtol=1e-12, atol=1e-12)
+    else:
+        assert_equal(gradients_of(chained), gradients_of(eager))
+    assert sum(one is not None for one in gradients_of(chained)) >= 3
+
+
+class NoWrapper(nn.Module):
+    """A model outside of any wrapper, with the interface of the wrapper."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any) -> Any:
+        return self.module(*args)
+
+    def no_sync(self) -> Any:
+        return nullcontext()
+
+
+def test_gradients_arrive_while_the_backward_runs() -> None:
+    """A parameter has its gradient before the piece for the previous layer runs."""
+    model = wrap(thunder.jit(Net()))
+    order: list[str] = []
+    for name, parameter in model.module.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
+    x = example()
+    x.register_hook(lambda _: order.append("x"))
+    torch.manual_seed(1)
+    result = model(x)
+    chain = chains_of(result)
+    run = chain._run_piece
+
+    def noted(number: int, rest: Any) -> Any:
+        order.append(f"piece {number}")
+        return run(number, rest)
+
+    chain._run_piece = noted  # type: ignore[method-assign]
+    result.sum().backward()
+    layers = [f"layers.{number}" for number in reversed(range(4))]
+    places = {layer: [order.index(f"{layer}.{kind}") for kind in ("weight", "bias")] for layer in layers}
+    pieces = [index for index, name in enumerate(order) if name.startswith("piece")]
+    assert len(pieces) == len(chain.groups) >= 4
+    assert order[0] == "piece 0"
+    for layer, later in pairwise(layers):
+        assert any(max(places[layer]) < piece < min(places[later]) for piece in pieces)
+
+
+def test_no_wrapper_means_one_node() -> None:
+    compiled = thunder.jit(Net())
+    model = wrap(compiled)
+    assert len(nodes_of(model(example()))) > 2
+    assert [node.chain for node in nodes_of(compiled(example()))] == [None]
+    assert nodes_of(DistributedDataParallel(compiled)(example()))[0].chain is None  # one bucket has all gradients
+    with torch.no_grad():
+        assert model(example()).grad_fn is None
+    assert thunder.cache_misses(compiled) <= 2
+
+
+def test_partial_backward_runs_and_keeps_no_later_piece() -> None:
+    model = wrap(thunder.jit(Net()))
+    result = model(example())
+    last = model.module.layers[3].bias
+    chain = chains_of(result)
+    numbers: list[int] = []
+    run = chain._run_piece
+
+    def noted(number: int, rest: Any) -> Any:
+        numbers.append(number)
+        return run(number, rest)
+
+    chain._run_piece = noted  # type: ignore[method-assign]
+    torch.autograd.grad(result.sum(), [last], retain_graph=True)
+    assert 0 < len(numbers) < len(chain.groups)
+    assert not chain._rests
+    result.sum().backward()
+    assert not chain._rests
+    with pytest.raises(RuntimeError, match="second time"):
+        result.sum().backward()
+
+
+class WithLoss(nn.Module):
+    """A model whose loss is computed from another result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net().eval()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.net(x)
+        return y, y.pow(2).mean()
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_loss_that_is_computed_from_another_result(hooked: bool) -> None:
+    gradients = []
+    for model in (wrap(WithLoss()), wrap(thunder.jit(WithLoss()))):
+        seen: list[Tensor] = []
+        y, loss = model(example())
+        if hooked:
+            y.register_hook(lambda gradient, seen=seen: seen.append(gradient.clone()))
+        (loss + y.sum()).backward()
+        gradients.append([*gradients_of(model), *seen])
+    assert len(gradients[0]) == len(gradients[1])
+    assert_equal(*gradients)
+
+
+def test_gradients_for_many_vectors_equal_eagers() -> None:
+    vectors = torch.eye(15, dtype=torch.float64).view(15, 3, 5)
+    gradients = []
+    for model in (wrap(Net().eval()), wrap(thunder.jit(Net().eval()))):
+        parameters = list(model.parameters())
+        gradients.append(torch.autograd.grad(model(example()), parameters, vectors, is_grads_batched=True))
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+def test_copies_and_sizes_that_vary() -> None:
+    eager, compiled = Net().eval(), thunder.jit(copy.deepcopy(Net().eval()), cache="symbolic values")
+    eager.shift.requires_grad_(False)
+    compiled.shift.requires_grad_(False)
+    models = wrap(eager), wrap(compiled)
+    for size in (3, 1, 3):
+        for model in models:
+            model(example()[:size].detach()).sin().sum().backward()
+    assert_equal(*map(gradients_of, models))
+
+
+def test_hook_of_a_node_of_the_chain_is_refused() -> None:
+    node = nodes_of(wrap(thunder.jit(Net()))(example()))[1]
+    assert isinstance(node, PieceNode._backward_cls)
+    with pytest.raises(thunder.errors.NotDifferentiable):
+        node.register_hook(lambda *_: None)
