@@ -45,15 +45,15 @@ class Audience:
 
 def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error, and return its exit status."""
-    known = known_error(error)
+    thunder_error = known_error(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
-    if not (audience.json and printed_as_json(known)):
+    if not (audience.json and printed_as_json(thunder_error)):
         with suppress(OSError, ValueError):  # the stream is full or closed; the exit status still reports the error
-            text = error_text(known) if audience.prints_in_full(known) else error_line(known)
+            text = error_text(thunder_error) if audience.prints_in_full(thunder_error) else error_line(thunder_error)
             stderr().print(text, soft_wrap=True)
             sys.stderr.flush()
-    return known.status
+    return thunder_error.status
 
 
 def known_error(error: BaseException) -> ThunderError:
@@ -105,10 +105,10 @@ def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
     """Return the error for memory that a limit refuses, from any part of the run; None for any other error."""
     if not is_refused_memory(error):
         return None
-    limits = [f"{left / 2**30:.1f} GiB" for left in process_limits()]
-    left = f"; the limits of this process allow {min(limits)}" if limits else ""
+    limits = [f"{limit / 2**30:.1f} GiB" for limit in process_limits()]
+    limits_text = f"; the limits of this process allow {min(limits)}" if limits else ""
     return OutOfMemory(
-        f"out of memory{left}: {str(error).strip().partition(chr(10))[0]:.200}",
+        f"out of memory{limits_text}: {str(error).strip().partition(chr(10))[0]:.200}",
         fix="allow the process more memory (`ulimit -v`, `prlimit --as`), or use a smaller --batch, --seq or --dtype",
     )
 

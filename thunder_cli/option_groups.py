@@ -57,8 +57,8 @@ def group_of(annotation: Any) -> Group | None:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command for typer: each parameter with a group is replaced by the group's options."""
     signature = inspect.signature(command, eval_str=True)
-    found = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
-    groups = {name: group for name, group in found.items() if group is not None}
+    group_or_none = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
+    groups = {name: group for name, group in group_or_none.items() if group is not None}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

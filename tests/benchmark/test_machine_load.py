@@ -36,20 +36,20 @@ def neighbour():
 def test_load_of_another_process_counts_and_load_of_this_process_does_not(neighbour):
     with observed_load() as load:
         spin(0.5)
-    assert load.others is not None
-    assert 0.2 < load.others <= load.processors
+    assert load.other_processes is not None
+    assert 0.2 < load.other_processes <= load.processors
     neighbour.kill()
     neighbour.wait()
     with observed_load() as alone:
         spin(0.5)
-    assert alone.others is not None
-    assert alone.others < load.others + 0.5
+    assert alone.other_processes is not None
+    assert alone.other_processes < load.other_processes + 0.5
 
 
 def test_a_short_interval_gives_no_load():
     with observed_load() as load:
         pass
-    assert (load.others, load.in_words(load.processors)) == (None, "")
+    assert (load.other_processes, load.in_words(load.processors)) == (None, "")
 
 
 @pytest.mark.parametrize(

@@ -76,15 +76,15 @@ class Replay(RecordedProgram):
 
         All other values get names that the trace does not have.
         """
-        kept = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
+        input_names = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
         defined = [proxy.name for bsym in self.trace.bound_symbols for proxy in bsym.defines]
         former: dict[str, str] = {}
         for name in defined:
             new = self._recorded_name(self._values.get(name))
-            if new is not None and new not in kept:
+            if new is not None and new not in input_names:
                 former.setdefault(new, name)
-        taken = kept | set(defined)
-        unused = (name for number in count() if (name := f"t{number}") not in taken)
+        used_names = input_names | set(defined)
+        unused = (name for number in count() if (name := f"t{number}") not in used_names)
         proxies = (proxy for bsym in self.bsyms for proxy in defined_in(bsym))
         return {proxy.name: replace(proxy, name=former.get(proxy.name) or next(unused)) for proxy in proxies}
 

@@ -103,9 +103,9 @@ def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()
     @wraps(function)
     def region(args: list[torch.Tensor]) -> Any:
         with torch.cuda.device(index):
-            originals = [args[place] for place in written]
+            originals = [args[number] for number in written]
             align(args)
-            used = [args[place] for place in written]
+            used = [args[number] for number in written]
             result = function(args)
             for tensor, copy in zip(originals, used, strict=True):
                 if copy is not tensor:

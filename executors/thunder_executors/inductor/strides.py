@@ -51,12 +51,12 @@ def with_strides(
         yield statement
 
 
-def strides_of(value: ast.expr, known: dict[str, Strides | None], sizes: SizesByName) -> Strides | None:
+def strides_of(value: ast.expr, strides_by_name: dict[str, Strides | None], sizes: SizesByName) -> Strides | None:
     """Return the strides of an expression's tensor, if its text shows them; else None."""
     if isinstance(value, ast.Name):
-        return known.get(value.id)
-    place = PLACES_OF_STRIDES.get(ast.unparse(value.func)) if isinstance(value, ast.Call) else None
-    return None if place is None else tuple(size_of(ast.unparse(value.args[place]), sizes))  # type: ignore[attr-defined]
+        return strides_by_name.get(value.id)
+    argument = PLACES_OF_STRIDES.get(ast.unparse(value.func)) if isinstance(value, ast.Call) else None
+    return None if argument is None else tuple(size_of(ast.unparse(value.args[argument]), sizes))  # type: ignore[attr-defined]
 
 
 def has_strides(strides: Strides | None, proxy: TensorProxy) -> bool:

@@ -23,7 +23,10 @@ def laid_out(result: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     """Return a result with these strides; nvFuser may order dimensions in memory like an input's dimensions."""
     if result.stride() == stride:
         return result
-    if all(size < 2 or own == wanted for size, own, wanted in zip(result.shape, result.stride(), stride, strict=True)):
+    if all(
+        size < 2 or own == wanted_stride
+        for size, own, wanted_stride in zip(result.shape, result.stride(), stride, strict=True)
+    ):
         return result.as_strided(result.shape, stride)
-    wanted = torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
-    return wanted.copy_(result)
+    copy = torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
+    return copy.copy_(result)

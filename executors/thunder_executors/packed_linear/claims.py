@@ -99,8 +99,8 @@ class KernelExecutor(CpuExecutor, Generic[T]):
             if isinstance(self.choice_once(candidate, budget, choices), MachineCode):
                 candidates[index] = candidate
         chosen = {each.digest: self.choice_once(each, budget, choices) for each in candidates.values()}
-        kept, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
-        return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
+        bsyms, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
+        return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
 
     @abstractmethod
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
@@ -162,8 +162,8 @@ def replace_candidates(
         else:
             taken |= {index: [] for index in candidate.indices}
             taken[candidate.at] = [region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)]
-    kept = [kept for index, bsym in enumerate(trace.bound_symbols) for kept in taken.get(index, [bsym])]
-    return kept, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
+    new = [new for index, bsym in enumerate(trace.bound_symbols) for new in taken.get(index, [bsym])]
+    return new, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
 
 
 def symbols_of(choices: Mapping[str, MachineCode | Refusal], prefix: str) -> dict[str, Symbol]:

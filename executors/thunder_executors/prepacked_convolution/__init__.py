@@ -114,10 +114,10 @@ class PrepackedConvolution(CpuExecutor):
         what precedes it, the convolution is yielded without that.
         """
         recorded = may_be_recorded(trace, tracked_by_autograd(trace))
-        held = names_to_prepare(trace)
+        preparable = names_to_prepare(trace)
         for chain in chains_in(trace):
             is_recorded = any(recorded[index] for index in chain.indices)
-            if is_recorded or not all(proxy.name in held for proxy in chain.parameters):
+            if is_recorded or not all(proxy.name in preparable for proxy in chain.parameters):
                 continue
             if methods := self.methods_for(chain):
                 yield chain, methods
@@ -229,13 +229,13 @@ class Claims:
 
     def claimed_trace(self) -> Trace:
         """Return the trace with all replacements."""
-        kept = (self._replaced.get(index, bsym) for index, bsym in enumerate(self._trace.bound_symbols))
+        bsyms = (self._replaced.get(index, bsym) for index, bsym in enumerate(self._trace.bound_symbols))
         records = [
             RefusedOperations(self._executor, refusal.reason, count, refusal.lasting, by_measurement=True)
             for refusal, count in self._refused.items()
         ]
         return self._trace.having(
-            [bsym for bsym in kept if bsym is not None],
+            [bsym for bsym in bsyms if bsym is not None],
             made_by=f"claim by {self._executor}",
             refused=(*self._trace.refused, *records),
         )

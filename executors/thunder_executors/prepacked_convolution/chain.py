@@ -99,8 +99,8 @@ class Chain:
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
     """Return the arguments of a bound symbol by parameter name, with defaults; None if it has an unknown argument."""
     parameters = PARAMETERS[bsym.symbol.name]
-    given = arguments_by_name(bsym, parameters)
-    return None if given is None else {**parameters, **given}
+    named = arguments_by_name(bsym, parameters)
+    return None if named is None else {**parameters, **named}
 
 
 def pair(value: Any) -> Ints | None:
@@ -114,21 +114,21 @@ def convolution_at(trace: Trace, index: int) -> Chain | None:
     bsym = trace.bound_symbols[index]
     if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
         return None
-    given = arguments_of(bsym)
-    if given is None:
+    named = arguments_of(bsym)
+    if named is None:
         return None
-    x, weight, bias = given["input"], given["weight"], given["bias"]
-    stride, dilation = pair(given["stride"]), pair(given["dilation"])
+    x, weight, bias = named["input"], named["weight"], named["bias"]
+    stride, dilation = pair(named["stride"]), pair(named["dilation"])
     if stride is None or dilation is None:
         return None
     if not all(map(is_supported, (x, weight, *([] if bias is None else [bias]), bsym.output))):
         return None
-    if len(x.shape) != 4 or type(given["groups"]) is not int or any(type(size) is not int for size in weight.shape):
+    if len(x.shape) != 4 or type(named["groups"]) is not int or any(type(size) is not int for size in weight.shape):
         return None
-    padding = padding_of(given["padding"], weight, dilation)
+    padding = padding_of(named["padding"], weight, dilation)
     if padding is None:
         return None
-    return Chain((index,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
+    return Chain((index,), x, weight, bias, stride, padding, dilation, named["groups"], bsym.output)
 
 
 def padding_of(value: Any, weight: TensorProxy, dilation: Ints) -> Ints | None:
@@ -199,23 +199,23 @@ def with_preceding(
 
 def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain that pads its input with zeros itself; None if the bound symbol pads in another way."""
-    given = arguments_of(bsym) if bsym.symbol.name == PADDING else None
-    if given is None or given["mode"] != "constant" or given["value"] or not is_supported(given["input"]):
+    named = arguments_of(bsym) if bsym.symbol.name == PADDING else None
+    if named is None or named["mode"] != "constant" or named["value"] or not is_supported(named["input"]):
         return None
-    pad = given["pad"]
+    pad = named["pad"]
     if not isinstance(pad, list | tuple) or len(pad) not in (2, 4) or any(type(n) is not int or n < 0 for n in pad):
         return None
     left, right, above, below = (*pad, 0, 0)[:4]
     around = tuple(old + new for old, new in zip(chain.padding, (above, below, left, right), strict=True))
-    return replace(chain, x=given["input"], padding=around, is_padded=True)
+    return replace(chain, x=named["input"], padding=around, is_padded=True)
 
 
 def with_format(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain that reads its input in another memory format; None if the bound symbol does not change it."""
-    given = arguments_of(bsym) if bsym.symbol.name == FORMAT else None
-    if given is None or not is_supported(given["input"]) or given["input"].name == chain.x.name:
+    named = arguments_of(bsym) if bsym.symbol.name == FORMAT else None
+    if named is None or not is_supported(named["input"]) or named["input"].name == chain.x.name:
         return None
-    return replace(chain, x=given["input"])
+    return replace(chain, x=named["input"])
 
 
 def with_reader(
@@ -255,29 +255,29 @@ def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
 
 def with_normalization(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain with the operands of a batch normalization in eval mode; None if the bound symbol is none."""
-    given = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
-    if given is None or given["training"] is not False or given["input"].name != chain.result.name:
+    named = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
+    if named is None or named["training"] is not False or named["input"].name != chain.result.name:
         return None
-    statistics = tuple(given[name] for name in ("running_mean", "running_var", "weight", "bias"))
-    if not all(map(is_supported, statistics[:2])) or type(given["eps"]) is not float:
+    statistics = tuple(named[name] for name in ("running_mean", "running_var", "weight", "bias"))
+    if not all(map(is_supported, statistics[:2])) or type(named["eps"]) is not float:
         return None
     if not all(proxy is None or is_supported(proxy) for proxy in statistics[2:]):
         return None
-    return replace(chain, statistics=statistics, eps=given["eps"])
+    return replace(chain, statistics=statistics, eps=named["eps"])
 
 
 def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain with a tensor of the same layout to add; None if the bound symbol does not add one."""
-    given = arguments_of(bsym) if bsym.symbol.name in ADDITIONS else None
-    if given is None or given["alpha"] != 1:
+    named = arguments_of(bsym) if bsym.symbol.name in ADDITIONS else None
+    if named is None or named["alpha"] != 1:
         return None
-    operands = [given["input"], given["other"]]
+    operands = [named["input"], named["other"]]
     if not all(isinstance(operand, TensorProxy) for operand in operands) or operands[0].name == operands[1].name:
         return None
-    others = [operand for operand in operands if operand.name != chain.result.name]
-    if len(others) != 1 or not is_like(others[0], chain.result):
+    addends = [operand for operand in operands if operand.name != chain.result.name]
+    if len(addends) != 1 or not is_like(addends[0], chain.result):
         return None
-    return replace(chain, addend=others[0])
+    return replace(chain, addend=addends[0])
 
 
 def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
@@ -285,8 +285,8 @@ def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     if bsym.symbol.name not in ACTIVATIONS or len(bsym.inputs) != 1:
         return None
     expected, activation = ACTIVATIONS[bsym.symbol.name]
-    given = arguments_by_name(bsym, ("input", *expected, "inplace"))
+    named = arguments_by_name(bsym, ("input", *expected, "inplace"))
     defaults = HARDTANH if expected is RELU6 else expected
-    if given is None or any(given.get(name, defaults[name]) != expected[name] for name in expected):
+    if named is None or any(named.get(name, defaults[name]) != expected[name] for name in expected):
         return None
     return replace(chain, activation=activation)

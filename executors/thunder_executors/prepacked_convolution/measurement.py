@@ -53,8 +53,10 @@ class Times(KernelTimes):
     methods: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        others = sorted((item for item in self.methods.items() if item[0] != self.method), key=lambda item: item[1])
-        texts = [f"{name} {format_time(seconds)}" for name, seconds in others]
+        slower_methods = sorted(
+            (item for item in self.methods.items() if item[0] != self.method), key=lambda item: item[1]
+        )
+        texts = [f"{name} {format_time(seconds)}" for name, seconds in slower_methods]
         fastest = f"{self.method} {format_time(self.kernel)}{self.disagreement}"
         library = f"torch.nn.functional.conv2d {format_time(self.library)}"
         return f"{self.title}: {', '.join((fastest, *texts, library))}"
@@ -133,9 +135,9 @@ def measure(chain: Chain, methods: Sequence[str], kernel: Callable[..., Any]) ->
     return Times(seconds[best], seconds[""], best in agreeing, title_of(chain), best, by_method)
 
 
-def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether two results are equal up to rounding."""
-    return torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    return torch.allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:

@@ -203,9 +203,9 @@ def normalized_gated_kernel(
         gate_tile = gate_following
         up_tile = up_following
     gated = tl.sum(gate_sums, 1).to(y.dtype.element_ty).to(tl.float32)
-    other = tl.sum(up_sums, 1).to(y.dtype.element_ty).to(tl.float32)
+    up_value = tl.sum(up_sums, 1).to(y.dtype.element_ty).to(tl.float32)
     factor, _ = factor_and_slope(gated, ACTIVATION)
-    tl.store(y + row * columns + column, (gated * factor * other).to(y.dtype.element_ty), column < columns)
+    tl.store(y + row * columns + column, (gated * factor * up_value).to(y.dtype.element_ty), column < columns)
 
 
 def normalized_and_sum(
@@ -361,9 +361,9 @@ def _check(
     check_floats(x=x)
     rows_of(x)
     depth = x.shape[-1]
-    others = [tensor for tensor in (residual, weight, *matrices) if tensor is not None]
+    operands = [tensor for tensor in (residual, weight, *matrices) if tensor is not None]
     fits = (
-        all(tensor.dtype == x.dtype for tensor in others)
+        all(tensor.dtype == x.dtype for tensor in operands)
         and (residual is None or residual.shape == x.shape)
         and (weight is None or weight.shape == (depth,))
         and all(matrix.ndim == MATRIX and matrix.shape[1] == depth for matrix in matrices)
@@ -371,7 +371,7 @@ def _check(
     )
     if not fits or not depth:
         raise KernelRefuses(
-            f"products of a normalized row got {describe(x, *others)}",
+            f"products of a normalized row got {describe(x, *operands)}",
             fix="pass x and the residual: [..., depth], a weight of the norm: (depth,), and weights of the products: "
             "(columns, depth) with dense rows, all in one dtype",
         )

@@ -106,8 +106,8 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
         excluded.update(name for _, occurrence in refused_chains for bsym in occurrence.bsyms for name in bsym.mutates)
     plan, unsupported = _without_unsupported(plan, compiled, executor.name)
     refused += [*_refusals(plan.occurrences, compiled, executor.name), *unsupported]
-    kept = _replace(plan, compiled, executor.name)
-    return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
+    bsyms = _replace(plan, compiled, executor.name)
+    return trace.having(bsyms, made_by=f"fuse by {executor.name}", refused=tuple(refused))
 
 
 def _without_unsupported(

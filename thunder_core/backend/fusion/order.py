@@ -32,9 +32,9 @@ def order_groups(
             before[later].add(earlier)
             after[earlier].add(later)
     order = _sort(all_groups, before)
-    left = before.keys() - set(order)
-    behind_cycles = _sort(all_groups, {number: after[number] & left for number in left})
-    stuck = [all_groups[number] for number in sorted(left - set(behind_cycles)) if len(all_groups[number]) > 1]
+    blocked = before.keys() - set(order)
+    behind_cycles = _sort(all_groups, {number: after[number] & blocked for number in blocked})
+    stuck = [all_groups[number] for number in sorted(blocked - set(behind_cycles)) if len(all_groups[number]) > 1]
     return [all_groups[number] for number in order], stuck
 
 

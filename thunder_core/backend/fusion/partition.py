@@ -147,7 +147,9 @@ def _regions_between_chains(
     """
     section = bsyms[positions.start : positions.stop]
     takes = [rules.can_fuse(bsym) for bsym in section]
-    fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, section, strict=True)]
+    fusible_anywhere = [
+        can_fuse and rules.can_fuse_anywhere(bsym) for can_fuse, bsym in zip(takes, section, strict=True)
+    ]
     for run in _split_at_unconnected_updates(
         _runs(divide(section), takes if rules.updates else fusible_anywhere), section
     ):

@@ -253,9 +253,9 @@ def take_held_gradients(
     """
     results = []
     for gradient, shard in zip(gradients, shards, strict=True):
-        held: Any = None if gradient.is_meta else getattr(shard, HELD, None)
-        is_held = held is not None and held.gradient is not None
-        total = held.take() if is_held and is_accumulated(shard) else None
+        held_gradient: Any = None if gradient.is_meta else getattr(shard, HELD, None)
+        is_held = held_gradient is not None and held_gradient.gradient is not None
+        total = held_gradient.take() if is_held and is_accumulated(shard) else None
         results.append((gradient if dtype is None else gradient.to(dtype)) if total is None else total.add_(gradient))
     return results
 

@@ -158,12 +158,12 @@ def _stand_in(
 
 def live_operations(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
     """Return the aten operations of the bound symbols that lead to the names in `read`."""
-    kept: list[BoundSymbol] = []
+    operations: list[BoundSymbol] = []
     for operation in reversed([inner for bsym in bsyms for inner in (bsym.subsymbols or (bsym,))]):
         if any(proxy.name in read for proxy in operation.defines):
-            kept.append(operation)
+            operations.append(operation)
             read = read | {proxy.name for proxy in operation.inputs}
-    return tuple(reversed(kept))
+    return tuple(reversed(operations))
 
 
 def names_in(output: object) -> tuple[str, ...]:
@@ -230,8 +230,8 @@ class Outcomes:
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
         floats = names_of_floats(arguments)
         proxies = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
-        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
-        signature = (known, _state(grad))
+        leaf_keys = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
+        signature = (leaf_keys, _state(grad))
         if signature not in outcomes:
             if len(outcomes) >= MAX_OUTCOMES:
                 outcomes.clear()

@@ -132,9 +132,9 @@ def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
             goals = inner + goals
             continue
         node = node_of(expected)
-        known = state.bindings.get(node, MISSING)
-        if known is not MISSING:
-            if not _equal(known, actual):
+        bound = state.bindings.get(node, MISSING)
+        if bound is not MISSING:
+            if not _equal(bound, actual):
                 return
         elif isinstance(node, Parameter):
             if not _accepts(node, actual):

@@ -175,8 +175,8 @@ def is_chosen(name: str, settings: QuantizationSettings) -> bool:
 
 
 def _names_like(pattern: str, names: Iterable[str]) -> str:
-    known = list(names)
-    near = get_close_matches(pattern, known, SHOWN, cutoff=0.3) or known[:SHOWN]
+    module_names = list(names)
+    near = get_close_matches(pattern, module_names, SHOWN, cutoff=0.3) or module_names[:SHOWN]
     return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
 
 

@@ -138,9 +138,9 @@ def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> T
     checks = reads.tensor_checks
     for bsym in remaining_statements(trace, reads):
         if checks.passed and isinstance(bsym.output, Proxy) and bsym.output.name == checks.passed:
-            given = f"({', '.join(checks.given)},)" if checks.given else "()"
+            tuple_text = f"({', '.join(checks.given)},)" if checks.given else "()"
             call = statement(replace(bsym, output=None), Scope())
-            bsyms.append(python_statement(f"if not {call[:-1]}, {given}): return {DIFFERS}{arguments}"))
+            bsyms.append(python_statement(f"if not {call[:-1]}, {tuple_text}): return {DIFFERS}{arguments}"))
         else:
             bsyms.append(bsym)
     if reads.runs_user_code:  # it may have changed the module after the objects were read

@@ -78,19 +78,19 @@ class TransformedCall:
         )
 
     def flat(
-        self, compiled: CompiledFunctionLike, args: Any, kwargs: Any, given: Sequence[torch.Tensor]
+        self, compiled: CompiledFunctionLike, args: Any, kwargs: Any, transformed: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
-        versions, drawn = versions_of(given), random_states()
+        versions, drawn = versions_of(transformed), random_states()
         self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
-        if versions != versions_of(given):
+        if versions != versions_of(transformed):
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(drawn, random_states(), strict=True)):
             self.refusal = DRAWS
         elif compiled.acts:
             self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
-        return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in given) else leaf for leaf in tensors)
+        return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in transformed) else leaf for leaf in tensors)
 
     def beneath(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function on tensors without transforms."""

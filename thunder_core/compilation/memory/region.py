@@ -68,7 +68,7 @@ class _Run:
             self._return(statement.value)
         elif ast.unparse(statement) in [f"{name}.clear()" for name in self.takes]:
             self._drop_inputs()
-        self.peak = max(self.peak, self.storages.held)
+        self.peak = max(self.peak, self.storages.live_bytes)
 
     def leave(self) -> None:
         """Drop the region's own names; allocate the outputs that are still unknown as PyTorch does."""
@@ -79,7 +79,7 @@ class _Run:
                 self.storages.make(proxy.name, size_of(proxy))
         for name in self.names:
             self.storages.drop(name)
-        self.peak = max(self.peak, self.storages.held)
+        self.peak = max(self.peak, self.storages.live_bytes)
 
     def _unpack(self, targets: ast.expr) -> None:
         """Handle `arg0_1, arg1_1 = args`: bind the inputs one by one."""
@@ -95,9 +95,13 @@ class _Run:
             self.storages.drop(name)
 
     def _drop(self, name: str) -> None:
-        for known in [known for known in self.names if known == INSIDE + name or known.startswith(f"{INSIDE}{name}[")]:
-            self.storages.drop(known)
-            self.names.discard(known)
+        for inner_name in [
+            inner_name
+            for inner_name in self.names
+            if inner_name == INSIDE + name or inner_name.startswith(f"{INSIDE}{name}[")
+        ]:
+            self.storages.drop(inner_name)
+            self.names.discard(inner_name)
 
     def _make(self, name: str, size: int) -> None:
         self.names.add(INSIDE + name)

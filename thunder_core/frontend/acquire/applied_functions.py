@@ -83,15 +83,15 @@ class AppliedFunctions:
         """
         self._read_methods(kind)
         with without_functions():
-            given = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
-        if not kwargs and self._conflicts(kind, given):
+            objects = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
+        if not kwargs and self._conflicts(kind, objects):
             return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
-        given.require_same_objects()
+        objects.require_same_objects()
         effects = self._run.outside.effects.effects
-        args, kwargs = given.for_operation()
+        args, kwargs = objects.for_operation()
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
-            self._met[key] = ((args, kwargs), self._meet(kind, given))
+            self._met[key] = ((args, kwargs), self._meet(kind, objects))
         with without_functions():
             output = self._run.recorder.function(operation_of(kind), args, kwargs)
         if effects and not self._met[key][1]:
@@ -133,9 +133,9 @@ class AppliedFunctions:
         with torch._C.DisableTorchFunction():
             return (str(tensor_proxy("", fake)), fake.requires_grad, self._run.outside.path_of(leaf))
 
-    def _meet(self, kind: Function, given: GivenObjects) -> bool:
+    def _meet(self, kind: Function, objects: GivenObjects) -> bool:
         """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
-        (stand_in_args, stand_in_kwargs), copies = self._stand_ins(given)
+        (stand_in_args, stand_in_kwargs), copies = self._stand_ins(objects)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
             self._keep(kind, [value for value, _ in copies])
@@ -252,13 +252,13 @@ class AppliedFunctions:
                 run.replacements.were_called |= self._probes[-1].replacements.were_called
         return probe, output
 
-    def _stand_ins(self, given: GivenObjects) -> Any:
+    def _stand_ins(self, objects: GivenObjects) -> Any:
         """Return the arguments with tensors and numbers of their kind that do not belong to the program.
 
         Each object that the program creates follows, with its copy in the arguments.
         """
-        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(given.for_operation())}
-        return given.changed(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
+        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_operation())}
+        return objects.changed(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
@@ -291,8 +291,8 @@ def kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
     if not all(hasattr(node, "__dict__") for node in nodes):
         return [value for value, _ in copies]
-    kept = {id(value) for node in nodes for value in values_behind(vars(node))}
-    return [value for value, copy in copies if id(copy) in kept]
+    ids_in_graph = {id(value) for node in nodes for value in values_behind(vars(node))}
+    return [value for value, copy in copies if id(copy) in ids_in_graph]
 
 
 def example(leaf: Any) -> Any:

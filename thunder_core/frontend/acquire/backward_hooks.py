@@ -65,7 +65,7 @@ class BackwardHooks:
 
     def knows(self, handle: object) -> bool:
         """Whether a handle belongs to a hook that the program has registered."""
-        return any(kept is handle for kept in self._kept)
+        return any(own_handle is handle for own_handle in self._kept)
 
     def remove(self, handle: Any) -> None:
         """Remove a hook of the program."""

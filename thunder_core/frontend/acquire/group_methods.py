@@ -266,10 +266,10 @@ def all_to_all_single(
         written, read = output.data, tensor.data
         return waiting(OPERATORS.all_to_all_single(written, read, *rows, group.name), [written], [read])
     if any(rows):
-        taken, sent = (parts_of(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
+        received, sent = (parts_of(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
     else:
-        taken = sent = equal_parts(tensor, group.size)
-    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), taken, sent, group.name)])
+        received = sent = equal_parts(tensor, group.size)
+    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), received, sent, group.name)])
 
 
 # ---- Thunder's operators ------------------------------------------------------------------------------------------

@@ -162,9 +162,9 @@ class _Replay(Replay):
         return value
 
 
-def has_strides_of(proxy: Proxy, other: TensorProxy) -> bool:
+def has_strides_of(proxy: Proxy, reference: TensorProxy) -> bool:
     """Whether a tensor has the strides of another of the same shape, except those of dimensions of size 1."""
     if not isinstance(proxy, TensorProxy):
         return False
-    pairs = zip(expressions(other.shape), expressions(proxy.stride), expressions(other.stride), strict=True)
+    pairs = zip(expressions(reference.shape), expressions(proxy.stride), expressions(reference.stride), strict=True)
     return all(size == 1 or stride == former for size, stride, former in pairs)

@@ -222,11 +222,11 @@ class _Rewriting:
         ]
         for proxy in inputs_used:
             if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
-                place = last[self.aliasing.representative(proxy.name)]
+                last_write = last[self.aliasing.representative(proxy.name)]
                 value = self._value(proxy)
-                self._take(place)
+                self._take(last_write)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
-                self.bsyms.append(replace(copy, source=place.source, module=place.module))
+                self.bsyms.append(replace(copy, source=last_write.source, module=last_write.module))
         return self._of(proxy.name for proxy in inputs_used)
 
     def _output_names(self, written: set[str]) -> dict[str, Proxy]:

@@ -44,17 +44,17 @@ class Collective:
         return " ".join((self.kind, *self.facts))
 
 
-def is_same_line(own: str | None, other: str | None) -> bool:
+def is_same_line(own: str | None, theirs: str | None) -> bool:
     """Whether the texts of two collectives are equal, apart from numbers that vary between calls on either rank."""
-    if own is None or other is None:
-        return own is other
-    words = zip_longest(own.split(), other.split())
-    return own == other or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
+    if own is None or theirs is None:
+        return own is theirs
+    words = zip_longest(own.split(), theirs.split())
+    return own == theirs or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
 
 
-def first_difference(own: Sequence[str], others: Sequence[str]) -> int | None:
+def first_difference(own: Sequence[str], theirs: Sequence[str]) -> int | None:
     """Return the index of the first collective whose text differs between two ranks; None if all are the same."""
-    pairs = zip_longest(own, others)
+    pairs = zip_longest(own, theirs)
     return next((index for index, pair in enumerate(pairs) if not is_same_line(*pair)), None)
 
 

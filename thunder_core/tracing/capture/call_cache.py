@@ -63,7 +63,7 @@ class CallCache:
             fakes[id(old)] = tensor
         for proxy in call.intermediates:
             names[proxy.name] = proxy.named(self._tensors.next_name())
-        for output, old in zip(call.made, call.fresh, strict=True):
+        for output, old in zip(call.results, call.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(output, read, self._tensors.mode)
             if output.is_differentiable_view and output.view_of is not None:
                 self._make_view(fake, read[output.view_of])

@@ -208,8 +208,8 @@ class Gradients:
     def _reachable_leaves(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """Return the leaves that a pass reaches; refuse tensors whose graph continues outside of the program."""
         require_taken_apart(graph)
-        known = set(map(id, but))
-        leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
+        excluded_ids = set(map(id, but))
+        leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in excluded_ids]
         if any(isinstance(node, FROM_OUTSIDE) for node in graph):
             for tensor, _ in list(self._tensors.inputs.values()):
                 self.outside.require_leaf(tensor)
@@ -256,8 +256,10 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             old = leaf.grad
             if old is None:
-                taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(grad, leaf)
-                leaf.grad = grad if taken else copy_gradient(grad, leaf)
+                can_be_taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(
+                    grad, leaf
+                )
+                leaf.grad = grad if can_be_taken else copy_gradient(grad, leaf)
             elif create_graph:
                 leaf.grad = old + grad
             else:

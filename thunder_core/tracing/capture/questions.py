@@ -24,12 +24,12 @@ class Questions:
         self,
         tensors: Tensors,
         sizes: SymbolicSizes | None,
-        asked: Callable[[torch.Tensor, str, object], None],
+        note_question: Callable[[torch.Tensor, str, object], None],
         refuse: Callable[[str, str], ThunderError],
     ) -> None:
         self._tensors = tensors
         self._sizes = sizes
-        self._asked = asked
+        self._asked = note_question
         self._refuse = refuse
 
     def lasting_answer(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:

@@ -74,12 +74,12 @@ class Dump:
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for number in itertools.count():
-                place = self.folder / f"{name}-{number}"
+                folder = self.folder / f"{name}-{number}"
                 try:
-                    place.mkdir()
+                    folder.mkdir()
                 except FileExistsError:
                     continue
-                return ProgramFolder(place, self.traces)
+                return ProgramFolder(folder, self.traces)
         raise AssertionError("numbers do not end")
 
 

@@ -122,23 +122,23 @@ def new(kind: type) -> Any:
     return _native_base(kind).__new__(kind)
 
 
-def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
+def fill(instance: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
     """Set the items (of a dict, list, set or deque) and attributes of an instance, without its overridden methods."""
-    base: Any = _native_base(type(made))
+    base: Any = _native_base(type(instance))
     if issubclass(base, dict):
         for key, value in (items or {}).items():
-            base.__setitem__(made, key, value)
+            base.__setitem__(instance, key, value)
     elif items:
-        (base.update if issubclass(base, set) else base.extend)(made, items)
+        (base.update if issubclass(base, set) else base.extend)(instance, items)
     for name, value in (state or {}).items():
-        object.__setattr__(made, name, value)
+        object.__setattr__(instance, name, value)
 
 
-def restore(made: Any, state: Any) -> None:
+def restore(instance: Any, state: Any) -> None:
     """Set the state of a new object: with `__setstate__` if it has one, or as its attributes."""
-    setter = getattr(made, "__setstate__", None)
+    setter = getattr(instance, "__setstate__", None)
     if setter is None:
-        vars(made).update(state)
+        vars(instance).update(state)
     else:
         setter(state)
 

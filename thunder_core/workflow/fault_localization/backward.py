@@ -134,8 +134,8 @@ def backward_inputs(
     forward = derivative.differentiated.forward
     names = [derivative.body.output[index].name for index in derivative.differentiated.results]
     chosen = [name for name, is_taken in zip(names, has_cotangent, strict=True) if is_taken]
-    taken = {proxy.name for trace in kept_for for proxy in trace.inputs}
-    kept = {*taken, *chosen} if kept_for else None
+    input_names = {proxy.name for trace in kept_for for proxy in trace.inputs}
+    kept = {*input_names, *chosen} if kept_for else None
     plain = record(forward, inputs, states, kept=kept).final
     drew = not RandomStates.now(inputs).equal(states)  # another dtype has other random numbers
     cotangents = random_cotangents(plain, chosen, seed)
@@ -275,10 +275,10 @@ def unlike_derived(
     derived = sweep.backward([True] * len(has_cotangent))
     derived = derived if all(has_cotangent) else sweep.backward(has_cotangent)
     read = {proxy.name: proxy for bsym in derived.bound_symbols for proxy in bsym.inputs}
-    made = {proxy.name for bsym in derived.bound_symbols for proxy in bsym.defines}
-    if not all(name in values.plain for name in read.keys() - made):
+    defined = {proxy.name for bsym in derived.bound_symbols for proxy in bsym.defines}
+    if not all(name in values.plain for name in read.keys() - defined):
         return None
-    inputs = tuple(proxy for name, proxy in read.items() if name not in made)
+    inputs = tuple(proxy for name, proxy in read.items() if name not in defined)
     derived = replace(derived, inputs=inputs)
     with torch.no_grad():
         fault = first_difference(

@@ -99,14 +99,14 @@ def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: 
     )
 
 
-def operations_for(name: str, trace: Trace, known: set[str]) -> list[BoundSymbol]:
+def operations_for(name: str, trace: Trace, available: set[str]) -> list[BoundSymbol]:
     """Return the bound symbols of a trace that compute a name from known names, in order."""
     made_by, needed, pending = definitions(trace), set[int](), [name]
     while pending:
         bsym = made_by.get(pending.pop())
         if bsym is not None and id(bsym) not in needed:
             needed.add(id(bsym))
-            pending += [proxy.name for proxy in bsym.inputs if proxy.name not in known]
+            pending += [proxy.name for proxy in bsym.inputs if proxy.name not in available]
     return [bsym for bsym in trace.bound_symbols if id(bsym) in needed]
 
 

@@ -95,11 +95,11 @@ def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
     return map(belongs, modules)
 
 
-def _is_kept(statement: Statement, wanted: set[int], names_read: set[str], *, deletes: bool) -> bool:
+def _is_kept(statement: Statement, statement_ids: set[int], names_read: set[str], *, deletes: bool) -> bool:
     """Whether a statement is displayed; a list is displayed if a displayed statement reads it."""
     if statement.symbol == LIST:
         return any(value.name in names_read for value in statement.makes)
-    return id(statement) in wanted and (deletes or statement.symbol != DELETE)
+    return id(statement) in statement_ids and (deletes or statement.symbol != DELETE)
 
 
 def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:

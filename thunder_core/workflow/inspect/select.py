@@ -92,10 +92,10 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
 
 def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
     """Return a selector for a module and its submodules; if there are none, for paths that contain the module's."""
-    wanted = strip_module(module)
-    if any(is_within(path, wanted) for path in paths):
-        return lambda path: is_within(path, wanted)
-    return lambda path: f".{wanted}." in f".{path}."
+    stripped = strip_module(module)
+    if any(is_within(path, stripped) for path in paths):
+        return lambda path: is_within(path, stripped)
+    return lambda path: f".{stripped}." in f".{path}."
 
 
 def strip_module(module: str) -> str:
@@ -158,11 +158,11 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
     return None
 
 
-def no_such_module(listing: Listing, wanted: str) -> NoSuchTrace:
+def no_such_module(listing: Listing, module: str) -> NoSuchTrace:
     """Return the error for a module without statements, with the most similar module paths."""
     paths = modules(listing)
-    near = difflib.get_close_matches(wanted, paths, n=3, cutoff=0.4) or paths[:3]
+    near = difflib.get_close_matches(module, paths, n=3, cutoff=0.4) or paths[:3]
     return NoSuchTrace(
-        f"no line of the {listing.name} trace belongs to a module {wanted!r}",
+        f"no line of the {listing.name} trace belongs to a module {module!r}",
         fix=f"name a module's path, for example: {', '.join(near)}" if near else "this trace names no modules",
     )

@@ -142,7 +142,7 @@ class Reference:
         return in_precision(copy_sharing(start.model, {**weights, **buffers}).model, self._dtype, self._before)
 
     def observed(
-        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, wanted: DrawnValues
+        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
     ) -> Observed:
         """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.
 
@@ -154,7 +154,7 @@ class Reference:
             try:
                 copied = self._copy_of_state(start)
                 observation, draws = run(copied, copied, self._convert)
-                if not self._lower or draws.agree_with(wanted):
+                if not self._lower or draws.agree_with(eager_draws):
                     return observation
                 self._step_down(f"the random numbers differ in {self.name}")
             except Exception as error:  # code and kernels raise any error for a dtype that they do not support

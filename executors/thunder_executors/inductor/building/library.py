@@ -87,8 +87,8 @@ def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
 
 
 def _arguments(name: str, kernel: CppKernel) -> str:
-    places = enumerate(kernel.arguments)
-    return ", ".join(f"({argument}){_reader(name, argument)}(args[{place}])" for place, argument in places)
+    numbered_arguments = enumerate(kernel.arguments)
+    return ", ".join(f"({argument}){_reader(name, argument)}(args[{index}])" for index, argument in numbered_arguments)
 
 
 def _reader(name: str, argument: str) -> str:
@@ -150,5 +150,5 @@ def command_for(source: Path, target: Path) -> list[str]:
     command = shlex.split(builder.get_command_line())
     name, _ = processors()
     swapped = [f"-march={name}" if word == "-march=native" else word for word in command]
-    kept = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
-    return [*kept, "-w", "-o", str(target)]
+    flags = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
+    return [*flags, "-w", "-o", str(target)]

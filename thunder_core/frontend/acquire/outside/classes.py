@@ -53,15 +53,15 @@ class Classes:
         """Note that the program made a class."""
         self._made[id(kind)] = kind
 
-    def note_abstract(self, kind: type, other: type) -> None:
+    def note_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
 
         Other answers never change: an abstract class remembers a subclass that was found or registered.
         """
-        if id(kind) in self._made or id(other) in self._made or not isinstance(kind, abc.ABCMeta):
+        if id(kind) in self._made or id(candidate) in self._made or not isinstance(kind, abc.ABCMeta):
             return
-        if isinstance(other, type) and not regards(kind, other):
-            self._outside.guard_abstract(kind, other)
+        if isinstance(candidate, type) and not regards(kind, candidate):
+            self._outside.guard_abstract(kind, candidate)
 
     def note_instance(self, kind: type) -> None:
         """Note that the program met an instance of a class."""

@@ -246,8 +246,8 @@ class ProgramDraws:
         paths = self._run.outside.paths.values()
         if any(drawn.step == "tensor" and drawn.parent is path for drawn in paths):
             return True
-        others = (drawn for drawn in self.arrays.values() if drawn is not array)
-        return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in others)
+        other_arrays = (drawn for drawn in self.arrays.values() if drawn is not array)
+        return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in other_arrays)
 
     def _note(self, draw: Draw, value: object) -> Path:
         path = Path(self._root, "draw", draw, value)

@@ -249,8 +249,8 @@ class EffectLog:
         if self._original(write)[write.arguments[0]] is not write.arguments[1]:
             return False
         container = write.owner.value if write.owner is not None else None
-        others = (effect for effect in self.effects if effect.is_on(container))
-        return all(effect.sets_item() and effect.arguments[0] != write.arguments[0] for effect in others)
+        effects_on_container = (effect for effect in self.effects if effect.is_on(container))
+        return all(effect.sets_item() and effect.arguments[0] != write.arguments[0] for effect in effects_on_container)
 
     def _original(self, write: Effect) -> Any:
         return self.originals[id(write.owner.value)] if write.owner is not None else {}

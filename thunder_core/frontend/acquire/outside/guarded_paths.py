@@ -101,9 +101,9 @@ class GuardedPaths:
         kind = type(value)
         if path is None or path in self._identified.setdefault(kind, {}):
             return
-        known = self._identified[kind]
-        known[path] = None
-        first, *rest = known
+        identified = self._identified[kind]
+        identified[path] = None
+        first, *rest = identified
         if rest:
             self.guards.pop((AllApart, first), None)  # the new guard comes after the guards on the new object
             self.guard(AllApart(first, tuple(rest)))
@@ -142,11 +142,11 @@ class GuardedPaths:
             guard = guard_class(self.root("class", kind.__name__, kind), tuple(names))
             self.guards[guard.key] = guard
 
-    def guard_abstract(self, kind: type, other: type) -> None:
+    def guard_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass; one guard for each class."""
-        others = self._abstract.setdefault(kind, {})
-        others[other] = None
-        guard = RegardsNone(self.root("class", kind.__name__, kind), tuple(others))
+        candidates = self._abstract.setdefault(kind, {})
+        candidates[candidate] = None
+        guard = RegardsNone(self.root("class", kind.__name__, kind), tuple(candidates))
         self.guards[guard.key] = guard
 
     def guard_cached_value(self, function: Any) -> None:

@@ -53,7 +53,7 @@ class Guard:
         return self.path
 
     @property
-    def others(self) -> tuple[Path, ...]:
+    def other_paths(self) -> tuple[Path, ...]:
         """Other paths that the condition uses, which the prologue reads first."""
         return ()
 
@@ -208,17 +208,17 @@ class Truth(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfTwoPaths(Guard):
-    """Requires a relation between the value at the path and the value at the `other` path."""
+    """Requires a relation between the value at the path and the value at the `second_path` path."""
 
-    other: Path
+    second_path: Path
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return (type(self), self.path, self.other)
+        return (type(self), self.path, self.second_path)
 
     @property
-    def others(self) -> tuple[Path, ...]:
-        return (self.other,)
+    def other_paths(self) -> tuple[Path, ...]:
+        return (self.second_path,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,11 +230,11 @@ class SameAs(OfTwoPaths):
         return (SameAs, self.path)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} is {scope.variables[self.other]}"
+        return f"{subject} is {scope.variables[self.second_path]}"
 
     @property
     def words(self) -> str:
-        return f"was the same object as {self.other}"
+        return f"was the same object as {self.second_path}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,11 +242,11 @@ class Apart(OfTwoPaths):
     """Requires different objects at the two paths."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} is not {scope.variables[self.other]}"
+        return f"{subject} is not {scope.variables[self.second_path]}"
 
     @property
     def words(self) -> str:
-        return f"was a different object from {self.other}"
+        return f"was a different object from {self.second_path}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +260,7 @@ class AllApart(Guard):
         return (AllApart, self.path)
 
     @property
-    def others(self) -> tuple[Path, ...]:
+    def other_paths(self) -> tuple[Path, ...]:
         return self.rest
 
     def condition(self, subject: str, scope: GuardScope) -> str:
@@ -279,11 +279,11 @@ class LacksKey(OfTwoPaths):
     """Requires a mapping without the key at the other path."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{scope.variables[self.other]} not in {subject}"
+        return f"{scope.variables[self.second_path]} not in {subject}"
 
     @property
     def words(self) -> str:
-        return f"had no item for {self.other}"
+        return f"had no item for {self.second_path}"
 
 
 @dataclass(frozen=True, eq=False)

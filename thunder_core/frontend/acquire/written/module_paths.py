@@ -70,7 +70,7 @@ class ModulePaths:
 
     def covers(self, guard: Guard) -> bool:
         """Whether a guard holds as long as the numbered objects do not change."""
-        numbers = [self.number(path) for path in (guard.subject, guard.path, *guard.others)]
+        numbers = [self.number(path) for path in (guard.subject, guard.path, *guard.other_paths)]
         if None in numbers:
             return False
         if isinstance(guard, NoHooks) and numbers[0] is not None:
@@ -134,7 +134,7 @@ def has_known_entries(guard: Guard) -> bool:
 
 def may_run_user_code(guard: Guard) -> bool:
     """Whether a check of a guard, or a read of its path, may run code of the user, for example a property."""
-    return not isinstance(guard, QUIET_GUARDS) or not all(map(is_quiet, (guard.path, *guard.others)))
+    return not isinstance(guard, QUIET_GUARDS) or not all(map(is_quiet, (guard.path, *guard.other_paths)))
 
 
 def is_quiet(path: Path) -> bool:

@@ -264,8 +264,8 @@ class Prologue:
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
         """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
         subject = self._variables.operand(guard.path)
-        for other in guard.others:
-            self._variables.variable(other)
+        for path in guard.other_paths:
+            self._variables.variable(path)
         is_of_path = guard.subject is guard.path
         condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
         if condition.count(subject) > 1:
@@ -335,7 +335,7 @@ def is_of_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
 
 def is_drawn(guard: Guard) -> bool:
     """Whether a guard is on a draw of the prologue, or on a value computed from a draw."""
-    return any(map(leads_from_draw, (guard.path, *guard.others)))
+    return any(map(leads_from_draw, (guard.path, *guard.other_paths)))
 
 
 ROOTS = ("root", "globals")

@@ -42,7 +42,7 @@ def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tup
     interval = merged.intervals[symbol]
     if interval.where or interval.excluded:
         yield from interval.texts(name)
-    for constraint in merged.others.values():
+    for constraint in merged.other_constraints.values():
         if symbols_of(constraint.condition) == [symbol]:
             yield text_of(constraint.condition, {symbol: name}), constraint.where
 

@@ -57,10 +57,10 @@ def check_exc_match(frame: Frame, _argument: Any) -> None:
 def check_eg_match(frame: Frame, _argument: Any) -> None:
     """[error, class or tuple] -> [rest, matching part]."""
     stack = frame.stack
-    taken, rest = raising.split_group(frame.machine, stack[-2], stack[-1])
-    stack[-2:] = [rest, taken]
-    if taken is not None:
-        set_handled_exception(taken)
+    matched, rest = raising.split_group(frame.machine, stack[-2], stack[-1])
+    stack[-2:] = [rest, matched]
+    if matched is not None:
+        set_handled_exception(matched)
 
 
 @opcode("PREP_RERAISE_STAR")

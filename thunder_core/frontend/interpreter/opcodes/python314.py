@@ -154,11 +154,11 @@ def check_eg_match(frame: Frame, argument: Any) -> None:
     """[error, class or tuple] -> [rest, matching part]; a group around a single error has the line of its `except*`."""
     error = frame.stack[-2]
     check_group(frame, argument)
-    taken = frame.stack[-1]
-    if taken is not None and not isinstance(error, BaseExceptionGroup):
+    matched = frame.stack[-1]
+    if matched is not None and not isinstance(error, BaseExceptionGroup):
         program = frame.program
         line = program.lines[frame.pc] or frame.code.co_firstlineno
-        taken.__traceback__ = TracebackType(None, frame.native(), program.offsets[frame.pc], line)
+        matched.__traceback__ = TracebackType(None, frame.native(), program.offsets[frame.pc], line)
 
 
 _CONVERSIONS = (None, "s", "r", "a")

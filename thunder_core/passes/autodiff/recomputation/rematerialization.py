@@ -59,8 +59,8 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
     units = units_of(forward)
     to_save = _tensors_to_save(forward, units, needed, results, cheap=cheap)
     recomputed = _recomputed_units(units, needed, {proxy.name for proxy in to_save})
-    taken = {p.name for bsym in forward.bound_symbols for p in bsym.outputs} | {p.name for p in forward.inputs}
-    names = (name for number in itertools.count() if (name := f"random_state_{number}") not in taken)
+    used_names = {p.name for bsym in forward.bound_symbols for p in bsym.outputs} | {p.name for p in forward.inputs}
+    names = (name for number in itertools.count() if (name := f"random_state_{number}") not in used_names)
     bsyms = list(forward.bound_symbols)
     states: dict[int, TensorProxy] = {}
     for unit in sorted(filter(lambda unit: unit.random, recomputed), key=lambda unit: -unit.index):

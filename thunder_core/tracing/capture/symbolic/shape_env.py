@@ -147,9 +147,9 @@ class TraceShapeEnv(ShapeEnv):
         fork.numbers, fork.where = {}, lambda: None
         return fork
 
-    def decided_since(self, other: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
+    def decided_since(self, origin: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
         """Return the conditions that were decided in this environment since it was forked from another."""
-        guards: Any = self.guards[len(other.guards) :]
+        guards: Any = self.guards[len(origin.guards) :]
         return tuple(guard.expr for guard in guards)
 
     def require(self, conditions: Iterable[sympy.Basic]) -> None:
@@ -190,8 +190,8 @@ class TraceShapeEnv(ShapeEnv):
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the value of a symbolic number, and guard it."""
         if self._answers is not None and self._answers(sym_node.expr):
-            known = self._maybe_evaluate_static(sym_node.expr)
-            return isinstance(sym_node.expr, sympy.Ne) if known is None else bool(known)
+            static_value = self._maybe_evaluate_static(sym_node.expr)
+            return isinstance(sym_node.expr, sympy.Ne) if static_value is None else bool(static_value)
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
             raise FloatAsked
         return super().evaluate_sym_node(sym_node, *args, **kwargs)

@@ -95,7 +95,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
         and len(derivative.strides) == number
         and is_cut == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
-        and all(len(given) == number for given in masks)
+        and all(len(has_cotangent) == number for has_cotangent in masks)
     )
 
 

@@ -89,13 +89,13 @@ def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[E
     A line has several calls if the program makes more or fewer calls of a kind at a place than the trace has, because a
     trace omits calls that return their input. The most likely call is the first.
     """
-    lines, made = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
-    counts = Counter(lines)
-    ambiguous = {key for key, count in Counter(made).items() if count != counts[key]}
-    blocks = SequenceMatcher(None, lines, made, autojunk=False).get_matching_blocks()
-    pairs = [(a + n, b + n) for a, b, size in blocks for n in range(size) if lines[a + n][-1]]
-    others = {key: tuple(call for call, own in zip(calls, made, strict=True) if own == key) for key in ambiguous}
-    return {line: (calls[call], *others.get(lines[line], ())) for line, call in pairs}
+    trace_keys, call_keys = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
+    counts = Counter(trace_keys)
+    ambiguous = {key for key, count in Counter(call_keys).items() if count != counts[key]}
+    blocks = SequenceMatcher(None, trace_keys, call_keys, autojunk=False).get_matching_blocks()
+    pairs = [(a + n, b + n) for a, b, size in blocks for n in range(size) if trace_keys[a + n][-1]]
+    others = {key: tuple(call for call, own in zip(calls, call_keys, strict=True) if own == key) for key in ambiguous}
+    return {line: (calls[call], *others.get(trace_keys[line], ())) for line, call in pairs}
 
 
 def key_of_line(bsym: BoundSymbol) -> Key:
@@ -167,7 +167,7 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Float64Comput
     return None if measured.difference is None else describe_difference(ours, theirs, measured.largest)
 
 
-def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
+def exact_values(bsym: BoundSymbol, inputs: Values, *, drew: bool) -> ExactOf:
     """Return a function that returns, for each result of a line, the function that computes it in float64.
 
     A line that drew random numbers (`drew`) has no value in float64, because another dtype gives other numbers.
@@ -175,16 +175,16 @@ def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
 
     def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        return result_in_double(bsym, name, convert_inputs(bsym, given, change))
+        return result_in_double(bsym, name, convert_inputs(bsym, inputs, change))
 
     return lambda name: no_exact_value if drew else partial(exact, name)
 
 
-def convert_inputs(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
+def convert_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values:
     """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
-        return {name: change(value) for name, value in copy_values(given).items()}
-    return {name: defer(value, change) for name, value in given.items()}
+        return {name: change(value) for name, value in copy_values(inputs).items()}
+    return {name: defer(value, change) for name, value in inputs.items()}
 
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:

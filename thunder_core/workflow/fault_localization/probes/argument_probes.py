@@ -79,8 +79,8 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         if value.shape[dim]:
             yield f"{ONE_MORE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
     if value.is_floating_point():
-        other = torch.float64 if value.dtype != torch.float64 else torch.float32
-        yield f"of {other}", value.detach().to(other).requires_grad_(value.requires_grad)
+        other_dtype = torch.float64 if value.dtype != torch.float64 else torch.float32
+        yield f"of {other_dtype}", value.detach().to(other_dtype).requires_grad_(value.requires_grad)
         yield "with another requires_grad", value.detach().clone().requires_grad_(not value.requires_grad)
     elif value.dtype in (torch.int64, torch.int32):
         yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)

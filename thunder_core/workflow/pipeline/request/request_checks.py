@@ -148,9 +148,9 @@ def refuse_ranges(request: Request) -> None:
             fix="leave out one of the two",
         )
     for name in request.dynamic:
-        asked = getattr(request, name)
-        if asked is not None:
-            size_within(request.dynamic, name, asked, asked=True)
+        requested = getattr(request, name)
+        if requested is not None:
+            size_within(request.dynamic, name, requested, is_requested=True)
 
 
 def refuse_sizes(request: Request) -> None:

@@ -161,9 +161,9 @@ class Session:
 
     def serves(self, inputs: Inputs) -> bool:
         """Whether a traced program accepts these inputs."""
-        found = specializations_of(self.compiled)
+        specializations = specializations_of(self.compiled)
         with torch.set_grad_enabled(self.purpose.train):
-            return any(_accepts(program, found.subject, inputs) for program in found.programs)
+            return any(_accepts(program, specializations.subject, inputs) for program in specializations.programs)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
         """Return the facts that a measurement depends on; only measurements with equal facts are compared."""
@@ -186,7 +186,7 @@ class Session:
     def validation_report(
         self,
         size: InputSize,
-        wanted: int,
+        count: int,
         *,
         others: Sequence[InputSize] = (),
         traced: int = 1,
@@ -195,15 +195,15 @@ class Session:
         advance: Advance,
         seconds: float | None = None,
     ) -> ValidationReport:
-        """Compare with eager PyTorch on `wanted` inputs, without the inputs of a file that were `traced`.
+        """Compare with eager PyTorch on `count` inputs, without the inputs of a file that were `traced`.
 
         One more input of each size in `others` follows the first. `seconds` limits the time as in `validate`.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
-            self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
+            self.loaded, batch=size.batch, seq=size.seq, requested=count, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        numbered = [first, *((number, wanted + 1) for number in others), *rest]
+        numbered = [first, *((number, count + 1) for number in others), *rest]
         labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not others)
         report = validate(
             self.optimized,
@@ -307,7 +307,7 @@ def open_saved(
         lambda model: compiled,
         {"model": model, "recipe": manifest.recipe},
         0,
-        partial(tolerance_of, artifact, asked=tolerance),
+        partial(tolerance_of, artifact, bounds=tolerance),
         manifest.dynamic,
         traced_size(artifact),
         partial(original_of, artifact, str(loaded.model.device), consent) if manifest.compiler.prepares else None,

@@ -93,7 +93,7 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
     Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    began_with = any(stream is known for known in run.streams)
+    began_with = any(stream is known_stream for known_stream in run.streams)
     return began_with and (not named or run.outside.path_of(stream) is not None)
 
 
