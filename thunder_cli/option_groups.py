@@ -48,8 +48,8 @@ def group_of(annotation: Any) -> Group | None:
         return None
     stated = {stated_option.name: stated_option for stated_option in options_of(annotation).values()}
 
-    def build(given: Given) -> object:
-        return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in given.items()})
+    def build(values: Given) -> object:
+        return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in values.items()})
 
     return Group(list(stated.values()), build)
 
@@ -61,10 +61,10 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     groups = {name: group for name, group in group_or_none.items() if group is not None}
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         for name, group in groups.items():
-            given[name] = group.take_from(given)
-        command(**given)
+            values[name] = group.take_from(values)
+        command(**values)
 
     spelled = [
         spelled_parameter

@@ -69,10 +69,10 @@ class Settings:
 class Unsuitable(Exception):
     """A value that a setting does not accept, and a description of the accepted values."""
 
-    def __init__(self, value: object, taken: str) -> None:
+    def __init__(self, value: object, accepted: str) -> None:
         """Store the value, and the description of accepted values."""
-        super().__init__(taken)
-        self.value, self.accepted = value, taken
+        super().__init__(accepted)
+        self.value, self.accepted = value, accepted
 
 
 KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
@@ -87,7 +87,7 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 def require_kind(stated: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
-    types, taken = KINDS[stated.kind]
+    types, accepted = KINDS[stated.kind]
     if stated.repeats and isinstance(value, list | tuple):
         if not value and stated.name in NEEDS_ONE:
             raise Unsuitable(value, "a name, or a list with at least one name")
@@ -95,7 +95,7 @@ def require_kind(stated: Option, value: object) -> None:
             require_kind(replace(stated, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise Unsuitable(value, taken)
+        raise Unsuitable(value, accepted)
     if isinstance(value, float) and not math.isfinite(value):
         raise Unsuitable(value, "a finite number")
     if isinstance(value, dict):

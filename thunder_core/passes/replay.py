@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
@@ -39,7 +39,7 @@ class Replay(RecordedProgram):
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.bsyms: list[BoundSymbol] = []
-        self._place = Place()
+        self._location = Location()
         self._values: dict[str, Any] = dict(trace.constants)
         self._constant_names = {id(value): name for name, value in trace.constants.items()}
         self._recorder = Recorder(self, environment=environment_of(trace.inputs))
@@ -49,9 +49,9 @@ class Replay(RecordedProgram):
         """Return the name of a constant of the trace."""
         return self._constant_names[id(value)]
 
-    def place(self) -> Place:
+    def location(self) -> Location:
         """Return the source line and the module of the bound symbol that runs."""
-        return self._place
+        return self._location
 
     @abstractmethod
     def _run(self, bsym: BoundSymbol) -> None:
@@ -64,7 +64,7 @@ class Replay(RecordedProgram):
     def _run_all(self) -> None:
         """Run all bound symbols of the trace; the recorder must be recording."""
         for bsym in self.trace.bound_symbols:
-            self._place = Place(bsym.source, bsym.module)
+            self._location = Location(bsym.source, bsym.module)
             self._run(bsym)
 
     def _proxies_of(self, output: object) -> Any:

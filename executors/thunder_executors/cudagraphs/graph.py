@@ -159,10 +159,10 @@ class Captured:
             return self.function(*args)
         values = args[self.constants :]
         tensors = tuple(value for value in values if isinstance(value, torch.Tensor)) if self.symbolic else values
-        place = CUDA.place(tensors)
-        if place is None:
+        device_stream = CUDA.device_stream(tensors)
+        if device_stream is None:
             return self.function(*args)
-        key = (*place, *(tensors[number].data_ptr() for number in self.held))
+        key = (*device_stream, *(tensors[number].data_ptr() for number in self.held))
         if self.symbolic:
             key += tuple(sizes_of(values))
         with _LOCK, torch.no_grad():

@@ -153,16 +153,18 @@ def replace_candidates(
 ) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
     """Return the bound symbols with each candidate replaced by its kernel, and the records of all other candidates."""
     symbols = symbols_of(chosen, executor.replace("-", "_"))
-    taken: dict[int, list[BoundSymbol]] = {}
+    replacements: dict[int, list[BoundSymbol]] = {}
     refused: Counter[Refusal] = Counter()
     for candidate in candidates:
         choice = chosen[candidate.digest]
         if isinstance(choice, Refusal):
             refused[choice] += 1
         else:
-            taken |= {index: [] for index in candidate.indices}
-            taken[candidate.at] = [region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)]
-    new = [new for index, bsym in enumerate(trace.bound_symbols) for new in taken.get(index, [bsym])]
+            replacements |= {index: [] for index in candidate.indices}
+            replacements[candidate.at] = [
+                region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)
+            ]
+    new = [new for index, bsym in enumerate(trace.bound_symbols) for new in replacements.get(index, [bsym])]
     return new, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
 
 

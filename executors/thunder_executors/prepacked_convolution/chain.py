@@ -165,16 +165,16 @@ def chains_in(trace: Trace) -> Iterator[Chain]:
     """Yield the convolutions of a trace, each with as much of what precedes and follows as is computed with it."""
     readers = readers_in(trace)
     makers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
-    taken: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first
+    chained: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first
     for index in range(len(trace.bound_symbols)):
         chain = convolution_at(trace, index)
         if chain is None:
             continue
         for extend in (with_normalization, with_addition, with_activation):
             longer = with_reader(trace, readers, chain, extend)
-            if longer is not None and longer.indices[-1] not in taken:
+            if longer is not None and longer.indices[-1] not in chained:
                 chain = longer
-        taken.update(chain.indices)
+        chained.update(chain.indices)
         yield with_preceding(trace, readers, makers, chain)
 
 
@@ -189,7 +189,7 @@ def with_preceding(
             return chain
         bsym = trace.bound_symbols[index]
         between = trace.bound_symbols[index : chain.indices[0]]
-        if bsym.executor or any(step.mutates or step.keeps_place for step in between):
+        if bsym.executor or any(step.mutates or step.keeps_position for step in between):
             return chain
         longer = with_padding(chain, bsym) or with_format(chain, bsym)
         if longer is None:
@@ -240,7 +240,7 @@ def with_reader(
         return None
     if set(bsym.mutates) - {chain.result.name} or (bsym.mutates and not in_place):
         return None
-    if any(step not in members and (step.mutates or step.keeps_place) for step in between):
+    if any(step not in members and (step.mutates or step.keeps_position) for step in between):
         return None
     longer = extend(chain, bsym)
     if longer is None or not is_like(bsym.output, chain.result):

@@ -62,7 +62,11 @@ def with_flattening(trace: Trace, pool: Pool, index: int) -> Pool:
     """Return a pooling with the flattening at an index; the unchanged pooling if no flattening is there."""
     bsym = trace.bound_symbols[index]
     between = trace.bound_symbols[pool.indices[0] + 1 : index]
-    if bsym.executor or bsym.symbol.name not in FLATTENING or any(step.mutates or step.keeps_place for step in between):
+    if (
+        bsym.executor
+        or bsym.symbol.name not in FLATTENING
+        or any(step.mutates or step.keeps_position for step in between)
+    ):
         return pool
     named = arguments_by_name(bsym, ("input", "start_dim", "end_dim"))
     if named is None:

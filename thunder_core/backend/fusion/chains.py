@@ -71,7 +71,7 @@ def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
     window: list[BoundSymbol] = []
     for bsym in bsyms:
         window.append(bsym)
-        if bsym.keeps_place or bsym.executor or any(map(is_extern_call, bsym.operations)):
+        if bsym.keeps_position or bsym.executor or any(map(is_extern_call, bsym.operations)):
             yield window
             window = []
     yield window

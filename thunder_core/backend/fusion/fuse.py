@@ -43,7 +43,7 @@ class FusionExecutor(Executor):
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol could be part of a region."""
-        return bool(bsym.operations) and not bsym.keeps_place and self.fuses(bsym)
+        return bool(bsym.operations) and not bsym.keeps_position and self.fuses(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with each region that the executor compiles as one bound symbol."""
@@ -117,15 +117,15 @@ def _without_unsupported(
 
     An occurrence is unsupported if its sizes do not meet the conditions of the compiled region.
     """
-    kept, refused = [], []
+    occurrences, refused = [], []
     for indices, occurrence in plan.occurrences:
         result = compiled[occurrence.region.digest]
         failing = unmet(result.conditions, occurrence.region.symbols) if isinstance(result, Fused) else ""
         if failing:
             refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(indices), lasting=False))
         else:
-            kept.append((indices, occurrence))
-    return replace(plan, occurrences=tuple(kept)), refused
+            occurrences.append((indices, occurrence))
+    return replace(plan, occurrences=tuple(occurrences)), refused
 
 
 def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:

@@ -95,7 +95,7 @@ class _Partitioning:
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may join a region if the region's writes are visible outside by one name only."""
-        if bsym.executor or bsym.keeps_place or not bsym.operations or not self._is_unrecorded(bsym):
+        if bsym.executor or bsym.keeps_position or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
             return False

@@ -57,7 +57,7 @@ class WrappingExecutor(Executor):
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a claimed bound symbol could be wrapped."""
-        return bool(bsym.executor) and not bsym.keeps_place and self.wraps(bsym)
+        return bool(bsym.executor) and not bsym.keeps_position and self.wraps(bsym)
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
@@ -88,7 +88,7 @@ def move_transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymb
     """
     bsyms = trace.bound_symbols
     inputs = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-    free = list(itertools.takewhile(lambda bsym: not bsym.keeps_place, bsyms))
+    free = list(itertools.takewhile(lambda bsym: not bsym.keeps_position, bsyms))
     moving = [is_transfer(bsym) and reads_only(bsym, inputs - memory.written) for bsym in free]
     first = [bsym for bsym, moves in zip(free, moving, strict=True) if moves]
     rest = [bsym for bsym, moves in zip(free, moving, strict=True) if not moves]
@@ -143,8 +143,9 @@ class WrittenMemory:
 
     `held_names` are the names of written memory that objects hold. `moving` are the names of written memory with a
     different address at each call: arguments themselves, and tensors that the trace makes. `from_outside` represent the
-    moving memory of arguments. `recorded` are the names of tensors whose making autograd records, and of other tensors in
-    their memory if it is written to. `static` are the inputs that objects hold, written to or not, and the constants.
+    moving memory of arguments. `recorded` are the names of tensors whose operations autograd records, and of other
+    tensors in their memory if it is written to. `static` are the inputs that objects hold, written to or not, and the
+    constants.
     """
 
     aliasing: AliasSets
@@ -287,7 +288,7 @@ def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) 
 
     With `numbers` it may read symbolic integers.
     """
-    if bsym.executor == WITHHELD or bsym.keeps_place or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
+    if bsym.executor == WITHHELD or bsym.keeps_position or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
     inputs = [proxy for proxy in bsym.inputs if not (numbers and is_symbolic_integer(proxy))]
     proxies = (*inputs, *bsym.outputs)

@@ -16,7 +16,7 @@ from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake, metadata
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
@@ -283,6 +283,6 @@ class ParametersOnly(RecordedProgram):
         """Refuse a tensor that is no argument."""
         raise TypeError("it uses a tensor that is not one of its parameters")
 
-    def place(self) -> Place:
-        """Return a place without a line."""
-        return Place()
+    def location(self) -> Location:
+        """Return a location without a line."""
+        return Location()

@@ -373,8 +373,8 @@ class Specializations:
             with COMPILING:
                 self._drop(program)
             raise DataDependent(
-                f"the program branches on the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch but "
-                f"{error.found!s:.40} in the compiled program",
+                f"the program branches on the value of a tensor, which is {error.expected!s:.40} in eager PyTorch but "
+                f"{error.actual!s:.40} in the compiled program",
                 fix="branch on a value that rounding does not change, keep the line out of the compiled program, or "
                 "leave out the executors and transforms that round differently",
                 where=program.line_of(error),

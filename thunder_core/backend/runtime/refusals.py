@@ -31,8 +31,8 @@ def numbers_refused(program: Program, error: Exception) -> Iterator[str]:
     guard = program.guard_of(error)
     if guard is None or not guard.is_of_number or not isinstance(error, GuardFailed):
         return
-    if type(error.found) is tuple and guard.path not in program.observed:
-        for path, number in numbers_of_tuple(guard.path, error.found):
+    if type(error.actual) is tuple and guard.path not in program.observed:
+        for path, number in numbers_of_tuple(guard.path, error.actual):
             if path in program.observed and not same(program.observed[path], number):
                 yield path
     else:
@@ -53,7 +53,7 @@ def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
 
     Constraints are checked last, so all other guards of the call held.
     """
-    if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
+    if type(error) is not GuardFailed or type(error.actual) is not int or error.actual != 1:
         return
     constraint = program.guard_of(error)
     if isinstance(constraint, StatedConstraint):
@@ -71,10 +71,10 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
             errors_by_line.setdefault(program.line_of(error), []).append(error)
     many = sum(map(len, errors_by_line.values())) >= MAX_VALUES
     for line, errors in sorted(errors_by_line.items(), key=lambda item: -len(item[1])):
-        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
+        values = dict.fromkeys(f"{error.expected!s:.40}" for error in errors)
         most = MAX_DATA_OF_A_LINE if all(value.startswith(OF_DATA) for value in values) else MAX_VALUES_OF_A_LINE
         if many or len(values) >= most:
-            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
+            seen = ", ".join((*values, f"{errors[0].actual!s:.40}"))
             return DataDependent(
                 f"the program was traced for {len(errors)} values of a tensor at this line, and this call has another "
                 f"value: {seen}",
@@ -98,16 +98,16 @@ def _refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         where = "" if line is None else f" ({line})"
-        return f"a value that the program reads from a tensor{where}: was {error.wanted}, is {error.found}"
+        return f"a value that the program reads from a tensor{where}: was {error.expected}, is {error.actual}"
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guard_of(error)
-    if guard is not None and isinstance(error.found, torch.Tensor):
-        for constraint, size in refused_sizes(program, guard.path, error.found):
+    if guard is not None and isinstance(error.actual, torch.Tensor):
+        for constraint, size in refused_sizes(program, guard.path, error.actual):
             return f"{constraint}, is {size}"
-    shows_tuple = isinstance(guard, StatedGuard) and guard.is_of_tuple and is_literal(error.found)
-    found = f"{error.found!r:.80}" if shows_tuple else describe_value(error.found)
-    return f"{guard or f'guard {error.number}'}, is {found}"
+    shows_tuple = isinstance(guard, StatedGuard) and guard.is_of_tuple and is_literal(error.actual)
+    actual = f"{error.actual!r:.80}" if shows_tuple else describe_value(error.actual)
+    return f"{guard or f'guard {error.number}'}, is {actual}"
 
 
 def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator[tuple[StatedConstraint, int]]:

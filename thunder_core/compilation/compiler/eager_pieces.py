@@ -133,7 +133,7 @@ def eager_call(
         raise CannotReplay(
             f"the function `{plain.__qualname__}`, which needs values of tensors, reads variables of the program",
             fix="pass the variables as arguments, so that the function can be called in eager PyTorch",
-            where=run.place().source,
+            where=run.location().source,
         )
     constants = {index: value for index, value in enumerate(arguments) if is_made_of_constants(value, run)}
     piece: Any = EagerPiece(plain, EagerSettings(settings.options), constants)

@@ -114,8 +114,8 @@ class CompilerForDevice:
             devices_read_as(self.device, (args, kwargs)),
         ):
             program = compiler(subject, args, kwargs, observed)
-        kept = {code.image for code in self.kernels}
-        self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in kept)
+        own_images = {code.image for code in self.kernels}
+        self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in own_images)
         stated = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
         return EagerProgram(**stated, device=self.device)
 

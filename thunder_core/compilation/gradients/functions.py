@@ -168,11 +168,11 @@ def _compile(kind: object, function: object, options: tuple[Hashable, ...], exec
             f"a derivative needs a function or a module, not a {type(function).__name__}",
             fix="pass a function or a module",
         )
-    wanted = None if executors is None else tuple(executors)
+    executor_tuple = None if executors is None else tuple(executors)
     try:
-        return _cached_compile(kind, SameFunction(function), options, wanted)
+        return _cached_compile(kind, SameFunction(function), options, executor_tuple)
     except TypeError:  # an option that cannot be hashed
-        return _cached_compile.__wrapped__(kind, SameFunction(function), options, wanted)
+        return _cached_compile.__wrapped__(kind, SameFunction(function), options, executor_tuple)
 
 
 class SameFunction:

@@ -214,12 +214,12 @@ class AppliedFunctions:
             probe.release()
 
     def _handover(self, called: Function | str, probe: Any) -> Handover:
-        line = self._run.place().source
+        line = self._run.location().source
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
     def _refusal(self, called: Function | str) -> Callable[[str], NoReturn]:
         """Return a function that refuses a call, such as a forward, at the current line for a reason."""
-        line = self._run.place().source
+        line = self._run.location().source
         if not isinstance(called, str):
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
 

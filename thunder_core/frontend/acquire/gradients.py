@@ -47,7 +47,7 @@ class OutsideGradients(OutsideFacts):
                 raise OperationFailed(
                     "backward() would have to continue outside the program, where an input was computed",
                     fix="compile that part too, or call backward() outside the program",
-                    where=self.run.place().source,
+                    where=self.run.location().source,
                 )
             if not isinstance(tensor, torch.nn.Parameter):
                 self._read(tensor, "grad_fn", None)

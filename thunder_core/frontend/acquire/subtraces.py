@@ -49,7 +49,7 @@ class Subtraces:
     def refuse(self, reason: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace, and store the error."""
         self.recorder.failure = OperationFailed(
-            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.place().source
+            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.location().source
         )
         return self.recorder.failure
 

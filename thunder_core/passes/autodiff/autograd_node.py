@@ -91,14 +91,14 @@ class Bridge:
             if gradient is not None
         ]
         results, gradients = zip(*pairs, strict=True)
-        wanted = [aliases[index] for index in self.signature.requires_grad_inputs]
-        return self._by_autograd(results, wanted, gradients)
+        aliases_with_grad = [aliases[index] for index in self.signature.requires_grad_inputs]
+        return self._by_autograd(results, aliases_with_grad, gradients)
 
-    def _by_autograd(self, results: Sequence[torch.Tensor], wanted: Any, gradients: Any) -> Gradients:
+    def _by_autograd(self, results: Sequence[torch.Tensor], differentiated: Any, gradients: Any) -> Gradients:
         create_graph = torch.is_grad_enabled()
         with self.mode():
             gradients_of_inputs: Gradients = torch.autograd.grad(
-                results, wanted, gradients, create_graph=create_graph, allow_unused=True
+                results, differentiated, gradients, create_graph=create_graph, allow_unused=True
             )
         return gradients_of_inputs
 
@@ -112,8 +112,8 @@ class Bridge:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
         outputs, _ = self._once_more(node, incoming, call)
         sources = dict(zip(self.signature.source_indices, outputs[self.signature.count :], strict=True))
-        wanted = [sources[index] for index in dependent.sources]
-        return self._by_autograd([outputs[dependent.place]], wanted, [gradient])
+        source_outputs = [sources[index] for index in dependent.sources]
+        return self._by_autograd([outputs[dependent.place]], source_outputs, [gradient])
 
     def _once_more(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
         """Run the program of a node again while autograd records it; return its results and the inputs that it read."""

@@ -332,12 +332,12 @@ def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | No
     A write may be to a view of a read tensor.
     """
     read = {proxy.name for proxy in gradients if proxy is not None}
-    kept: list[BoundSymbol] = []
+    live: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
         if bsym.mutates or bsym.communicates or any(proxy.name in read for proxy in bsym.outputs):
-            kept.append(bsym)
+            live.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
-    return kept[::-1]
+    return live[::-1]
 
 
 def add_gradients(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:

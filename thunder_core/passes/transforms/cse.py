@@ -53,7 +53,7 @@ class ShareCommonExpressions(Transform):
             bsym = original.rename(names) if names else original
             if bsym.ordered:
                 first.clear()
-            fixed = bsym.keeps_place or any(proxy.name in distinct for proxy in bsym.defines)
+            fixed = bsym.keeps_position or any(proxy.name in distinct for proxy in bsym.defines)
             source = None if fixed or any(proxy.name in copies for proxy in bsym.defines) else copied_tensor(bsym)
             if source is not None:
                 names[bsym.output.name] = source

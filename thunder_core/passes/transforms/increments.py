@@ -71,7 +71,7 @@ def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
 
 def is_independent(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
     """Whether increments may run after a bound symbol that uses none of their tensors."""
-    if bsym.keeps_place or bsym.functions:
+    if bsym.keeps_position or bsym.functions:
         return False
     return not may_raise(bsym) or all(asserts_on_gpu(bsym, increment.args[0].device) for increment in increments)
 

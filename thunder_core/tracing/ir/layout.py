@@ -100,7 +100,7 @@ def together(origins: Sequence[str]) -> str:
     return ", ".join(origins)
 
 
-def place(line: Statement) -> str:
+def source_line(line: Statement) -> str:
     """Return the source line of a statement: file, line number and code."""
     file = "/".join(line.file.split("/")[-2:])
     return f"{file}:{line.number}: {line.code}".rstrip(": ") if line.file else ""
@@ -143,8 +143,8 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
             owner = above
             yield ""
             yield f"# ---- {owner} ----"
-        if comments and place(line) and place(line) != where:
-            where = place(line)
+        if comments and source_line(line) and source_line(line) != where:
+            where = source_line(line)
             yield f"# {where}"
         if comments:
             yield from derivation_comment(line, forward)

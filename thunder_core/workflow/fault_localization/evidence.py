@@ -66,15 +66,15 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
 
 def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
     """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
-    claimed, known = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
+    claimed, available = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
             unclaimed = latest_unclaimed(traces[:-1])
             operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
             calls = tuple(operation for operation in operations if operation.symbol.name != "python.code")
-            return Evidence(calls, known) if calls else None
-        evaluate((bsym,), known)
+            return Evidence(calls, available) if calls else None
+        evaluate((bsym,), available)
     return None
 
 

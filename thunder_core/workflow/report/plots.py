@@ -297,7 +297,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
     left, top, bottom = 62.0, 26.0, 170.0
     across = Axis(1, max(len(points), 2), left, WIDTH - 10)
     upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)
-    place, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
+    peak_index, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
     highest = max(peak.bytes, peak.peak)
     label = f"peak {number_format.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
     label += f" of the {peak.trace}" if len({point.trace for point in points}) > 1 else ""
@@ -307,7 +307,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
         bottom=bottom,
         line=_steps([upwards(max(point.bytes, point.peak)) for point in points], across),
         area=f"{_steps([upwards(point.bytes) for point in points], across)}V{bottom}H{across(1)}Z",
-        peak=(across(place), upwards(highest), label, "end" if across(place) > WIDTH * 0.6 else "start"),
+        peak=(across(peak_index), upwards(highest), label, "end" if across(peak_index) > WIDTH * 0.6 else "start"),
         across=across.ticks(lambda v: f"{v:g}", whole=True),
         upwards=_byte_ticks(upwards),
         begins=tuple(

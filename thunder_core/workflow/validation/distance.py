@@ -119,8 +119,8 @@ class _Sample:
     def errors(self) -> Errors:
         if not self.count:
             return EXACT
-        kept = torch.cat(self.samples).cpu().numpy()
-        median, p99 = np.quantile(kept, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
+        sampled_errors = torch.cat(self.samples).cpu().numpy()
+        median, p99 = np.quantile(sampled_errors, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
         return Errors(maximum=self.maximum, mean=self.total / self.count, median=median, p99=p99)
 
 

@@ -52,10 +52,10 @@ def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, 
     if is_converted_at_once(model, dtype):
         return whole * (2 if train else 1)
     small = small_weights(model, dtype)
-    held = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
+    small_bytes = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
     largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     gradient = max((parameter.numel() * dtype.itemsize for parameter in model.parameters()), default=0)
-    return held + largest + (gradient if train else 0)
+    return small_bytes + largest + (gradient if train else 0)
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:

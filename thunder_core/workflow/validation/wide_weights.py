@@ -57,9 +57,9 @@ def deferred_buffers(
     Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and those of packed
     modules are not converted, so they are left out.
     """
-    kept = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
-    kept |= constant_buffers(model).keys()
-    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in kept]
+    packed_ids = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    packed_ids |= constant_buffers(model).keys()
+    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in packed_ids]
     small = small_tensors({id(buffer): converted_bytes(buffer, dtype) for buffer in plain})
     return {id(buffer): DeferredTensor(buffer, conversion_to(dtype)) for buffer in plain if id(buffer) not in small}
 

@@ -106,7 +106,7 @@ class Classes:
         for kind in (type(first), first) if issubclass(type(first), type) else (type(first),):
             name = self._name_of(kind, function)
             if name is not None:
-                self.found(kind, name)
+                self.guard_defining_class(kind, name)
                 break
 
     def guard_descriptor(self, holder: type, descriptor: object) -> None:
@@ -114,7 +114,7 @@ class Classes:
         for base in self._bases(holder):
             for name, unbound in dict_of(base).items():
                 if unbound is descriptor:
-                    self.found(holder, name)
+                    self.guard_defining_class(holder, name)
                     return
 
     def attribute(self, owner: object, name: str) -> None:
@@ -122,11 +122,11 @@ class Classes:
         self.note_instance(type(owner))
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
-            self.found(type(owner), name)
+            self.guard_defining_class(type(owner), name)
         elif self.is_users(type(owner)):
             self._outside.guard_unhidden(type(owner), name, is_stored=True)
 
-    def found(self, kind: type, name: str) -> None:
+    def guard_defining_class(self, kind: type, name: str) -> None:
         """Guard which base of a class defines a name, and that no earlier base does."""
         if (id(kind), name) in self._seen:
             return

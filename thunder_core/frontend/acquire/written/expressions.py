@@ -187,10 +187,15 @@ class Expressions(TensorExpressions):
         """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
         proxy = recorder.tensors.made(node)
         if proxy is None:
-            found = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
-            if found is None:
+            tensor_and_steps = (
+                None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
+            )
+            if tensor_and_steps is None:
                 return None
-            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(found[0]), found[1])
+            proxy, args = (
+                recorder.tensors.made_object(node),
+                (recorder.tensors.proxy(tensor_and_steps[0]), tensor_and_steps[1]),
+            )
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
         return proxy.name

@@ -216,20 +216,20 @@ class Prologue:
         self._statements.append(
             python_statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
-        given = tuple(
+        arguments = tuple(
             self._variables.variable(guard.path) for guard in guards if self._module_paths.number(guard.path) is None
         )
-        self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, given)
+        self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, arguments)
         return tensors
 
     def _check_tensor_class(self, unless: str) -> None:
         """Check that the same entries of `torch.Tensor` are replaced as while tracing."""
         replaced = f"{self._scope.function(REPLACED_ENTRIES)}()"
         entries = self._replaced_entries
-        wanted = self._scope.constant(entries, "replaced_entries") if entries else "()"
+        expected_entries = self._scope.constant(entries, "replaced_entries") if entries else "()"
         names = ", ".join(f"{kind}.{name}" for kind, name, _ in entries)
         guard = StatedGuard("replaced attributes of torch.Tensor", f"was {names}" if names else "there were none")
-        self._check(f"{unless}{replaced} == {wanted}", guard, replaced)
+        self._check(f"{unless}{replaced} == {expected_entries}", guard, replaced)
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
         """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""

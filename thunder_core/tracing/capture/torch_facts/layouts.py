@@ -149,7 +149,7 @@ def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
 def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     missing = len(shape) - operand.dim()
     own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
-    return (0,) * missing + tuple(0 if size == 1 and wanted != 1 else stride for size, stride, wanted in own)
+    return (0,) * missing + tuple(0 if size == 1 and full_size != 1 else stride for size, stride, full_size in own)
 
 
 # ---- results with the layout of an input ----

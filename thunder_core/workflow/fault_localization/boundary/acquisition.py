@@ -57,7 +57,7 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
     counterparts = matched_calls(trace, calls)
     values = own_inputs({**inputs, **trace.constants}, trace)
-    kept = {*inputs, *(proxy.name for proxy in trace.outputs)}
+    names_to_keep = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
         for index, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
@@ -76,7 +76,7 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
             if fault is not None:
                 return LineEvaluation(fault)
             for proxy in dying:
-                if proxy.name not in kept:
+                if proxy.name not in names_to_keep:
                     values.pop(proxy.name, None)
     at_the_end = (values[name] for name in inputs)
     returned = (values[leaf.name] for leaf in leaves(trace.output) if isinstance(leaf, Proxy))

@@ -84,7 +84,7 @@ class Batches:
         """Return the samples with these numbers as one batch, on the model's device and in its dtype."""
         rows = [self._pad(self.dataset.rows[number]) for number in numbers]
         stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-        return {name: self._place(tensor) for name, tensor in stacked.items()}
+        return {name: self._to_device(tensor) for name, tensor in stacked.items()}
 
     def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
         """Return the labels of the samples with these numbers, or None without labels.
@@ -138,7 +138,7 @@ class Batches:
         missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
 
-    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         model = self.loaded.model
         if tensor.is_floating_point():
             return tensor.to(device=model.device, dtype=model.dtype)

@@ -54,7 +54,7 @@ def image_size(config: PretrainedConfig) -> tuple[int, int]:
     if isinstance(sizes := (getattr(config, "pretrained_cfg", None) or {}).get("input_size"), Sequence):
         return int(sizes[-2]), int(sizes[-1])  # of timm: channels, height and width
     size: int | Sequence[int] = next(
-        (found for name in SIZES if (found := getattr(vision, name, None)) is not None), IMAGE_SIZE
+        (image_size for name in SIZES if (image_size := getattr(vision, name, None)) is not None), IMAGE_SIZE
     )
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 

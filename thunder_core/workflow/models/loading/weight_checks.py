@@ -59,10 +59,10 @@ def refuse_other_shapes(folder: Path, model: torch.nn.Module, mismatched: Collec
     """Raise `BadModelFolder` if the shape of a weight in the checkpoint differs from the config."""
     if not mismatched:
         return
-    name, found, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
+    name, actual, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
     raise BadModelFolder(
         f"{folder} has {_count(mismatched)} whose shape does not fit the config: "
-        f"{name} is {_shape(found)}, but {type(model).__name__} takes {_shape(expected)}",
+        f"{name} is {_shape(actual)}, but {type(model).__name__} takes {_shape(expected)}",
         fix="use the config.json that was saved with these weights",
     )
 

@@ -19,8 +19,8 @@ def tolerance_of(artifact: Artifact, dtype: torch.dtype, bounds: tuple[str, ...]
     """
     bound = recipes_tolerance(artifact, dtype)
     stored = artifact.manifest.tolerance
-    kept = bound if stored is None else bound.or_stricter(Tolerance(**stored.model_dump()))
-    return asked_tolerance("--tolerance", bounds, kept)
+    limit = bound if stored is None else bound.or_stricter(Tolerance(**stored.model_dump()))
+    return asked_tolerance("--tolerance", bounds, limit)
 
 
 def recipes_tolerance(artifact: Artifact, dtype: torch.dtype) -> Tolerance:

@@ -35,8 +35,8 @@ def real_samples(
     data = read_dataset(option, file)
     if not data.has_text:
         return data
-    kept = keys if option == INPUT else ()
-    return tokenize(data, origin(), trust_remote_code=trust_remote_code, keys=kept)
+    allowed_keys = keys if option == INPUT else ()
+    return tokenize(data, origin(), trust_remote_code=trust_remote_code, keys=allowed_keys)
 
 
 def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:

@@ -29,7 +29,7 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
         called = run.recorder.gradients.functions_called(roots)
         return run.machine.natively(engine, (called, *args), kwargs)
     except ThunderError as error:
-        error.where = error.where or run.place().source
+        error.where = error.where or run.location().source
         run.recorder.failure = error
         raise
 

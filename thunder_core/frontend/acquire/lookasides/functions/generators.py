@@ -105,7 +105,7 @@ def _refuse(name: str, run: TracedRun, *args: Any) -> NoReturn:
     run.recorder.failure = DataDependent(
         f"`torch.Generator.{name}` returns a number that is not known while tracing",
         fix="use `manual_seed` with a fixed number, or call it outside the compiled program",
-        where=run.place().source,
+        where=run.location().source,
     )
     raise run.recorder.failure
 

@@ -82,7 +82,7 @@ def record(run: TracedRun, process_group: Any, name: str, args: tuple[Any, ...],
         finish = function(group, *args, **kwargs)
     except (TypeError, ValueError) as error:
         refuse(run, f"`{called}` with {error}")
-    work = TracedWork(called, run.place().source, finish, partial(refuse_question, run))
+    work = TracedWork(called, run.location().source, finish, partial(refuse_question, run))
     run.works.append(work)
     if name not in WITHOUT_WORK:
         return work
@@ -125,7 +125,7 @@ def refuse(run: TracedRun, operation: str) -> NoReturn:
 
 def refuse_question(run: TracedRun, action: str, fix: str) -> NoReturn:
     """Raise the error for a question that a work cannot answer while a program is traced, and store it."""
-    where = run.place().source
+    where = run.location().source
     run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
     raise run.recorder.failure
 

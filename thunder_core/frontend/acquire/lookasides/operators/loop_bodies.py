@@ -267,14 +267,16 @@ class _Body(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        found = self._subscript(node)
-        if found is None:
+        subscript = self._subscript(node)
+        if subscript is None:
             return self.generic_visit(node)
-        name, dimension, _ = found
+        name, dimension, _ = subscript
         if name in self.assigned or name in self._buffer_names:
             raise reject(node, f"reads `{name}` by the index, which the body changes")
         self._require_local(node, name)
-        row = ast.copy_location(ast.Name(self.slices.setdefault(found, f"_slice{len(self.slices)}"), ast.Load()), node)
+        row = ast.copy_location(
+            ast.Name(self.slices.setdefault(subscript, f"_slice{len(self.slices)}"), ast.Load()), node
+        )
         parts = [part for index, part in enumerate(_parts(node)) if index != dimension]
         if all(map(_is_full, parts)):
             return row

@@ -105,10 +105,10 @@ class Unchanged:
     whether two of them are the same object, which may hold in the first iteration only.
     """
 
-    def __init__(self, run: TracedRun, held: object, tensors: Sequence[Any]) -> None:
+    def __init__(self, run: TracedRun, roots: object, tensors: Sequence[Any]) -> None:
         self._run = run
         self._has_equal = len({*map(id, tensors)}) < len(tensors)
-        objects = HeldObjects(held, lambda value: self._run.outside.path_of(value) is not None)
+        objects = HeldObjects(roots, lambda value: self._run.outside.path_of(value) is not None)
         for value in objects.objects:
             if not is_tracked(value):
                 raise Unsteady(f"its body refers to an object {kind_of(value)}, whose state is unknown")
@@ -144,8 +144,18 @@ def is_tracked(value: object) -> bool:
     """Whether changes of an object can be noted by what it contains."""
     if isinstance(value, BuiltinFunctionType):
         return is_steady(value)
-    known = (*UNCHANGING, *CONTAINERS, set, frozenset, FunctionType, MethodType, functools.partial, ModuleType, type)
-    if isinstance(value, (*known, CellType, torch.nn.Module)):
+    supported_types = (
+        *UNCHANGING,
+        *CONTAINERS,
+        set,
+        frozenset,
+        FunctionType,
+        MethodType,
+        functools.partial,
+        ModuleType,
+        type,
+    )
+    if isinstance(value, (*supported_types, CellType, torch.nn.Module)):
         return True
     kind: Any = type(value)
     return kind.__new__ == object.__new__ and hasattr(value, "__dict__") and not hasattr(value, "__next__")
