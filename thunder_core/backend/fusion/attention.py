@@ -115,18 +115,18 @@ def _slice(
             readers.setdefault(proxy.name, set()).add(number)
     indices = {index}
     following = bsyms[index + 1] if index + 1 < len(bsyms) else None
-    if following is not None and following.symbol.name == COPY and is_of(following, attention):
+    if following is not None and following.symbol.name == COPY and belongs_to(following, attention):
         indices.add(index + 1)
     for number in range(index - 1, -1, -1):
         bsym = bsyms[number]
         names = [proxy.name for proxy in bsym.defines]
         is_inner = all(readers.get(name, set()) <= indices and name not in names_of_attention for name in names)
-        if is_inner and any(readers.get(name) for name in names) and is_of(bsym, attention):
+        if is_inner and any(readers.get(name) for name in names) and belongs_to(bsym, attention):
             indices.add(number)
     return indices
 
 
-def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:
+def belongs_to(bsym: BoundSymbol, attention: FlexAttention) -> bool:
     """Whether a bound symbol was recorded for a flex attention, and is not claimed."""
     return not bsym.executor and identity_of(bsym) in attention.identities
 

@@ -29,7 +29,7 @@ MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
 def numbers_refused(program: Program, error: Exception) -> Iterator[str]:
     """Yield the paths of the numbers because of which a guard on a number or on a tuple refused a call."""
     guard = program.guard_of(error)
-    if guard is None or not guard.is_of_number or not isinstance(error, GuardFailed):
+    if guard is None or not guard.guards_number or not isinstance(error, GuardFailed):
         return
     if type(error.actual) is tuple and guard.path not in program.observed:
         for path, number in numbers_of_tuple(guard.path, error.actual):
@@ -105,7 +105,7 @@ def _refusal_reason(program: Program, error: Exception) -> str:
     if guard is not None and isinstance(error.actual, torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.actual):
             return f"{constraint}, is {size}"
-    shows_tuple = isinstance(guard, StatedGuard) and guard.is_of_tuple and is_literal(error.actual)
+    shows_tuple = isinstance(guard, StatedGuard) and guard.guards_tuple and is_literal(error.actual)
     actual = f"{error.actual!r:.80}" if shows_tuple else describe_value(error.actual)
     return f"{guard or f'guard {error.number}'}, is {actual}"
 

@@ -65,12 +65,14 @@ class ObservedMachine(PlainMachine):
 
     def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively. Known functions that it calls back are interpreted."""
-        reached = self.reach.of_call(function, arguments, keywords)
+        reached = self.reach.functions_of_call(function, arguments, keywords)
         return self._redirecting(reached, function, arguments, keywords)
 
     def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
-        return self._redirecting(self.reach.of(*arguments, *keywords.values()), function, arguments, keywords)
+        return self._redirecting(
+            self.reach.functions_of_values(*arguments, *keywords.values()), function, arguments, keywords
+        )
 
     def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively while calls of these functions are redirected to the machine."""
@@ -92,7 +94,7 @@ class ObservedMachine(PlainMachine):
         redirection = Redirection(self)
         redirection.cached = cached
         try:
-            redirection.add(self.reach.of_call(cached, arguments, keywords))
+            redirection.add(self.reach.functions_of_call(cached, arguments, keywords))
             value = self._run(cached, arguments, keywords)
             if not redirection.missed:
                 self.observer.on_cached(cached, (*arguments, *keywords.values()), value, hit=True)
@@ -150,7 +152,7 @@ class ObservedMachine(PlainMachine):
             value = function(*arguments)
         finally:
             active.resume()
-        active.add(self.reach.of(value))
+        active.add(self.reach.functions_of_values(value))
         return value
 
     def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:

@@ -48,13 +48,13 @@ def matches(error: BaseException, error_types: Any) -> bool:
     for kind in classes:
         if not (issubclass(type(kind), type) and issubclass_natively(kind, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    return _is_of(error, error_types)
+    return _is_instance(error, error_types)
 
 
-def _is_of(error: Any, error_types: Any) -> bool:
+def _is_instance(error: Any, error_types: Any) -> bool:
     """Whether an exception is an instance of one of these classes, in tuples of any depth."""
     if isinstance(error_types, tuple):
-        return any(_is_of(error, kind) for kind in error_types)
+        return any(_is_instance(error, kind) for kind in error_types)
     return issubclass(type(error_types), type) and issubclass_natively(type(error), error_types)
 
 
@@ -64,7 +64,7 @@ def split_group(machine: Machine, error: BaseException, error_types: Any) -> tup
     for kind in error_types if isinstance(error_types, tuple) else (error_types,):
         if issubclass_natively(kind, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
-    if _is_of(error, error_types):
+    if _is_instance(error, error_types):
         if isinstance(error, BaseExceptionGroup):
             return error, None
         group = BaseExceptionGroup if not isinstance(error, Exception) else ExceptionGroup

@@ -42,7 +42,7 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     """
     if any(name in tangents for name in bsym.mutates):
         raise Underivable("it writes to a tensor that has a tangent")
-    if has_derivative_rule(bsym) or not all(map(_is_of_pytorch, bsym.at_level("aten"))):
+    if has_derivative_rule(bsym) or not all(map(_is_pytorch_operation, bsym.at_level("aten"))):
         return _by_backward(bsym, tangents)
     jvp = _by_dual_numbers_in_thread(bsym, tangents)
     if isinstance(jvp, JVP):
@@ -53,7 +53,7 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
         raise Underivable(jvp) from second
 
 
-def _is_of_pytorch(operation: BoundSymbol) -> bool:
+def _is_pytorch_operation(operation: BoundSymbol) -> bool:
     """Whether an operation is PyTorch's; other operations that only have a backward lose tangents."""
     return operation.symbol.name.startswith("torch.ops.aten.")
 

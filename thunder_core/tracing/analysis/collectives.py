@@ -36,7 +36,7 @@ class Collective:
     source: SourceLine | None = field(default=None, compare=False)
 
     @property
-    def is_of_all_ranks(self) -> bool:
+    def involves_all_ranks(self) -> bool:
         """Whether all ranks of the group take part in the collective."""
         return self.kind not in POINT_TO_POINT
 
@@ -138,6 +138,6 @@ def groups_of(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
     """Return the collectives that all ranks of a group take part in, in order, by the name of the group."""
     groups: dict[str, list[Collective]] = {}
     for collective in collectives:
-        if collective.is_of_all_ranks and collective.group:
+        if collective.involves_all_ranks and collective.group:
             groups.setdefault(collective.group, []).append(collective)
     return groups

@@ -22,8 +22,8 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 class Binding:
     """A factory of bound symbols for calls, which tracks the names that recorded bound symbols have defined.
 
-    `location()` returns the current location in the program. With `symbolic_sizes`, integers in results are known before
-    the trace runs.
+    `location()` returns the current location in the program. With `symbolic_sizes`, integers in results are known
+    before the trace runs.
     """
 
     def __init__(self, tensors: Tensors, location: Callable[[], Location], *, symbolic_sizes: bool) -> None:

@@ -12,7 +12,7 @@ from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_of_process_group, is_random, symbol_of
+from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped
 from thunder_core.tracing.capture.torch_facts.writes import (
     has_out_argument,
@@ -72,7 +72,7 @@ class AtenOperations:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes, and record it as a part of the torch function that called it."""
-        if is_of_process_group(operator):
+        if is_process_group_method(operator):
             return self._run_on_process_group(operator, args, kwargs)
         if self._view is not None and operator is ALIAS:
             return self._view

@@ -283,7 +283,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         recorded=program.recorded,
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
-        numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.is_of_number),
+        numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
     )
 
 

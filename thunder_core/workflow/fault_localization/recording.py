@@ -49,8 +49,8 @@ def record(
 ) -> RecordedValues:
     """Evaluate a trace on copies of inputs, from these random states, and record all values.
 
-    With `names_to_keep`, the values of all other names are dropped after their last use. `in_double` evaluates the trace
-    in float64. Raises the errors of the calls, and `OutOfTime`.
+    With `names_to_keep`, the values of all other names are dropped after their last use. `in_double` evaluates the
+    trace in float64. Raises the errors of the calls, and `OutOfTime`.
     """
     values = own_inputs(inputs, trace)
     if in_double:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_core.foundation.errors import BadOption, NoSuchTrace
-from thunder_core.tracing.ir.layout import at_level, source_line, result_comment
+from thunder_core.tracing.ir.layout import at_level, result_comment, source_line
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
 from thunder_core.workflow.inspect.regions import (
     Belongs,

@@ -171,14 +171,14 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: object) -> Pa
         if name not in dict_of(base):
             continue
         unbound = dict_of(base)[name]
-        is_of_python = isinstance(unbound, types.FunctionType | property | staticmethod)
-        if is_of_python and is_hidden_by_metaclass(kind, name):
+        is_python_group = isinstance(unbound, types.FunctionType | property | staticmethod)
+        if is_python_group and is_hidden_by_metaclass(kind, name):
             require_unshadowed(outside, path, name, unbound)
             _read_entry(outside, kind, base, name)
             return None
         if is_getter_in_c(unbound):
             return path.attribute(name, value)
-        if is_of_python:
+        if is_python_group:
             require_unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)

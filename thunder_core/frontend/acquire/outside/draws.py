@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.drawing_functions import outermost_callable_function
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -272,7 +272,7 @@ class ProgramDraws:
             self._run.outside.guard(Length(path, len(value)))
             return type(value)([self._program_value(path.item(index, item), item) for index, item in enumerate(value)])
         self._run.outside.read(path, value)
-        if any(is_of(type(value), kind) for kind in ARRAYS):
+        if any(derives_from(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
         return value
 
@@ -333,9 +333,9 @@ class ProgramDraws:
             return self._computed(value)[0]
         if path is not None:
             return path
-        if is_of(type(value), ARRAYS[0]) and not value.dtype.hasobject:
+        if derives_from(type(value), ARRAYS[0]) and not value.dtype.hasobject:
             return Kept(value.copy())
-        if is_of(type(value), ARRAYS[1]) or answer_of(type(value)) is NativeAnswer.STATE:
+        if derives_from(type(value), ARRAYS[1]) or native_state_of(type(value)) is NativeState.STATE:
             return Kept(value)
         raise NotReplayedError
 

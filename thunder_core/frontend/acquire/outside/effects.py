@@ -47,7 +47,7 @@ class Effect:
     level: type | None = None
     function: Callable[..., Any] | None = None
 
-    def is_of(self, owner: Path, name: str) -> bool:
+    def changes_attribute(self, owner: Path, name: str) -> bool:
         """Whether the effect sets or deletes this attribute."""
         return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
 
@@ -170,7 +170,7 @@ class EffectLog:
         is_back = (
             dropped is not None
             and self._made.issuperset(entries)
-            and not any(effect.is_of(owner, name) for effect in self.effects)
+            and not any(effect.changes_attribute(owner, name) for effect in self.effects)
         )
         effect = Effect(kind, owner, name, value, level=level) if kind == "set" or not (hidden or is_back) else None
         self._announce(owner.value, kind, name, effect, replaced, touched)
@@ -204,7 +204,7 @@ class EffectLog:
         tables = tables_of(owner.value)
         effects: list[Effect] = []
         for effect in reversed(self.effects):
-            if effect.is_of(owner, name):
+            if effect.changes_attribute(owner, name):
                 effects.append(effect)
             elif effect.owner is None or any(effect.owner.value is table for table in tables):
                 break

@@ -105,14 +105,18 @@ class Equal(OfConstant):
         if isinstance(self.value, complex | slice):
             return f"{scope.function(SAME_VALUES)}({subject}, {literal(self.value, scope)})"
         same = f"{subject} == {literal(self.value, scope)}"
-        return same if isinstance(self.value, str) else f"{same} and {is_of_type(subject, type(self.value), scope)}"
+        return (
+            same
+            if isinstance(self.value, str)
+            else f"{same} and {exact_type_condition(subject, type(self.value), scope)}"
+        )
 
     @property
     def words(self) -> str:
         return f"was {self.value!r}"
 
     @property
-    def is_of_number(self) -> bool:
+    def guards_number(self) -> bool:
         """Whether the value is a number that may vary between calls."""
         return type(self.value) in NUMBERS
 
@@ -138,7 +142,7 @@ class OfType(Guard):
     kind: type
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return is_of_type(subject, self.kind, scope)
+        return exact_type_condition(subject, self.kind, scope)
 
     @property
     def words(self) -> str:
@@ -152,7 +156,7 @@ class NumberInC(Guard):
     value: Any
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{is_of_type(subject, type(self.value), scope)} and hash({subject}) == {hash(self.value)}"
+        return f"{exact_type_condition(subject, type(self.value), scope)} and hash({subject}) == {hash(self.value)}"
 
     @property
     def words(self) -> str:
@@ -187,7 +191,7 @@ class Values(Guard):
         return f"was {self.values!r}"
 
     @property
-    def is_of_number(self) -> bool:
+    def guards_number(self) -> bool:
         """Whether one of the values, or a value in an inner tuple, is a number that may vary between calls."""
         return any(type(value) in NUMBERS for value in leaves(self.values))
 
@@ -297,7 +301,7 @@ class TensorMetadata(Guard):
     def condition(self, subject: str, scope: GuardScope) -> str:
         proxy, is_dense = self.proxy, self.layout is torch.strided
         parts = [
-            is_of_type(subject, self.kind, scope),
+            exact_type_condition(subject, self.kind, scope),
             f"{subject}.dtype is {literal(proxy.dtype, scope)}",
             f"{subject}.shape == {literal(before_counts(proxy.shape), scope)}",
             f"{subject}.stride() == {literal(before_counts(proxy.stride), scope)}"
@@ -324,7 +328,7 @@ class SparseTensorMetadata(TensorMetadata):
         return f"was {self.proxy.described} in layout {self.layout}"
 
 
-def is_of_type(subject: str, kind: type, scope: Scope) -> str:
+def exact_type_condition(subject: str, kind: type, scope: Scope) -> str:
     """Return the condition that a subject is of exactly this class."""
     return f"type({subject}) is {bind_constant(kind, scope)}"
 

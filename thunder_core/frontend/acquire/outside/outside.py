@@ -26,7 +26,7 @@ from thunder_core.frontend.acquire.outside.guards import (
     constant_guard,
 )
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of, length_of
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_number_in_c
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_number_in_c, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import (
     HasMember,
     HasState,
@@ -387,7 +387,7 @@ class Outside(GuardedPaths):
                 self._note_read_of_draw(path)
             self.guard(HasState(path, state_of(value)))
             self.effects.keep_state(path)
-        elif answer_of(type(value)) is NativeAnswer.SAME:
+        elif native_state_of(type(value)) is NativeState.SAME:
             self.guard(Identical(path, value))
 
     def _item_path(self, path: Path, key: object, value: object) -> Path:

@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.outside.containers import is_known_by_identit
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards import TensorMetadata
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
 from thunder_core.frontend.acquire.outside.outside import VIEWS
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
@@ -75,7 +75,7 @@ class WholeReads(FunctionReads):
             return self._items
         if kind is slice:
             return parts_of_slice
-        return self.attributes if answer_of(kind) is NativeAnswer.ATTRIBUTES else None
+        return self.attributes if native_state_of(kind) is NativeState.ATTRIBUTES else None
 
     def _items(self, container: Any) -> Iterable[Any]:
         self.expand(container)

@@ -102,13 +102,15 @@ class ModulePaths:
     def _root_step(self, root: Path) -> ReadStep | None:
         """Return the step to a class, or to the globals of a library."""
         is_class = root.step == "class" and type(root.value) is type
-        if not is_class and not (root.step == "globals" and type(root.value) is dict and is_of_library(root.value)):
+        if not is_class and not (
+            root.step == "globals" and type(root.value) is dict and belongs_to_library(root.value)
+        ):
             return None
         self.roots.append(root.value)
         return ROOT, len(self.roots) - 1
 
 
-def is_of_library(module_globals: dict[str, Any]) -> bool:
+def belongs_to_library(module_globals: dict[str, Any]) -> bool:
     """Whether the globals of a module are those of an installed library or of Python's, which hardly change."""
     file = module_globals.get("__file__")  # `builtins` has none
     return isinstance(file, str) and not is_users_file(file)

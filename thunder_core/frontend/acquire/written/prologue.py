@@ -133,9 +133,9 @@ class Prologue:
         Returns the name of the tuple of plain tensors, and the paths of its members.
         """
         drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
-        plain_guards = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn_guards]
+        plain_guards = [guard for guard in guards if guards_plain_tensor(guard) and guard not in drawn_guards]
         for guard in guards:
-            if not is_of_plain_tensor(guard) and guard not in drawn_guards:
+            if not guards_plain_tensor(guard) and guard not in drawn_guards:
                 self._check_guard(guard)
         checked = self._check_tensors(plain_guards) if self._drawn_from else None
         self._draw()
@@ -312,8 +312,8 @@ def state_guard(guard: Guard) -> StatedGuard:
         str(guard.path),
         guard.words,
         plain_path=None if isinstance(guard, OfNamespace) else plain_path(guard.path),
-        is_of_number=isinstance(guard, Equal | Values) and guard.is_of_number,
-        is_of_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
+        guards_number=isinstance(guard, Equal | Values) and guard.guards_number,
+        guards_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
     )
 
 
@@ -328,7 +328,7 @@ def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
-def is_of_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
+def guards_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
     """Whether a guard is on the metadata of a tensor whose class has no Python code that could change the metadata."""
     return type(guard) is TensorMetadata and guard.kind in PLAIN
 

@@ -124,7 +124,7 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     guards = (guard.partition(": ") for guard in in_words)
     stated = (
-        StatedGuard(path, words, is_of_number=n in numbers, is_of_tuple=states_tuple(words))
+        StatedGuard(path, words, guards_number=n in numbers, guards_tuple=states_tuple(words))
         for n, (path, _, words) in enumerate(guards)
     )
     return (*stated, *facts.constraints)

@@ -22,7 +22,7 @@ from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group, parameters_of
 from thunder_core.frontend.acquire.lookasides.state.world import call_query
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_getter, name_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_getter, name_of, native_state_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -63,7 +63,7 @@ def collective_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     name = getattr(function, "__name__", "")
     if name in METHODS and isinstance(owner, C10D.ProcessGroup):
         return record(run, owner, name, args, kwargs)
-    if name in GETTERS or is_getter(type(owner), name) or answer_of(type(owner)) is not NativeAnswer.GETTERS:
+    if name in GETTERS or is_getter(type(owner), name) or native_state_of(type(owner)) is not NativeState.GETTERS:
         return NOT_TAKEN
     return refuse(run, f"`{name}` of a {name_of(type(owner))}")
 

@@ -88,11 +88,11 @@ def is_steady(value: Any, depth: int = 3) -> bool:
         parts = (value.__self__,) if isinstance(value, MethodType) else parts_of_partial(value)
         return depth > 0 and all(is_steady(part, depth - 1) for part in parts)
     if isinstance(value, BuiltinFunctionType):
-        return value in (*BUILTINS, enumerate, reversed) or is_of_module(value)
+        return value in (*BUILTINS, enumerate, reversed) or is_module_function(value)
     return isinstance(value, (*UNCHANGING, FunctionType, torch.nn.Module)) or value in (*BUILTINS, enumerate, reversed)
 
 
-def is_of_module(function: BuiltinFunctionType) -> bool:
+def is_module_function(function: BuiltinFunctionType) -> bool:
     """Whether a builtin function is one of `torch` or `math`, rather than a method of an object."""
     owner = function.__self__
     return owner is math or isinstance(owner, type) or (isinstance(owner, ModuleType) and owner.__name__[:5] == "torch")

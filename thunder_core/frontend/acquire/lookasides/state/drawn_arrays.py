@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -73,7 +73,7 @@ def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
         return method(run, owner, name, args, kwargs) if name in METHODS and "out" not in kwargs else NOT_TAKEN
     if type(function) in UNBOUND or not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
         return NOT_TAKEN
-    if function in CONVERSIONS or is_of_torch(function):
+    if function in CONVERSIONS or is_torch_function(function):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves((args, kwargs)))
         return with_numbers(run, function, args, kwargs) if has_scalars and "array" not in name else NOT_TAKEN
     return apply(run, function, args, kwargs) if is_pure(function) and "out" not in kwargs else NOT_TAKEN
@@ -82,7 +82,7 @@ def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
 def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
     """Compute an operator on random arrays or NumPy scalars."""
     if function in WRITING_OPERATORS and is_drawn(run, operands[0]) and is_arithmetic(operands[1]):
-        if is_of(type(operands[0]), "numpy.ndarray"):
+        if derives_from(type(operands[0]), "numpy.ndarray"):
             return call_writing_method(run, operands[0], WRITING_OPERATORS[function], operands[1:])
         return apply(run, function, operands, {})
     if function not in OPERATORS or not any(is_drawn(run, leaf) for leaf in leaves(operands)):
@@ -172,10 +172,10 @@ def is_arithmetic(operand: object) -> bool:
     if isinstance(operand, tuple | list):
         return all(map(is_arithmetic, operand))
     plain = operand is None or isinstance(operand, int | float | complex | slice | SymbolicNumber) or operand is ...
-    return plain or any(is_of(type(operand), kind) for kind in ("numpy.ndarray", "numpy.generic"))
+    return plain or any(derives_from(type(operand), kind) for kind in ("numpy.ndarray", "numpy.generic"))
 
 
-def is_of_torch(function: object) -> bool:
+def is_torch_function(function: object) -> bool:
     """Whether a function belongs to PyTorch."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
 
