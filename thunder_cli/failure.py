@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
-from thunder_cli.streams import flush_results, gone_folder_of
+from thunder_cli.streams import deleted_folder_error, flush_results
 from thunder_core.foundation.errors import (
     BadOption,
     Bug,
@@ -63,7 +63,11 @@ def known_error(error: BaseException) -> ThunderError:
     if isinstance(error, KeyboardInterrupt):
         return interrupt_error(error)
     return (
-        gone_folder_of(error) or full_disk_of(error) or out_of_memory_of(error) or authors_error(error) or bug_of(error)
+        deleted_folder_error(error)
+        or full_disk_of(error)
+        or out_of_memory_of(error)
+        or authors_error(error)
+        or bug_of(error)
     )
 
 

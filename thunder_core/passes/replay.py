@@ -22,9 +22,9 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
 
 
-def defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
+def proxies_defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
     """Yield the proxies that a bound symbol or its operations define, once for each name."""
-    defined = {proxy.name: proxy for part in bsym.subsymbols for proxy in defined_in(part)}
+    defined = {proxy.name: proxy for part in bsym.subsymbols for proxy in proxies_defined_in(part)}
     yield from (defined | {proxy.name: proxy for proxy in bsym.defines}).values()
 
 
@@ -85,7 +85,7 @@ class Replay(RecordedProgram):
                 former.setdefault(new, name)
         used_names = input_names | set(defined)
         unused = (name for number in count() if (name := f"t{number}") not in used_names)
-        proxies = (proxy for bsym in self.bsyms for proxy in defined_in(bsym))
+        proxies = (proxy for bsym in self.bsyms for proxy in proxies_defined_in(bsym))
         return {proxy.name: replace(proxy, name=former.get(proxy.name) or next(unused)) for proxy in proxies}
 
     def _recorded_name(self, value: object) -> str | None:

@@ -155,7 +155,7 @@ def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
     return {name: min(values[1:]) for name, values in seconds.items()}
 
 
-def compared(calls: Mapping[str, Call], name: str, x: torch.Tensor) -> tuple[bool, dict[str, float]]:
+def compare_with_library(calls: Mapping[str, Call], name: str, x: torch.Tensor) -> tuple[bool, dict[str, float]]:
     """Return whether the call of a name gives the result of the call without one, and the times of all calls."""
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         return is_close(calls[name](), calls[""]()), seconds_of(calls, x)

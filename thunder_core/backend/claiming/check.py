@@ -291,7 +291,7 @@ class RandomStates:
         states = {device: torch.cuda.get_rng_state(device) for device in devices}
         return cls({torch.device("cpu"): torch.get_rng_state(), **states})
 
-    def renewed(self) -> RandomStates:
+    def current_states(self) -> RandomStates:
         """Return the current states of the same generators."""
         gpus = [device for device in self.states if device.type == "cuda"]
         states = {device: torch.cuda.get_rng_state(device) for device in gpus}

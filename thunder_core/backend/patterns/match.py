@@ -230,7 +230,10 @@ def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceInd
         raise NoMatch(f"`{index.bsym_at(between).symbol.name}` in between has an effect")
     positions_of_views = _kept_positions(positions, names, index)
     return Match(
-        positions, positions_of_views, _place(positions - positions_of_views, names, candidate, index), results
+        positions,
+        positions_of_views,
+        _replacement_position(positions - positions_of_views, names, candidate, index),
+        results,
     )
 
 
@@ -253,7 +256,7 @@ def _kept_positions(positions: frozenset[int], names: set[str], index: TraceInde
     return frozenset(positions_of_views)
 
 
-def _place(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
+def _replacement_position(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
     """Return the last freed position that is before every reader and after every input; raise `NoMatch` if none is."""
     readers = {reader for name in names for reader in index.readers.get(name, ())} - free
     first = min(readers, default=len(index.at))

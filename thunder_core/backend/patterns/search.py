@@ -71,7 +71,7 @@ def _candidates_at(
 ) -> Iterator[MatchCandidate]:
     for state in _match_outputs(sketch, index, anchor, _State({}, frozenset()), anchor):
         if all(parameter in state.bindings for parameter in pattern.parameters):
-            arguments = tuple(index.known(state.bindings[parameter]) for parameter in pattern.parameters)
+            arguments = tuple(index.with_requires_grad(state.bindings[parameter]) for parameter in pattern.parameters)
             yield MatchCandidate(arguments, state.positions)
 
 

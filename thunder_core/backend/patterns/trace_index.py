@@ -95,7 +95,7 @@ class TraceIndex:
             named = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
         return named
 
-    def known(self, value: object) -> Any:
+    def with_requires_grad(self, value: object) -> Any:
         """Return a proxy whose `requires_grad` says whether autograd will track its tensor."""
         if not isinstance(value, TensorProxy):
             return value

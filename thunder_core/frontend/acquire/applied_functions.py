@@ -152,7 +152,7 @@ class AppliedFunctions:
         )
         backward = None if both is None or both.fills_caches else self._handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
-        self._keep(kind, kept_by(output, copies), are_written=is_writing)
+        self._keep(kind, objects_kept_by(output, copies), are_written=is_writing)
         self._meet_backward(kind, backward)
         return True
 
@@ -258,7 +258,7 @@ class AppliedFunctions:
         Each object that the program creates follows, with its copy in the arguments.
         """
         stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_operation())}
-        return objects.changed(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
+        return objects.with_changes(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
@@ -285,7 +285,7 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
-def kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
+def objects_kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
     """Return the objects whose copies are in the `ctx` of an output; all objects if an output has another node."""
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]

@@ -94,7 +94,7 @@ class BackwardHooks:
 
     def _proxy_of(self, node: Node) -> Proxy:
         """Return the proxy of a node. When a node is met for the first time, record a line that finds the node."""
-        proxy: Proxy | None = self._recorder.tensors.made(node)
+        proxy: Proxy | None = self._recorder.tensors.proxy_of_made_object(node)
         if proxy is not None:
             return proxy
         tensor_and_steps = tensor_and_steps_to(node, self._recorder.tensors.latest)

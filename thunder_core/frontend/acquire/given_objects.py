@@ -112,13 +112,13 @@ class GivenObjects:
             return self.args, self.kwargs
         return (self._snapshot, tuple(self._objects.values)), {}
 
-    def changed(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+    def with_changes(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
         """Return the arguments with changed tensors and numbers, and each created object with its copy in them."""
         call = (self.args, self.kwargs)
         if self._snapshot is None:
             arguments = replace_leaves(call, change)
             return arguments, _lists_of(call, arguments)
-        arguments, copies = self._snapshot.filled([change(value) for value in self._objects.values])
+        arguments, copies = self._snapshot.fill([change(value) for value in self._objects.values])
         copy_of = {id(stand_in): copy for stand_in, copy in copies.pairs}
         pairs = [(value, copy_of[id(stand_in)]) for value, stand_in in self._objects.pairs if id(stand_in) in copy_of]
         return arguments, [*pairs, *_lists_of(call, arguments)]

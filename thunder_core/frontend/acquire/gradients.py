@@ -71,7 +71,7 @@ class OutsideGradients(OutsideFacts):
 
 def log_gradients(run: Recording) -> None:
     """Log each change of a `.grad` as an effect."""
-    for tensor, grad in run.recorder.gradients.changed():
+    for tensor, grad in run.recorder.gradients.changed_gradients():
         if run.outside.path_of(tensor) is None:
             raise OperationFailed(
                 f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which the "

@@ -264,7 +264,7 @@ class Machine(ABC):
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
         """Run the code of a Python function under interpretation, without an announcement."""
 
-    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
         return function(*arguments)
 

@@ -109,15 +109,15 @@ class ObservedMachine(PlainMachine):
 
         Functions in the result are redirected afterwards.
         """
-        return self.entered(self.invoke, function, arguments, keywords)
+        return self.call_from_c(self.invoke, function, arguments, keywords)
 
     def next_for_native(self, iterator: Any) -> Any:
         """Return the next value of an iterator on behalf of C code."""
-        return self.observer.for_caller(self.entered(operators.next_of, self, iterator))
+        return self.observer.for_caller(self.call_from_c(operators.next_of, self, iterator))
 
     def resume(self, frame: Frame) -> Any:
         """Run the frame of a generator, which C code may drive."""
-        return self.entered(super().resume, frame)
+        return self.call_from_c(super().resume, frame)
 
     def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, with a witness if the observer watches native code."""
@@ -137,11 +137,11 @@ class ObservedMachine(PlainMachine):
             return arguments, keywords
         return self.observer.for_native(function, arguments, keywords)
 
-    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
         if self.witness is not None and self.witness.watch(False):
             try:
-                return self.entered(function, *arguments)
+                return self.call_from_c(function, *arguments)
             finally:
                 self.witness.watch(True)
         active = self.redirection

@@ -33,7 +33,7 @@ from thunder_core.frontend.interpreter.iterators import (
     unknown_items,
 )
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, remember, shortcut
-from thunder_core.frontend.interpreter.native import proxied, unwrap
+from thunder_core.frontend.interpreter.native import proxied_object, unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
@@ -79,7 +79,7 @@ PARTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
-    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
+    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied_object(proxy),)),
 }
 _ITEMS_OF_CONTAINERS: dict[type, Parts] = {
     dict: lambda mapping: (*dict.keys(mapping), *dict.values(mapping)),

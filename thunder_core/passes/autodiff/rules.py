@@ -105,7 +105,7 @@ def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) 
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], Snapshot):
-            (args, kwargs), _ = args[0].filled(args[1])
+            (args, kwargs), _ = args[0].fill(args[1])
         versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
 
         def apart(leaf: Any) -> Any:

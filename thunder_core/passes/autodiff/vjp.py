@@ -21,8 +21,8 @@ from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.tracing.capture.symbolic.probed_floats import (
     AmbiguousFloats,
-    FloatAsked,
     FloatProxies,
+    FloatValueRead,
     restrict,
     stand_ins,
 )
@@ -125,7 +125,7 @@ def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDe
             if derivation is not None:
                 derivation.vjp(derivation.results)
             return derivation
-    except (FloatAsked, Underivable):
+    except (FloatValueRead, Underivable):
         return derive_by_probes(bsym, requires_grad_names, floats) or derive_as_it_is(bsym, requires_grad_names)
 
 

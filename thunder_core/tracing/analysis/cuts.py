@@ -39,12 +39,14 @@ def is_separate(operation: BoundSymbol) -> bool:
 def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
     """Return the segments of the bound symbols: each period of a repeat, and the stretches between repeats."""
     cuts = {
-        cut for repeat in find_repeats([structural_key(bsym) for bsym in bsyms]) for cut in _place(repeat, bsyms).cuts
+        cut
+        for repeat in find_repeats([structural_key(bsym) for bsym in bsyms])
+        for cut in _align_repeat(repeat, bsyms).cuts
     }
     return [range(start, stop) for start, stop in pairwise(sorted({0, len(bsyms)} | cuts))]
 
 
-def _place(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
+def _align_repeat(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
     """Return the repeat shifted to the cheapest cut; a repeat of three or more periods may lose one period."""
     window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
     costs = cut_costs(window)[repeat.period :]

@@ -94,7 +94,7 @@ class Gradients:
         """Delete `tensor.grad`, as the program does."""
         self.set(tensor, None)
 
-    def changed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+    def changed_gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
         """Yield each outside tensor whose `.grad` was replaced, with its new value."""
         for tensor, _ in list(self._tensors.inputs.values()):
             fake = self._tensors.fake(tensor)

@@ -16,8 +16,8 @@ from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete, numbers_in
 from thunder_core.tracing.capture.symbolic.probed_floats import (
-    FloatAsked,
     FloatProxies,
+    FloatValueRead,
     may_be_symbol,
     restrict,
     stand_ins,
@@ -201,7 +201,7 @@ class NumberCalls:
         try:
             with sizes.environment.withholding_floats():
                 return self._recording.function(function, *symbols)
-        except FloatAsked:
+        except FloatValueRead:
             pass
         before = self._recording.failure
         values = [self._numbers.outside_values[number.proxy.name] for number in numbers]

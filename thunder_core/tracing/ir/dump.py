@@ -83,7 +83,7 @@ class Dump:
         raise AssertionError("numbers do not end")
 
 
-def asked_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
+def requested_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
     """Return the dump that an option requests, or else the environment; None if neither does.
 
     `THUNDER_LOGS` is `all`, or names of traces separated by commas; `THUNDER_LOGS_TO` is the folder. Raises

@@ -87,12 +87,12 @@ def beside(statement: str, comment: str, column: int) -> str:
 def result_comment(line: Statement) -> str:
     """Return the comment on the results of a statement and its executor."""
     types = ", ".join(value.described for value in line.makes if value.described)
-    origins = together([value.origin for value in line.makes if value.origin])
+    origins = join_origins([value.origin for value in line.makes if value.origin])
     executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
     return "  ".join(text for text in (f"{types} {executor}".strip(), origins) if text)
 
 
-def together(origins: Sequence[str]) -> str:
+def join_origins(origins: Sequence[str]) -> str:
     """Join the origins of a statement's results into one phrase."""
     names = [origin.removeprefix(GRADIENT) for origin in origins if origin.startswith(GRADIENT)]
     if 1 < len(names) == len(origins):

@@ -67,7 +67,7 @@ class GradientsInTurn:
         cotangent = self._cotangents[name]
         if cotangent not in self._awaited:
             return None
-        before = self._states.renewed()
+        before = self._states.current_states()
         with torch.no_grad():
             while cotangent not in self._waiting:
                 self._waiting |= {defined: value for defined, value in next(self._lines) if defined in self._awaited}

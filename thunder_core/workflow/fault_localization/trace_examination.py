@@ -58,7 +58,7 @@ class Examination:
             stages=tuple(self.stages),
             faults=tuple(self.faults),
             not_compared=tuple(self.not_compared),
-            seconds=self.deadline.passed,
+            seconds=self.deadline.seconds_passed,
             budget=self.deadline.seconds,
         )
 

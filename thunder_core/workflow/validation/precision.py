@@ -20,7 +20,7 @@ from thunder_core.workflow.validation.state import Observed
 from thunder_core.workflow.validation.wide_weights import (
     bytes_in,
     convert_in_place,
-    converted,
+    convert_tensor,
     deferred_buffers,
     deferred_weights,
     is_converted_at_once,
@@ -94,7 +94,7 @@ def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: object, 
 
 
 def _to(dtype: torch.dtype, value: object) -> Any:
-    return map_tensors(value, lambda tensor: converted(tensor, dtype))
+    return map_tensors(value, lambda tensor: convert_tensor(tensor, dtype))
 
 
 class Reference:
@@ -141,7 +141,7 @@ class Reference:
         buffers = deferred_buffers(start.model, start.unwritten, self._dtype)
         return in_precision(copy_sharing(start.model, {**weights, **buffers}).model, self._dtype, self._before)
 
-    def observed(
+    def observe(
         self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
     ) -> Observed:
         """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.

@@ -77,10 +77,10 @@ def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
 @cache
 def conversion_to(dtype: torch.dtype) -> Compute:
     """Return the function that converts a tensor; it is cached, so that equal conversions are recognized."""
-    return partial(converted, dtype=dtype)
+    return partial(convert_tensor, dtype=dtype)
 
 
-def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def convert_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor in a floating dtype, or in the complex dtype with parts of it; integers unchanged."""
     if tensor.is_complex():
         return tensor.to(dtype.to_complex())
@@ -98,7 +98,7 @@ def convert_in_place(model: torch.nn.Module, dtype: torch.dtype) -> None:
     constant = constant_buffers(model)
     for tensor in plain_tensors(model):
         if id(tensor) not in constant and not isinstance(tensor, DeferredTensor):
-            tensor.data = converted(tensor.data, dtype)
+            tensor.data = convert_tensor(tensor.data, dtype)
     for module in model.modules():
         if isinstance(module, QuantizedLayer):
             module.dtype = dtype

@@ -129,7 +129,7 @@ class EffectLog:
         hidden = any(name in table for table in tables)
         return not hidden and not self._touched.isdisjoint([(id(base), name) for base in classes])
 
-    def existed(self, owner: object, name: str) -> bool | None:
+    def attribute_existed(self, owner: object, name: str) -> bool | None:
         """Whether an attribute existed when the program began; None if the program has not written it yet."""
         entries = {(table, name) for table in table_identities(owner)}
         return None if self._touched.isdisjoint(entries) else self._made.isdisjoint(entries)

@@ -40,7 +40,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, computed_path, lea
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
-from thunder_core.frontend.interpreter.native import is_proxy, proxied
+from thunder_core.frontend.interpreter.native import is_proxy, proxied_object
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
 
@@ -142,7 +142,7 @@ class Outside(GuardedPaths):
         self.paths[id(value)] = path
         if is_proxy(value):
             self.guard(OfType(path, kind))
-            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+            self.read(path.child("proxied", "", proxied_object(value)), proxied_object(value))
         elif is_number_in_c(kind):
             self.guard(NumberInC(path, value))
         elif issubclass(kind, BY_IDENTITY):
@@ -212,7 +212,7 @@ class Outside(GuardedPaths):
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def _may_change(self, value: object) -> bool:
-        return self.symbolic.may_be and type(value) in NUMBERS and not self.is_functional
+        return self.symbolic.may_have_symbols and type(value) in NUMBERS and not self.is_functional
 
     def is_symbolic(self, path: Path, value: object) -> bool:
         """Whether a value is a symbolic number."""
@@ -357,7 +357,12 @@ class Outside(GuardedPaths):
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
-        used = self.symbolic.may_be and self.symbolic.in_containers and not self.is_functional and is_only_thread()
+        used = (
+            self.symbolic.may_have_symbols
+            and self.symbolic.in_containers
+            and not self.is_functional
+            and is_only_thread()
+        )
         return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:

@@ -183,7 +183,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: Any) -> None:
         """Guard what C code finds for a key. `on_subscript` guards an item that may be a symbolic number."""
         self.outside.expand_key(key)
-        may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_be
+        may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols
         if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):
             self.outside.lookup(mapping, key)
 

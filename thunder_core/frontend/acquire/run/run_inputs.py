@@ -110,7 +110,7 @@ class RunInputs:
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
         """Return the paths to the symbolic sizes of a tensor, by dimension."""
         path = self._outside.path_of(tensor)
-        if path is None or not self._outside.symbolic.may_be or is_parameter(path):
+        if path is None or not self._outside.symbolic.may_have_symbols or is_parameter(path):
             return {}
         sizes = {dimension: path.child("size", dimension, size) for dimension, size in enumerate(tensor.shape)}
         return {dimension: size for dimension, size in sizes.items() if self._outside.symbolic.includes(size)}
@@ -118,7 +118,7 @@ class RunInputs:
     def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
         """Return the paths to the symbolic strides of a tensor with gaps, by dimension."""
         path = self._outside.path_of(tensor)
-        if path is None or not self._outside.symbolic.may_be or is_parameter(path):
+        if path is None or not self._outside.symbolic.may_have_symbols or is_parameter(path):
             return {}
         strides = tensor.stride()
         gaps = dimensions_with_gaps(strides, tensor.shape)

@@ -181,11 +181,11 @@ class Expressions(TensorExpressions):
     def _hook_of_computation(self, value: object) -> Proxy | None:
         """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
         may_be_hook = self._recorder is not None and issubclass(type(value), Hook | RemovableHandle)
-        return self._recorder.tensors.made(value) if may_be_hook and self._recorder else None
+        return self._recorder.tensors.proxy_of_made_object(value) if may_be_hook and self._recorder else None
 
     def _node(self, node: Node, recorder: Recorder) -> str | None:
         """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
-        proxy = recorder.tensors.made(node)
+        proxy = recorder.tensors.proxy_of_made_object(node)
         if proxy is None:
             tensor_and_steps = (
                 None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)

@@ -72,7 +72,7 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
         values: tuple[Any, ...],
         materializes: bool,
     ) -> Any:
-        description = (len(inputs), results, saved, attributes.filled(values)[0], materializes)
+        description = (len(inputs), results, saved, attributes.fill(values)[0], materializes)
         return Connected.apply(*inputs, *tensors, description)  # type: ignore[no-untyped-call]
 
     Connected.__name__ = Connected.__qualname__ = kind.__name__

@@ -51,7 +51,7 @@ class Snapshot:
     arguments: Any
     copied: frozenset[int]
 
-    def filled(self, values: Sequence[Any]) -> tuple[Any, Copies]:
+    def fill(self, values: Sequence[Any]) -> tuple[Any, Copies]:
         """Return the arguments with these values in the holes, and the copies of the objects in them."""
 
         def decide(value: Any) -> Any:

@@ -185,7 +185,7 @@ class Tensors:
         """Yield the fakes that have a proxy, the latest first."""
         return (entry[0] for entry in reversed(self._proxies.values()))
 
-    def made(self, value: Any) -> Proxy | None:
+    def proxy_of_made_object(self, value: Any) -> Proxy | None:
         """Return the proxy of an object that a bound symbol of the program makes; None for any other object."""
         return self._made[id(value)][1] if id(value) in self._made else None
 

@@ -79,7 +79,7 @@ class AmbiguousFloats(ValueError):
     """The error for two functions of floats with the same stand-in values, which cannot be distinguished."""
 
 
-class FloatAsked(BaseException):
+class FloatValueRead(BaseException):
     """The error for C++ code that reads the value of a float that must stay a symbol."""
 
 

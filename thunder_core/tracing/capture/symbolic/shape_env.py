@@ -20,7 +20,7 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.foundation.errors import Bug, SourceLine
-from thunder_core.tracing.capture.symbolic.probed_floats import FloatAsked
+from thunder_core.tracing.capture.symbolic.probed_floats import FloatValueRead
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.proxy import NumberProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
@@ -193,7 +193,7 @@ class TraceShapeEnv(ShapeEnv):
             static_value = self._maybe_evaluate_static(sym_node.expr)
             return isinstance(sym_node.expr, sympy.Ne) if static_value is None else bool(static_value)
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
-            raise FloatAsked
+            raise FloatValueRead
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
     def evaluate_expr(self, orig_expr: object, *args: Any, **kwargs: Any) -> Any:

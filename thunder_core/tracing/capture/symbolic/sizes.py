@@ -247,7 +247,7 @@ class SymbolicSizes:
         guards: Any = self.environment.guards
         yield from ((guard.expr, guard.sloc) for guard in guards)
 
-    def violated(self) -> frozenset[str]:
+    def violated_symbols(self) -> frozenset[str]:
         """Return the names of symbols in conditions that fail in the call; prefer conditions on a single symbol."""
         failing = [condition for condition, _ in self.guards() if self._value_of(condition) != sympy.true]
         failing += [number for number in self.environment.numbers if self._value_of(number) is None]

@@ -62,9 +62,9 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
         states.restore()
         for index, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
             require_time()
-            read, before = values_read(bsym, values), states.renewed()
+            read, before = values_read(bsym, values), states.current_states()
             evaluate((bsym,), values)
-            drawn = states.renewed()
+            drawn = states.current_states()
             fault = take_over(
                 trace,
                 bsym,

@@ -141,7 +141,7 @@ def eager_calls(
 
     def run(recorder: RecordCalls) -> None:
         args, kwargs = own_arguments()
-        before = states.renewed()
+        before = states.current_states()
         with call.undone(), torch.set_grad_enabled(is_differentiated), recorder:
             states.restore()
             call.subject(*args, **kwargs)

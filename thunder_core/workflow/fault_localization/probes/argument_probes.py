@@ -32,7 +32,7 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
     yield from size_probes(call)
     for name, value in call.kwargs.items():
         path = f"kwargs[{name!r}]"
-        for what, replacement in others_of(value):
+        for what, replacement in nearby_values(value):
             if not each_size and ONE_MORE in what:
                 continue
             yield Probe(f"{name} {what}", with_argument(call, name, replacement), path=path)
@@ -63,7 +63,7 @@ def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
     yield "further_argument", 1
 
 
-def others_of(value: object) -> Iterator[tuple[str, Any]]:
+def nearby_values(value: object) -> Iterator[tuple[str, Any]]:
     """Yield slightly different values, with the difference in words."""
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None

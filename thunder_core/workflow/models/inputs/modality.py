@@ -59,7 +59,7 @@ def image_size(config: PretrainedConfig) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def asked_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
+def requested_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
     """Return the requested height and width of images, or the height and width that a config names."""
     own = image_size(config)
     return (own[0] if height is None else height, own[1] if width is None else width)

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import BadOption, NoExampleInputs
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.models.inputs.key_value_cache import FIX_WITHOUT_CACHE, random_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
-from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, main_inputs
+from thunder_core.workflow.models.inputs.modality import frames_of, main_inputs, requested_image_size
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
 from thunder_core.workflow.models.inputs.sound import sound, spectrogram
@@ -157,7 +157,7 @@ def image(draw: RandomInputs) -> Tensors:
     """
     vision = getattr(draw.config, "vision_config", None) or draw.config
     channels, frames = getattr(vision, "num_channels", 3), frames_of(draw.config)
-    size = asked_image_size(draw.config, draw.height, draw.width)
+    size = requested_image_size(draw.config, draw.height, draw.width)
     return {"pixel_values": draw.normal(draw.batch, *((frames,) if frames else ()), channels, *size)}
 
 

@@ -99,7 +99,7 @@ class Rank:
         leaves, structure = _pytree.tree_flatten(returned)
         loss_index = next(number for number, leaf in enumerate(leaves) if leaf is loss)
         gradients = {
-            name: whole(parameter.grad)
+            name: gather_gradient(parameter.grad)
             for name, parameter in self.compiled.named_parameters()
             if parameter.grad is not None
         }
@@ -206,7 +206,7 @@ def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     return list(unique.values())
 
 
-def whole(gradient: torch.Tensor) -> torch.Tensor:
+def gather_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """Return the full gradient; all ranks must call this function, because it gathers shards."""
     return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 

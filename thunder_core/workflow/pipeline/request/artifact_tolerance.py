@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.foundation.options.tolerance import Tolerance, asked_tolerance
+from thunder_core.foundation.options.tolerance import Tolerance, requested_tolerance
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.pipeline.request.part_names import recipe_names
@@ -20,7 +20,7 @@ def tolerance_of(artifact: Artifact, dtype: torch.dtype, bounds: tuple[str, ...]
     bound = recipes_tolerance(artifact, dtype)
     stored = artifact.manifest.tolerance
     limit = bound if stored is None else bound.or_stricter(Tolerance(**stored.model_dump()))
-    return asked_tolerance("--tolerance", bounds, limit)
+    return requested_tolerance("--tolerance", bounds, limit)
 
 
 def recipes_tolerance(artifact: Artifact, dtype: torch.dtype) -> Tolerance:

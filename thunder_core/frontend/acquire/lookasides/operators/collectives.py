@@ -82,7 +82,7 @@ def record(run: TracedRun, process_group: Any, name: str, args: tuple[Any, ...],
         finish = function(group, *args, **kwargs)
     except (TypeError, ValueError) as error:
         refuse(run, f"`{called}` with {error}")
-    work = TracedWork(called, run.location().source, finish, partial(refuse_question, run))
+    work = TracedWork(called, run.location().source, finish, partial(refuse_action, run))
     run.works.append(work)
     if name not in WITHOUT_WORK:
         return work
@@ -120,10 +120,10 @@ def guard_options(run: TracedRun, options: Any) -> None:
 
 def refuse(run: TracedRun, operation: str) -> NoReturn:
     """Raise the error for an operation that cannot be traced, and store it in case the program swallows the error."""
-    refuse_question(run, f"uses {operation}, which is not traced", "call it outside the compiled program")
+    refuse_action(run, f"uses {operation}, which is not traced", "call it outside the compiled program")
 
 
-def refuse_question(run: TracedRun, action: str, fix: str) -> NoReturn:
+def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
     """Raise the error for a question that a work cannot answer while a program is traced, and store it."""
     where = run.location().source
     run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)

@@ -31,7 +31,7 @@ def detach_unreached(
     reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
     require_steady_gradients(reaching[: len(initial)])
     pairs = zip((*initial, *slices, *operands), reaching, strict=True)
-    proxies = [proxy if indices else detached(subtraces, proxy) for proxy, indices in pairs]
+    proxies = [proxy if indices else detach_proxy(subtraces, proxy) for proxy, indices in pairs]
     end = len(initial) + len(slices)
     return tuple(proxies[: len(initial)]), tuple(proxies[len(initial) : end]), tuple(proxies[end:])
 
@@ -73,7 +73,7 @@ def require_steady_gradients(reaching: Sequence[Collection[int]]) -> None:
         raise Unsteady("the gradient of a variable is None for some numbers of iterations")
 
 
-def detached(subtraces: Subtraces, proxy: Proxy) -> Proxy:
+def detach_proxy(subtraces: Subtraces, proxy: Proxy) -> Proxy:
     """Return the proxy of a detached tensor."""
     physical = subtraces.recorder.tensors.named(proxy.name)
     if physical is None:
