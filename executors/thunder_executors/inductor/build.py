@@ -1,4 +1,4 @@
-"""From regions to machine code: the code is generated, compiled together, and returned with refusals."""
+"""Generate the code of regions, compile their kernels together, and return machine code or refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOGETHER = 48  # kernels in a translation unit, whose headers take 2.6 s to comp
 
 @dataclass(frozen=True)
 class Draft:
-    """A region as text, and its kernels, with names unique in this build; `conditions` on its symbols."""
+    """The generated code of a region: the wrapper, the kernels by unique names, and the conditions on symbols."""
 
     text: str
     kernels: Mapping[str, CppKernel]

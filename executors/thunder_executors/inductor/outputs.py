@@ -30,7 +30,7 @@ def shared_in_region(region: Region) -> list[int]:
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
-    """Return the same by the statements of Inductor's wrapper; the first `count` of its arguments are tensors."""
+    """Return the same for the statements of Inductor's wrapper, whose first `count` arguments are tensors."""
     bases: dict[str, str] = {}
     inputs: list[str] = []
     for statement in statements(wrapper):

@@ -1,4 +1,4 @@
-"""nvFuser's names for the text of regions, imported so that it loads with a PyTorch of another minor version."""
+"""The names of nvFuser that generated regions use. The import works with other minor versions of PyTorch, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DataType", "FusionDefinition", "laid_out"]
 
 
 def laid_out(result: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """Return a result with these strides; nvFuser may order dimensions in memory like an input's dimensions."""
+    """Return a result with these strides, because nvFuser may return it with the memory layout of an input."""
     if result.stride() == stride:
         return result
     if all(

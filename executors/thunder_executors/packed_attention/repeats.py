@@ -36,7 +36,7 @@ def repeated_attention(
 
 
 def are_only_read_by(trace: Trace, indices: Iterable[int]) -> bool:
-    """Whether only the bound symbols at some indices read what all of them but the last define."""
+    """Whether only these bound symbols read the results of all of them except the last."""
     *repeating, last = indices
     defined = {proxy.name for index in repeating for proxy in trace.bound_symbols[index].defines}
     inputs_of_others = (

@@ -84,7 +84,7 @@ class KernelExecutor(CpuExecutor, Generic[T]):
     """Claims operations on the CPU that autograd does not record, where its kernel is measured to be faster."""
 
     def missing(self) -> str | None:
-        """Return what this machine lacks: AVX2 and FMA, or a C++ compiler; None if nothing."""
+        """Return the missing requirement (AVX2 and FMA, or a C++ compiler); None if this machine has both."""
         return missing_processor() or CxxCompiler().missing()
 
     def claim_all(self, trace: Trace) -> Trace:

@@ -135,7 +135,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
 
 
 def shapes(product: Product, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of a weight with so many columns, and of its bias or scales."""
+    """Return the shapes of a weight with this number of columns, and of its bias or scales."""
     if product.kind.in_groups:
         return (-(-columns // BLOCK), product.depth, BLOCK // 2), (product.groups, columns, 2)
     return (columns, product.depth), (columns,)

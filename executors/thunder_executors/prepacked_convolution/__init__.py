@@ -51,7 +51,7 @@ class PrepackedConvolution(CpuExecutor):
 
     @property
     def claims(self) -> str:
-        """The claimed operations: convolutions on the CPU, with what follows them, and pooling of whole images."""
+        """The claimed operations: convolutions on the CPU with following operations, and pooling of whole images."""
         what = "2-d convolutions on the CPU in float32, with what follows, and means of whole images"
         return f"{what}, for inference, where it is measured to pay"
 
@@ -111,7 +111,7 @@ class PrepackedConvolution(CpuExecutor):
         """Yield the convolutions that can be claimed, with the methods that support them.
 
         A module must hold the parameters, which the trace does not write to. If no method supports a convolution with
-        what precedes it, the convolution is yielded without that.
+        the operations before it, the convolution is yielded without them.
         """
         recorded = may_be_recorded(trace, tracked_by_autograd(trace))
         preparable = names_to_prepare(trace)

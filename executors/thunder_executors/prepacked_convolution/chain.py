@@ -49,12 +49,13 @@ HARDTANH = {"min_val": -1.0, "max_val": 1.0}
 
 @dataclass(frozen=True)
 class Chain:
-    """A convolution, with what precedes and what follows it.
+    """A convolution, with the operations before and after it that the kernel also computes.
 
-    `indices` are those of its operations among the bound symbols. `padding` has the rows above and below the input, and
-    the columns left and right of it. `is_padded` is True if an operation before the convolution pads. `statistics` has
-    the operands of the normalization, and `addend` is the added tensor. `without_preceding` is the chain without what
-    precedes the convolution, if anything does.
+    `indices` are the indices
+    of all these bound symbols. `padding` has the rows above and below the input, and the columns left and right of it.
+    `is_padded` is True if an operation before the convolution pads. `statistics` has the operands of the normalization,
+    and `addend` is the added tensor. `without_preceding` is the chain without the operations before the convolution, if
+    there are any.
     """
 
     indices: tuple[int, ...]
@@ -162,7 +163,7 @@ def readers_in(trace: Trace) -> dict[str, list[int]]:
 
 
 def chains_in(trace: Trace) -> Iterator[Chain]:
-    """Yield the convolutions of a trace, each with as much of what precedes and follows as is computed with it."""
+    """Yield the convolutions of a trace, each with the operations before and after it that the kernel also computes."""
     readers = readers_in(trace)
     makers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
     chained: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first

@@ -156,7 +156,7 @@ def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
 
 
 def compare_with_library(calls: Mapping[str, Call], name: str, x: torch.Tensor) -> tuple[bool, dict[str, float]]:
-    """Return whether the call of a name gives the result of the call without one, and the times of all calls."""
+    """Return whether a method gives the same result as the library (the call named ""), and the times of all calls."""
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         return is_close(calls[name](), calls[""]()), seconds_of(calls, x)
 
@@ -199,7 +199,7 @@ def by_kernel(
 
 
 def no_kernel(*_: Any) -> None:
-    """Raise RuntimeError: stands for the kernel where it is not measured."""
+    """Raise RuntimeError, in place of a kernel that is not measured."""
     raise RuntimeError("the kernel is not measured")
 
 

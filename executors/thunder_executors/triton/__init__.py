@@ -74,7 +74,7 @@ class Triton(OperatorExecutor):
         return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with the kernels in place of what they compute, and of products where they are faster."""
+        """Return the trace with kernels in place of the operations that they compute, and of slower products."""
         claimed = claim_products(super().claim_all(trace), self.name)
         return join_norm_products(join_cache_writes(claimed, self.name), self.name)
 

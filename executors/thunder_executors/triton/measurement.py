@@ -68,7 +68,7 @@ def with_faster(
 ) -> Trace:
     """Return the trace with the replacements of the bound symbols that the kernel computes faster.
 
-    A pair is a computation, and what replaces its bound symbols.
+    A pair is a computation and the replacements of its bound symbols.
     """
     budget, choices = TuningBudget(), dict[str, str]()
     reasons: Counter[str] = Counter()

@@ -153,13 +153,13 @@ def join_norm_products(trace: Trace, executor: str) -> Trace:
 
 
 def replacement(products: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:
-    """Return what replaces each bound symbol: one bound symbol in place of the norm, and nothing for the others."""
+    """Return the replacements of each bound symbol: one bound symbol for the norm, and none for the others."""
     replaced: dict[BoundSymbol, list[BoundSymbol]] = {bsym: [] for bsym in products.bsyms}
     return replaced | {products.norm: [joined_call(products, executor)]}
 
 
 def joined_call(match: NormProducts, executor: str) -> BoundSymbol:
-    """Return one bound symbol for a norm and what reads it."""
+    """Return one bound symbol for a norm and the products that read it."""
     function = match.function
     return replace(
         match.norm,

@@ -37,7 +37,7 @@ class Judge:
     """The judge of results of checks: this class raises `WrongResult` at the first wrong result."""
 
     def is_due(self, check: Check) -> bool:  # noqa: ARG002
-        """Whether a call is compared at all."""
+        """Whether a call is compared."""
         return True
 
     def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> ValueComparison:

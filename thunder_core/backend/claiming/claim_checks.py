@@ -115,7 +115,7 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
 
 
 def reference_of(bsym: BoundSymbol, program: Unclaimed) -> tuple[BoundSymbol, ...]:
-    """Return the eager bound symbols that a claimed one stands for: the program's own, or its inner operations."""
+    """Return the eager bound symbols that a claim replaces: the program's own, or their inner operations."""
     original = program.originals.get(names_of(bsym)) if bsym.defines else None
     names = {proxy.name for proxy in bsym.inputs}
     reads_enough = original is not None and names.issuperset(proxy.name for proxy in original.inputs)

@@ -25,7 +25,7 @@ _seconds: ContextVar[float | None] = ContextVar("tuning seconds", default=None)
 
 @contextmanager
 def tuning(seconds: float | None) -> Iterator[None]:
-    """Let executors measure candidates for this many seconds in each program within the block; zero means not at all.
+    """Let executors measure candidates for these seconds in each program within the block; zero disables measurements.
 
     With None, the variable `THUNDER_TUNE` sets the time; its default is one second.
     """

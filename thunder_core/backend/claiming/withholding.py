@@ -150,7 +150,7 @@ def is_within(bsym: BoundSymbol, patterns: Sequence[str]) -> bool:
 
 
 def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
-    """Return the bound symbol with the sizes and numbers seen while tracing in place of symbolic ones."""
+    """Return the bound symbol with the sizes and numbers of the traced call in place of symbols."""
     if environment_of((*bsym.inputs, *bsym.outputs)) is None:
         return bsym
     args, kwargs, output = at_hints((bsym.args, dict(bsym.kwargs), bsym.output))

@@ -182,7 +182,7 @@ class WrittenMemory:
 
     @property
     def written(self) -> frozenset[str]:
-        """The names of all memory that is written to, and of what autograd records."""
+        """The names of memory that is written to, and of tensors whose operations autograd records."""
         return self.held_names | self.moving | self.recorded
 
     def indices(self, inputs: Sequence[str]) -> tuple[int, ...]:

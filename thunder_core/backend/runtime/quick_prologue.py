@@ -1,4 +1,4 @@
-"""A prologue that skips what it has read from the module, as long as the module has not changed.
+"""A prologue that skips its reads of the module while the module has not changed.
 
 A prologue reads and checks each module and weight of a model. For a model of many modules, most of that time is waiting
 for memory. From the third call on, a program runs a shorter function: it compares the words of memory that change when
@@ -119,7 +119,7 @@ class QuickPrologue:
 
 
 def install_quick_prologue(program: Any, trace: Trace, reads: ModuleReads) -> None:
-    """Let a program skip what its prologue reads of the module, as long as the module is unchanged."""
+    """Let a program skip the reads of its prologue from the module while the module is unchanged."""
     object.__setattr__(program, "prepare", QuickPrologue(program, program.prepare, trace, reads).first_call)
 
 

@@ -164,7 +164,7 @@ class StandingFor:
 
 
 def standing_for(constant: object, device: torch.device) -> object:
-    """Return a constant of a prologue, or what stands for it where the constant is the absent device."""
+    """Return a constant of a prologue, or a `StandingFor` in place of the absent device."""
     if not isinstance(constant, torch.device) or constant.type != device.type:
         return constant
     return StandingFor(constant)

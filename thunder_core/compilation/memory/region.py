@@ -22,7 +22,7 @@ INSIDE = "in a region: "  # prefix of the region's own names, among the caller's
 
 
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
-    """Add what a call of the region allocates, and return the peak in bytes during the call.
+    """Add the allocations of a call of the region, and return the peak in bytes during the call.
 
     `alone` names the inputs that only the region holds, which are freed where the region drops them. A function that
     ends by raising an error is only called after a failure, and does not count.
@@ -123,7 +123,7 @@ class _Run:
             self._share(name, INSIDE + base)
 
     def _take_results(self, name: str, operation: BoundSymbol | None) -> None:
-        """Allocate what an operation of PyTorch returns: one tensor, or several by index."""
+        """Allocate the results of an operation of PyTorch: one tensor, or several by index."""
         output = None if operation is None else operation.output
         if isinstance(output, TensorProxy):
             self._make(name, size_of(output))

@@ -135,7 +135,7 @@ def temporary_name(folder: Path, kind: str) -> Path:
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what ended processes left next to the folder, and restore a folder that one of them had moved away."""
+    """Remove the temporary folders of ended processes next to the folder, and restore a folder that they moved."""
     for path in sorted(folder.parent.iterdir()):
         match = LEFT_BEHIND.fullmatch(path.name)
         if match is None or match["name"] != folder.name or match["host"] != HOST:

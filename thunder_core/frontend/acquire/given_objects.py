@@ -1,4 +1,4 @@
-"""The objects that the program creates and gives to a bound symbol, as arguments or for a backward.
+"""Objects that a program creates and passes to a bound symbol, as arguments or for a backward.
 
 A trace holds an object as it is after the program, with the tensors of the traced call. So the bound symbol takes a
 snapshot of such objects, and the tensors and numbers in them.
@@ -27,7 +27,7 @@ IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, tuple, fro
 
 
 class ObjectSnapshot:
-    """A snapshot of a tree, and the `values` in its holes: tensors and numbers of the program.
+    """A snapshot of nested objects with holes; `values` are the program's tensors and numbers that fill the holes.
 
     The containers in `entered` are new at each call, also if they are from outside. `refuse(reason)` raises for an
     object that cannot be copied.
@@ -137,6 +137,6 @@ def _containers_in(tree: Any) -> Iterator[Any]:
 
 
 def _lists_of(original: Any, changed: Any) -> list[tuple[Any, Any]]:
-    """Return the lists and dicts of arguments, each with the one in the same place of the changed arguments."""
+    """Return the lists and dicts of the arguments, each with its counterpart in the changed arguments."""
     pairs = zip(_containers_in(original), _containers_in(changed), strict=True)
     return [(value, copy) for value, copy in pairs if type(value) is not tuple]

@@ -68,7 +68,7 @@ class KeptContainers:
 class InlinedFunction:
     """One application of a function whose forward is part of the program; `refuse(reason)` raises.
 
-    `kept` has the lists and dicts of the program that backwards get copies of.
+    `containers` has the lists and dicts of the program that backwards get copies of.
     """
 
     def __init__(

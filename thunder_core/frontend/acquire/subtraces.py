@@ -132,7 +132,7 @@ class Subtraces:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
 
     def to_program(self, physical: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the logical tensors of physical ones."""
+        """Return the logical tensors of physical tensors."""
         return tuple(self.batches.logical(self.recorder.tensors.to_real(tensor)) for tensor in physical)
 
     def trace(

@@ -43,7 +43,7 @@ def handled_exception() -> BaseException:
 
 
 def matches(error: BaseException, error_types: Any) -> bool:
-    """Whether `except wanted` catches an exception."""
+    """Whether `except error_types` catches an exception."""
     classes = error_types if isinstance(error_types, tuple) else (error_types,)
     for kind in classes:
         if not (issubclass(type(kind), type) and issubclass_natively(kind, BaseException)):
@@ -59,7 +59,7 @@ def _is_instance(error: Any, error_types: Any) -> bool:
 
 
 def split_group(machine: Machine, error: BaseException, error_types: Any) -> tuple[Any, Any]:
-    """Return the part of an exception that `except* wanted` catches, and the rest; None for an empty part."""
+    """Return the part of an exception that `except* error_types` catches, and the rest; None for an empty part."""
     matches(error, error_types)
     for kind in error_types if isinstance(error_types, tuple) else (error_types,):
         if issubclass_natively(kind, BaseExceptionGroup):

@@ -143,7 +143,7 @@ class _Replay(Replay):
     def _explicit(
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Iterable[BoundSymbol]:
-        """Return bound symbols that compute without autocast what a bound symbol computes under autocast."""
+        """Return bound symbols that compute the same without autocast as a bound symbol under autocast."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._untouched:
             return [bsym]

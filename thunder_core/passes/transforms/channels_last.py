@@ -37,7 +37,7 @@ CONVOLUTIONS_PER_COPY = 2  # at least; a copy takes a fraction of the time that 
 
 @dataclass(frozen=True)
 class ChannelsLast(Transform):
-    """Compute consecutive 2-d convolutions, and what is between them, in the memory format `torch.channels_last`.
+    """Compute consecutive 2-d convolutions, and operations between them, in the memory format `torch.channels_last`.
 
     Each bound symbol runs again on tensors without data, so PyTorch decides the memory format of each result. The input
     of the first convolution is copied to this format. A tensor is copied back before an operation that may depend on

@@ -36,7 +36,7 @@ class Array:
 class Data:
     """The data that a program reads from tensors; `record(function, args, kwargs)` runs a function on tensors.
 
-    `asked` is called with each query of a real tensor and its answer.
+    `note_question` is called with each query of a real tensor and its answer.
 
     The values are those of the recorded call, and a bound symbol checks at each call that they are the same.
     """

@@ -15,7 +15,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import FACTS, LASTING, VER
 
 
 class Questions:
-    """The record of a program's queries of tensors; `asked` is called with each query of a real tensor and its answer.
+    """The record of a program's queries of tensors. `note_question` gets each query of a real tensor and its answer.
 
     `refuse(what, fix)` returns the error for a query that cannot be traced.
     """

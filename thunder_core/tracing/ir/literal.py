@@ -183,7 +183,7 @@ def _size(value: tuple[Any, ...], scope: Scope) -> str:
 
 
 def before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """Sizes of an input, with the expressions from before a constraint replaced them by what is counted later."""
+    """Sizes of an input, with the expressions from before a constraint replaced them by a later count."""
     return tuple(_before_counts(size) for size in sizes)
 
 

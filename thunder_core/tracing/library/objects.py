@@ -18,7 +18,7 @@ IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python nev
 
 
 class GuardFailed(Exception):
-    """The inputs differ from those of a program; `number` is the number of the guard, `found` the value that failed."""
+    """The inputs differ from a program's inputs: the guard with this `number` failed for the value `actual`."""
 
     def __init__(self, number: int, actual: Any = None) -> None:
         super().__init__(number)

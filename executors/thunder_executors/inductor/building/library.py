@@ -130,7 +130,7 @@ def with_standard(command: Sequence[str], standard: str) -> list[str]:
 
 
 def compilers_at_once() -> int:
-    """Return the number of compilers to run at once: as many as there are cores, and memory for."""
+    """Return the number of compilers to run at once, which the cores and the free memory limit."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
 

@@ -117,7 +117,7 @@ class Symbolic:
         return next(filter(None, reversed(names)), None)
 
     def is_new(self, path: Path) -> bool:
-        """Whether there is a number at a path that no program was traced with."""
+        """Whether the value at a path is a number that no program has been traced with."""
         is_unseen = type(path.value) in (int, float) and str(path) not in self.observed.first
         if is_unseen:
             self.met_numbers[str(path)] = path.value

@@ -109,7 +109,7 @@ class WholeReads(FunctionReads):
     def expand_deeply(self, value: object) -> list[Any]:
         """Guard an object that C code is about to copy, with everything reachable through attributes and items.
 
-        Return the tensors and storages among what is reachable.
+        Return the reachable tensors and storages.
         """
         pending, seen = [value], set[int]()
         with_memory = []
@@ -171,5 +171,5 @@ def members_of(kind: type) -> Iterator[str]:
 
 
 def parts_of_slice(value: slice) -> tuple[Any, Any, Any]:
-    """Return what C code reads of a slice."""
+    """Return the parts of a slice that C code reads."""
     return value.start, value.stop, value.step

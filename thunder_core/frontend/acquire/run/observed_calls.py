@@ -175,7 +175,7 @@ class ObservedCalls(ObservedReads):
         return self.machine.call_uninterpreted(function, args, kwargs)
 
     def _is_called(self, function: object) -> bool:
-        """Whether the program calls a function, which is neither the program nor what the program consists of."""
+        """Whether the program calls a function that is neither the program itself nor a part of it."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
     def on_enter(self, frame: Frame) -> None:

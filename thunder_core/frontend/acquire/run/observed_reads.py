@@ -157,7 +157,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         return self.texts.text_of_call(function, operands)
 
     def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
-        """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
+        """Return the arguments of a native function with the strings and numbers of this call in place of symbols."""
         if self.recorder.numbers.any_symbolic:
             args, kwargs = for_native(function, args, kwargs)
         return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)

@@ -229,7 +229,7 @@ class Run(ObservedCalls, RecordedProgram):
     def count_source(
         self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: object
     ) -> Path | None:
-        """Return the path of what the values of a tensor determine, or None for a constant."""
+        """Return the path of a count that the values of a tensor determine, or None for a constant."""
         return self.counts(quantity, bsyms, tensor, value)
 
     def backward_of(self, bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:

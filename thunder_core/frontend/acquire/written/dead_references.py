@@ -18,10 +18,10 @@ REMOVING = frozenset({"__delitem__", "pop"})
 
 
 def without_dead_references(effects: list[Effect], items_at_start: Callable[[Any], Any]) -> list[Effect]:
-    """Return the effects without those for dead members and keys; what a dead value replaced is removed instead.
+    """Return the effects without effects for dead members and keys; entries that a dead value replaced are removed.
 
-    `held(container)` returns the items that a container had when the program began. If one of these has died, it is
-    not known which references are those of the program's own objects, and nothing is left out.
+    `items_at_start(container)` returns the items that a container had when the program began. If one of these items has
+    died, it is not known which references belong to the program's own objects, and no effect is left out.
     """
     return [
         live_effect

@@ -79,7 +79,7 @@ class Copies:
         return [(value, copy) for value, copy in self._replacements.values() if copy is not value]
 
     def of(self, value: Any) -> Any:
-        """Return the copy of a value, or what takes its place."""
+        """Return the copy of a value, or its replacement."""
         if id(value) not in self._replacements:
             decision = self._decide(value)
             self._keep(value, self._copy(value) if decision is COPY else decision)

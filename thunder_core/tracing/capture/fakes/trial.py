@@ -1,7 +1,7 @@
-"""Try an operation that failed on fake tensors on real ones, to get the exact error of eager PyTorch.
+"""Run an operation that failed on fake tensors on real tensors, to get the exact error of eager PyTorch.
 
-PyTorch's meta functions are often separate implementations in Python: they refuse what the operation refuses, but with
-other words and sometimes with another exception.
+PyTorch's meta functions are often separate implementations in Python: they refuse the same arguments as the operation,
+but with another message and sometimes with another exception.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class StepGenerator(Generator):
 
 
 def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
-    """Return what changes logits before a token is sampled: the model's settings of generation and `sampling`.
+    """Return the processors of logits before sampling, from the model's generation settings and `sampling`.
 
     `generate` of the transformers library leaves out the settings that change nothing; so does this function.
     """

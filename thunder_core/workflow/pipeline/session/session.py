@@ -188,7 +188,7 @@ class Session:
         size: InputSize,
         count: int,
         *,
-        others: Sequence[InputSize] = (),
+        further_sizes: Sequence[InputSize] = (),
         traced: int = 1,
         seed: int | None = None,
         allow_non_finite: bool = False,
@@ -197,14 +197,14 @@ class Session:
     ) -> ValidationReport:
         """Compare with eager PyTorch on `count` inputs, without the inputs of a file that were `traced`.
 
-        One more input of each size in `others` follows the first. `seconds` limits the time as in `validate`.
+        One more input of each size in `further_sizes` follows the first. `seconds` limits the time as in `validate`.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, requested=count, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        numbered = [first, *((number, count + 1) for number in others), *rest]
-        labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not others)
+        numbered = [first, *((number, count + 1) for number in further_sizes), *rest]
+        labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not further_sizes)
         report = validate(
             self.optimized,
             self.model,
@@ -215,7 +215,7 @@ class Session:
             allow_non_finite=allow_non_finite,
             progress=advance,
             seed=self.seed if seed is None else seed,
-            sizes=[label for _, label in labelled] if others else (),
+            sizes=[label for _, label in labelled] if further_sizes else (),
             seconds=seconds,
         )
         if not only_traced:

@@ -124,7 +124,7 @@ def refuse(run: TracedRun, operation: str) -> NoReturn:
 
 
 def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
-    """Raise the error for a question that a work cannot answer while a program is traced, and store it."""
+    """Raise the error for an action that cannot be traced, and store it in case the program swallows the error."""
     where = run.location().source
     run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
     raise run.recorder.failure

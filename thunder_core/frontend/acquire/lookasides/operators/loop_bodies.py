@@ -60,7 +60,7 @@ class LoopBody:
 
 @lru_cache(maxsize=256)
 def loop_body(code: CodeType, offset: int) -> LoopBody | str | None:
-    """Return the body of the loop over what is called at an offset; a reason if it is no function; None for no loop."""
+    """Return the body of the loop over the result of a call; a reason if it is no function; None without a loop."""
     try:
         source = find_loop(code, offset)
         if source is None:

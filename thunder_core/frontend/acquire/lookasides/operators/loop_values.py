@@ -1,4 +1,4 @@
-"""The values of a loop's variables when the loop begins, and what must hold for them so that the loop is recorded."""
+"""The values of a loop's variables when the loop begins, and the conditions for recording the loop."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def is_module_function(function: BuiltinFunctionType) -> bool:
 class Unchanged:
     """A check that a call of a loop's body leaves objects of the program, generators and clocks as they are.
 
-    `held` refers to the objects, and `tensors` are those of its variables. A function that the body calls could ask
+    `roots` refers to the objects, and `tensors` are those of its variables. A function that the body calls could ask
     whether two of them are the same object, which may hold in the first iteration only.
     """
 
@@ -117,7 +117,7 @@ class Unchanged:
         self._draws = len(self._run.draws.paths)
 
     def require(self, codes: Iterable[CodeType]) -> None:
-        """Raise `Unsteady` if the body has drawn a number, or has run code that reads what iterations differ in."""
+        """Raise `Unsteady` if the body has drawn a number, or read values that differ between iterations."""
         if len(self._run.draws.paths) != self._draws:
             raise Unsteady("its body draws random numbers outside of PyTorch, or reads a clock")
         for code in codes:
@@ -141,7 +141,7 @@ def is_local_class(value: object) -> bool:
 
 
 def is_tracked(value: object) -> bool:
-    """Whether changes of an object can be noted by what it contains."""
+    """Whether changes of an object can be noticed by its contents."""
     if isinstance(value, BuiltinFunctionType):
         return is_steady(value)
     supported_types = (
