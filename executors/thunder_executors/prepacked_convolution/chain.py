@@ -51,11 +51,10 @@ HARDTANH = {"min_val": -1.0, "max_val": 1.0}
 class Chain:
     """A convolution, with the operations before and after it that the kernel also computes.
 
-    `indices` are the indices
-    of all these bound symbols. `padding` has the rows above and below the input, and the columns left and right of it.
-    `is_padded` is True if an operation before the convolution pads. `statistics` has the operands of the normalization,
-    and `addend` is the added tensor. `without_preceding` is the chain without the operations before the convolution, if
-    there are any.
+    `indices` are the indices of all these bound symbols. `padding` has the rows above and below the input, and the
+    columns left and right of it. `is_padded` is True if an operation before the convolution pads. `statistics` has the
+    operands of the normalization, and `addend` is the added tensor. `without_preceding` is the chain without the
+    operations before the convolution, if there are any.
     """
 
     indices: tuple[int, ...]

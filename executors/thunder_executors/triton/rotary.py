@@ -28,7 +28,7 @@ from thunder_executors.triton.rows import (
     warps_of,
 )
 
-MAX_HEADS = 8  # maximum heads in one program, which reads cos and sin once
+MAX_HEADS = 8  # maximum heads in one thread block, which reads cos and sin once
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Functions that the Python files printed by `thunder inspect-trace --plain` use to read from an artifact."""
+"""Functions that read from an artifact, for the Python files that `thunder inspect-trace --plain` prints."""
 
 from __future__ import annotations
 

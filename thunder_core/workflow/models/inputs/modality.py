@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from transformers import PretrainedConfig
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
-SIZES = ("image_size", "input_size")  # the attributes of a config that may hold it
-IMAGE_SIZE = 224  # pixels, where any size will do
+SIZES = ("image_size", "input_size")  # attributes of a config that may have the image size
+IMAGE_SIZE = 224  # pixels, for models without a fixed size
 WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
 EXAMPLES = ("pixel_values", "input_values", "input_features", "past_values")  # inputs besides tokens
 SAMPLING_RATE = 16_000  # samples a second
