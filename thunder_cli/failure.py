@@ -132,7 +132,7 @@ def error_line(error: ThunderError) -> Text:
 
 
 def error_text(error: ThunderError) -> Text:
-    """Return the error as text: the problem, the place, the fix, and the command that explains it."""
+    """Return the error as text: the problem, the source line, the fix, and the command that explains it."""
     what, fix = (part.replace("\n", CONTINUED) for part in (error.what, error.fix))
     text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), what)
     if error.where is not None:

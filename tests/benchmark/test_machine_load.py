@@ -56,13 +56,13 @@ def test_a_short_interval_gives_no_load():
     ("others", "threads", "waits"), [(0.0, 4, False), (0.2, 4, False), (0.5, 4, True), (2.0, 2, False), (2.5, 2, True)]
 )
 def test_threads_wait_where_fewer_processors_are_free(others, threads, waits):
-    load = MachineLoad(processors=4, others=others, stolen=0.0)
+    load = MachineLoad(processors=4, other_processes=others, stolen=0.0)
     assert load.crowds(threads) is waits
     assert bool(load.in_words(threads)) is waits
 
 
 def test_time_that_the_host_took_away_is_named():
-    words = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
+    words = MachineLoad(processors=2, other_processes=1.75, stolen=1.25).in_words(2)
     assert words == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
 
 

@@ -16,7 +16,7 @@ DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
 
 class Cuda:
-    """The part of CUDA that graphs need: the place of a call, and the capture of a function.
+    """The part of CUDA that graphs need: the device and stream of a call, and the capture of a function.
 
     Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
     its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs

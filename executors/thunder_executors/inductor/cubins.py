@@ -113,7 +113,7 @@ def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cub
 
 
 def numbers_of(call: ast.Call) -> dict[str, int]:
-    """Return the integers among the arguments of a call, by their places."""
+    """Return the integers among the arguments of a call, by their indices."""
     values = {
         str(index): argument.value for index, argument in enumerate(call.args) if isinstance(argument, ast.Constant)
     }

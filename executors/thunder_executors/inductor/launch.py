@@ -97,7 +97,7 @@ def _require_gpu(targets: set[str]) -> None:
 def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()) -> Callable[..., Any]:
     """Return a region's function that runs on a device, with inputs aligned as its kernels expect.
 
-    Writes to copies of the inputs at the places `written` are copied back to the inputs.
+    Writes to copies of the inputs with the numbers `written` are copied back to the inputs.
     """
 
     @wraps(function)

@@ -22,7 +22,7 @@ from thunder_core.tracing.ir.tree import leaves
 def in_own_environment(region: Region) -> Region:
     """Return the region with its symbols in an environment without decisions; the region itself if it has none.
 
-    The symbols are named by their places, `s0`, `s1`, ..., and remain sizes or integers.
+    The symbols are named by their numbers, `s0`, `s1`, ..., and remain sizes or integers.
     """
     if not region.symbols:
         return region

@@ -44,7 +44,7 @@ def is_in_one_dtype(bsym: BoundSymbol) -> bool:
 
 
 def is_in_float32(bsym: BoundSymbol) -> bool:
-    """Whether all tensors are float32, so that the places of rounding do not matter."""
+    """Whether all tensors are float32, so that roundings in between do not matter."""
     return takes_all(bsym) and {proxy.dtype for proxy in proxies(bsym)} == {torch.float32}
 
 

@@ -47,7 +47,7 @@ ALIGNMENT = 16  # bytes of a pointer, units of an integer: Triton specializes on
 class Specialization:
     """The arguments' types, constants and options that a kernel is compiled for.
 
-    `kernel` is the place of its function (`module:name`). `types` are its run-time parameters in order, each with its
+    `kernel` is the path of its function (`module:name`). `types` are its run-time parameters in order, each with its
     type (`*bf16`, `i64`). `divisible` names the parameters that are multiples of 16; `constants` are built in.
     """
 

@@ -111,7 +111,7 @@ def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Float6
 
 
 def describe_difference(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
-    """Describe the difference of two tensors: the place where it is largest, and the values there."""
+    """Describe the difference of two tensors: the index where it is largest, and the values there."""
     index, left, right = values_at_largest_difference(actual, expected)
     return Difference(f"is {left} at {index}, but {right} in eager PyTorch", largest)
 

@@ -77,7 +77,7 @@ def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
 
 @cache
 def factors_on(device: torch.device) -> torch.Tensor:
-    """Return the odd factors of the words of a chunk, which make the sum depend on the places of words."""
+    """Return the odd factors of the words of a chunk, which make the sum depend on the positions of words."""
     factors = torch.randint(1 << 62, (CHUNK,), generator=torch.Generator().manual_seed(SEED)) * 2 + 1
     return factors.to(device)
 

@@ -82,7 +82,7 @@ class Fused:
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
     """Return the trace with each region that the executor compiles as one bound symbol; claimed bound symbols stay.
 
-    Bound symbols that were moved for a region that is then refused return to their places.
+    Bound symbols that were moved for a region that is then refused return to their positions.
     """
     compiled: dict[str, Fused | Refusal] = {}
     excluded: set[str] = set()

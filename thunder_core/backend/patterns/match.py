@@ -219,7 +219,7 @@ def prove(
 
 
 def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
-    """Return the match with a place for its bound symbol; raise `NoMatch` if the rest of the program would notice."""
+    """Return the match with its replacement position; raise `NoMatch` if the rest of the program would notice."""
     positions = candidate.positions
     defined = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
     names = {proxy.name for proxy in results}

@@ -118,7 +118,7 @@ def _possible_producers(value: PlaceholderValue, index: TraceIndex) -> list[int]
     return sorted(producers)
 
 
-# ---- one sketch, one place ----------------------------------------------------------------------------------------
+# ---- one sketch, one position -------------------------------------------------------------------------------------
 
 
 def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:

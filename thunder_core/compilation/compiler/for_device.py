@@ -124,7 +124,7 @@ class CompilerForDevice:
 class EagerProgram(Program):
     """A program for a device that this machine may not have, whose calls run in eager PyTorch on the meta device.
 
-    Its prologue checks all guards, and accepts tensors on the meta device in the place of tensors on the `device`.
+    Its prologue checks all guards, and accepts tensors on the meta device instead of tensors on the `device`.
     """
 
     device: torch.device = WITHOUT_DATA

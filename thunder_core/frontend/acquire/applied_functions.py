@@ -78,8 +78,8 @@ class AppliedFunctions:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
         A forward that writes, draws random numbers outside of PyTorch, or reads what the program has written, is a part
-        of the program instead. Raises `CannotReplay` if an argument contains computed tensors in a place where a trace
-        has no names for them.
+        of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a position where a
+        trace has no names for them.
         """
         self._read_methods(kind)
         with without_functions():

@@ -171,7 +171,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def pairs_of(proxies: object, result: object) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
-    """Yield each tensor of a result, after the proxy at its place; raise `Underivable` if the structures differ."""
+    """Yield each tensor of a result, after the proxy at its position; raise `Underivable` if the structures differ."""
     try:
         pairs = list(bindings(proxies, result))
     except ValueError as error:

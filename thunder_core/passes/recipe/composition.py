@@ -196,7 +196,7 @@ def loaded_or_none(executor: str | Executor) -> Executor | None:
 
 
 def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield each step of a composition in order: its kind, its name, and the reasons for its place."""
+    """Yield each step of a composition in order: its kind, its name, and the reasons for its position."""
     for placed in composition.transforms(more).placements():
         yield "transform", placed.part.title, placed.reasons
     for listed in composition.executors.placements():

@@ -109,14 +109,14 @@ class _KeepWrites(Exception):
 class _Rewriting:
     """One pass over a trace that functionalizes the alias sets with these representatives.
 
-    The bound symbols before the place in `tracked_since` that touch an alias set stay as they are.
+    The bound symbols before the index in `tracked_since` that touch an alias set stay as they are.
     """
 
     source: Trace
     aliasing: AliasSets
     representatives: frozenset[str]
     tracked_since: Mapping[str, int]
-    place: int = 0
+    index: int = 0
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -136,13 +136,13 @@ class _Rewriting:
                 self._run(bsym)
             else:
                 self.bsyms.append(self._with_current_values(bsym))
-            self.place += 1
+            self.index += 1
         output = renamed_proxies(self.source.output, self._output_names(self._copies()))
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _of(self, names: Iterable[str]) -> set[str]:
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
-        return {representative for representative in touched if self.place >= self.tracked_since.get(representative, 0)}
+        return {representative for representative in touched if self.index >= self.tracked_since.get(representative, 0)}
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns memory of an input in such a set."""

@@ -1,4 +1,4 @@
-"""Collectives: the bound symbols that communicate, their groups and sizes, and the places where the program waits."""
+"""Collectives: the bound symbols that communicate, their groups and sizes, and the positions of waits."""
 
 from __future__ import annotations
 

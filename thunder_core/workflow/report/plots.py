@@ -121,7 +121,7 @@ class Dumbbells:
 class Curve:
     """Memory over the bound symbols of a trace: the allocated memory as an area, and the peaks within lines as a line.
 
-    `begins` are the places at which another trace begins, with its name.
+    `begins` are the lines at which another trace begins, with its name.
     """
 
     title: str

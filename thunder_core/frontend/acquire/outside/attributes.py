@@ -1,4 +1,4 @@
-"""Attributes that the program reads: their paths, and guards that Python still finds them in the same place."""
+"""Attributes that the program reads: their paths, and guards that Python still finds them in the same object."""
 
 from __future__ import annotations
 

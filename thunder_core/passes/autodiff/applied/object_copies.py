@@ -24,20 +24,20 @@ COPY = object()  # the decision to copy a value
 
 @dataclass(frozen=True, eq=False)
 class Hole:
-    """The place of a tensor or number in a snapshot."""
+    """The hole for a tensor or number in a snapshot."""
 
     number: int
 
 
 @dataclass(frozen=True, eq=False)
 class MethodOfHole:
-    """The place of a method of a tensor, which C code binds, in a snapshot."""
+    """The hole for a method of a tensor, which C code binds, in a snapshot."""
 
     owner: Hole
     name: str
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Make a `functools.partial` of the place possible; nothing calls it."""
+        """Make a `functools.partial` of the hole possible; nothing calls it."""
         raise AssertionError("a snapshot is copied before it is used")
 
 

@@ -150,8 +150,10 @@ def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: Tens
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
-    place = next(iter(viewed or sharing), None)
-    return MemoizedResult(proxy, place, size_for_trace(tensor.storage_offset()), is_differentiable_view=bool(viewed))
+    input_index = next(iter(viewed or sharing), None)
+    return MemoizedResult(
+        proxy, input_index, size_for_trace(tensor.storage_offset()), is_differentiable_view=bool(viewed)
+    )
 
 
 def _is_plain(output: object) -> bool:

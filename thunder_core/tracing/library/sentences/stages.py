@@ -125,7 +125,7 @@ def pool_last(tokens: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> torc
 
 
 def token_at(indices: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the token at one place of each sample."""
+    """Return the token at one position of each sample."""
     return torch.gather(tokens, 1, indices.view(-1, 1, 1).expand(-1, 1, tokens.shape[-1])).squeeze(1)
 
 

@@ -1,8 +1,8 @@
 """Comparison of the traced computation with eager PyTorch: the trace's lines with the calls that the program makes.
 
-A line is compared with the call of the same function at the same place of the program. After each line, eager PyTorch's
-result replaces the line's result, so that the next line reads the same values as the program's own call. A difference
-is then a mistake of that line, even if the program amplifies rounding.
+A line is compared with the call of the same function at the same source line of the program. After each line, eager
+PyTorch's result replaces the line's result, so that the next line reads the same values as the program's own call. A
+difference is then a mistake of that line, even if the program amplifies rounding.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
 
 
 def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
-    """Return the eager calls that may correspond to each line of a trace, by the line's place, in the trace's order.
+    """Return the eager calls that may correspond to each line of a trace, by the source line, in the trace's order.
 
-    A line has several calls if the program makes more or fewer calls of a kind at a place than the trace has, because a
-    trace omits calls that return their input. The most likely call is the first.
+    A line has several calls if the program makes more or fewer calls of a kind at a source line than the trace has,
+    because a trace omits calls that return their input. The most likely call is the first.
     """
     trace_keys, call_keys = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
     counts = Counter(trace_keys)

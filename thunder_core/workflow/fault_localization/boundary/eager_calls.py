@@ -1,4 +1,4 @@
-"""The calls of PyTorch that a program makes in eager PyTorch: the function, the place and the results.
+"""The calls of PyTorch that a program makes in eager PyTorch: the function, the source line and the results.
 
 The results of all calls of a large program would take more memory than its weights. Only some are kept in memory, and
 the program runs again for the following results.

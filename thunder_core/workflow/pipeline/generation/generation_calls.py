@@ -15,7 +15,7 @@ from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.passes.recipe import Recipe, Transform
 from thunder_core.workflow.models.inputs.prompts import drawn_prompts
-from thunder_core.workflow.pipeline.session.dynamic import named_places, sizes_of
+from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
@@ -26,7 +26,7 @@ STEPS = 3  # the prompt, and a token after each of two lengths of a cache
 
 @dataclass
 class ObservedSizes:
-    """The smallest and the largest size at each place of the calls, and the recipe's names of the places."""
+    """The smallest and the largest size at each path of the calls, and the recipe's names of the paths."""
 
     session: Session
     recipe: Recipe
@@ -47,7 +47,7 @@ class ObservedSizes:
     def _note_names(self, inputs: dict[str, Any]) -> None:
         for dimension in DIMENSIONS:
             names = self.recipe.all_dimensions().get(dimension, ())
-            for name, paths in named_places(self.session, names, inputs).items():
+            for name, paths in named_paths(self.session, names, inputs).items():
                 self.dimensions.setdefault(dimension, {}).setdefault(name, set()).update(paths)
 
     def arguments(self, lengths: GenerationLengths) -> tuple[SymbolicArgument, ...]:

@@ -104,8 +104,8 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
         lower_inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 0))
         upper_inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 1))
         varying = _varying(sizes_of(lower_inputs), sizes_of(upper_inputs))
-        named = named_places(session, recipe.all_dimensions()[dimension], upper_inputs)
-        _require_named_places(session, recipe, dimension, varying, named, upper_inputs)
+        named = named_paths(session, recipe.all_dimensions()[dimension], upper_inputs)
+        _require_named_paths(session, recipe, dimension, varying, named, upper_inputs)
         for name, size_paths in named.items():
             if any(path in varying for path in size_paths):
                 arguments[name] = ends.argument(name, dimension, size_paths)
@@ -117,7 +117,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
 
 @dataclass(frozen=True)
 class RangeEnds:
-    """The sizes of inputs at both ends of ranges, by their places in the inputs."""
+    """The sizes of inputs at both ends of ranges, by their paths in the inputs."""
 
     ranges: Ranges
     smallest: Mapping[str, int]
@@ -138,7 +138,7 @@ def _end_of(ranges: Ranges, traced: InputSize, end: int) -> InputSize:
     return traced._replace(**{name: max(1, bounds[end]) for name, bounds in ranges.items()})
 
 
-def _require_named_places(
+def _require_named_paths(
     session: Session,
     recipe: Recipe,
     dimension: str,
@@ -161,19 +161,19 @@ def _require_named_places(
 
 
 def sizes_of(inputs: Inputs) -> dict[str, int]:
-    """Return the sizes of all tensors of inputs, and the numbers in caches, by place: `input_ids.size(1)`."""
+    """Return the sizes of all tensors of inputs, and the numbers in caches, by path: `input_ids.size(1)`."""
     tensors = [*tensors_in(inputs)]
     sizes = {f"{name}.size({index})": size for name, tensor in tensors for index, size in enumerate(tensor.shape)}
     return {**sizes, **dict(numbers_in(inputs))}
 
 
 def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
-    """Return the places of the sizes in which two calls differ."""
+    """Return the paths of the sizes in which two calls differ."""
     return {path for path, size in largest.items() if smallest[path] != size}
 
 
-def named_places(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
-    """Return the names that lead to sizes of the inputs, each with the places of these sizes."""
+def named_paths(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
+    """Return the names that lead to sizes of the inputs, each with the paths of these sizes."""
     arguments = [SymbolicArgument(name, None, None, required=False) for name in names]
     paths: dict[str, list[str]] = {}
     for value in named_values(arguments, session.model, (), inputs):

@@ -151,7 +151,7 @@ def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], s
 
 
 def in_words(fault: Fault) -> str:
-    """Return a fault as a phrase: the line, its place, the difference and the reason."""
+    """Return a fault as a phrase: the line, its source line, the difference and the reason."""
     module = f" in `{fault.module}`" if fault.module else ""
     source = f" ({fault.source})" if fault.source else ""
     return f"`{fault.line:.300}` of the {fault.trace}{module}{source}: {fault.difference}; {fault.reason}"
