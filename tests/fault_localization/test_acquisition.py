@@ -192,8 +192,8 @@ def test_lines_are_matched_with_the_calls_of_their_module():
         model(x)
     matched = matched_calls(trace, recorder.calls)
     linears = {
-        bsym.module: matched[place][0].location.module
-        for place, bsym in enumerate(trace.bound_symbols)
+        bsym.module: matched[index][0].location.module
+        for index, bsym in enumerate(trace.bound_symbols)
         if bsym.symbol.short_name == "linear"
     }
     assert linears == {name: name for name in ("layers.0", "layers.1", "layers.2", "module")}

@@ -134,7 +134,7 @@ def test_500_simulated_searches_keep_bounds_and_budget_and_prefer_the_simple(oth
 
 
 @settings(max_examples=100)
-@given(planted_candidates.filter(lambda found: all(not one.fails and one.noise < 0.1 for one in found)))
+@given(planted_candidates.filter(lambda found: all(not result.fails and result.noise < 0.1 for result in found)))
 def test_with_enough_time_the_winner_is_within_five_percent_of_the_best(others):
     _, _, end, winner = search([EAGER, *others])
     best = max(one.speed for one in (EAGER, *others))

@@ -24,7 +24,7 @@ def test_the_fastest_wins_and_the_report_has_every_candidate(tmp_path):
     run.run()
     report = run.report()
     assert (report.winner, report.end) == ("default + int8", "decided")
-    assert trials.names == [one.name for one in CANDIDATES]
+    assert trials.names == [candidate.name for candidate in CANDIDATES]
     assert [(row.number, row.state) for row in report.candidates][-1] == (5, "not applicable")
     assert report.candidates[-1].reason == "no GPU"
     assert {row.name for row in report.candidates if row.is_on_front} == {"default", "default + int8"}

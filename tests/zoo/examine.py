@@ -218,7 +218,9 @@ def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str
     output = trained(compiled, inputs)
     model.eval()
     require_same(output, expected)
-    gradients = (one.grad for one in twin.parameters() if one.grad is not None and one.grad.numel())
+    gradients = (
+        parameter.grad for parameter in twin.parameters() if parameter.grad is not None and parameter.grad.numel()
+    )
     largest = max((float(gradient.abs().max()) for gradient in gradients), default=0.0)
     for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
         if (one.grad is None) != (other.grad is None):

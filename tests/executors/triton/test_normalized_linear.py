@@ -23,7 +23,7 @@ def operands(
     depth: int, *columns: int, rows: tuple[int, ...] = (1, 1), residual: bool = True, **options: Any
 ) -> list[Any]:
     x, other = draw(*rows, depth, **options), draw(*rows, depth, seed=1, **options)
-    matrices = [draw(number, depth, seed=3 + place, **options) for place, number in enumerate(columns)]
+    matrices = [draw(number, depth, seed=3 + index, **options) for index, number in enumerate(columns)]
     return [x, other if residual else None, draw(depth, seed=2, **options), EPS, *matrices]
 
 
