@@ -227,7 +227,7 @@ def perturb(value: object) -> Any:
     return in_float64(value) * (1 + signs * unit)
 
 
-def place_of(function: Callable[..., Any]) -> str:
+def sentence_on_function(function: Callable[..., Any]) -> str:
     """Return the end of a sentence that names the source line of an executor's function; empty for Thunder's own."""
     line = None if is_ours(function) else line_of(function)
     return "" if line is None else f"; its function is {line}"
@@ -242,7 +242,7 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
         f"the executor {check.claimed.executor} computes a wrong result for {operations:.200}{module}: "
         f"{what} {difference.what}".rstrip()
         + largest
-        + place_of(check.claimed.symbol.target),
+        + sentence_on_function(check.claimed.symbol.target),
         fix=FIX.format(check.claimed.executor),
         where=check.claimed.source,
     )
