@@ -39,7 +39,7 @@ class Audience:
     follows: bool = False
 
     def prints_in_full(self, error: ThunderError) -> bool:
-        """Whether no other rank prints this error: an error in the arguments is on all ranks the same."""
+        """Whether no other rank prints this error. An error in the arguments is the same on all ranks."""
         return not self.follows or not isinstance(error, RankFailed | BadOption)
 
 

@@ -181,7 +181,7 @@ def file_folders() -> frozenset[Path]:
 
 
 def require(group: Group, name: str) -> None:
-    """Raise the errors of `load` that the name and the source of a plug-in show, without importing it."""
+    """Check the name and the source of a plug-in without importing it; raise the same errors as `load`."""
     described = _describe(*_source(group, name))
     if described.reason is not None:
         raise _not_loadable(group, described.name, described.reason)

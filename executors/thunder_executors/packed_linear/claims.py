@@ -1,4 +1,4 @@
-"""The executors that run an operation on the CPU by a kernel in C++, where a measurement shows that it is faster."""
+"""The base of executors that run operations on the CPU by C++ kernels which a measurement has shown to be faster."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class NormProducts:
 
 
 def join_norm_products(trace: Trace, executor: str) -> Trace:
-    """Return the trace with each norm and the linear layers that read it as one bound symbol, where that is faster."""
+    """Return the trace with one bound symbol for each norm and the linear layers that read it, if that is faster."""
     return with_faster(
         trace, executor, ((products, replacement(products, executor)) for products in norm_products_in(trace, executor))
     )

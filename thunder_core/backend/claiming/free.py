@@ -1,7 +1,7 @@
 """Freeing: each tensor's name is deleted after the bound symbol that reads it last, so that its memory can be reused.
 
-A bound symbol that empties its input list gets the tensors that it reads last in a list that nothing else holds: their
-names are deleted before the call.
+A bound symbol that empties its input list is the only owner of the tensors that it reads last: their names are deleted
+before the call.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class _Spelling:
 
     @classmethod
     def of(cls, symbols: Sequence[NumberProxy]) -> _Spelling:
-        """Return the spelling with canonical names for these symbols, which keep their positivity."""
+        """Return the spelling with canonical names for these symbols; positive symbols stay positive."""
         names: dict[sympy.Basic, sympy.Symbol] = {}
         kinds = []
         for index, expression in enumerate(proxy.value.node.expr for proxy in symbols):

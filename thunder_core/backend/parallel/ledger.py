@@ -38,7 +38,7 @@ class RecordedRun(NamedTuple):
 
 
 class RankWaits(NamedTuple):
-    """The position of a rank, the collectives in which that rank waits, and the question that this answers."""
+    """The position of a rank, the collectives in which it waits, and the question to which it replies."""
 
     position: int
     waits: str

@@ -24,8 +24,8 @@ INSIDE = "in a region: "  # prefix of the region's own names, among the caller's
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
     """Add the allocations of a call of the region, and return the peak in bytes during the call.
 
-    `alone` names the inputs that only the region holds, which are freed where the region drops them. A function that
-    ends by raising an error is only called after a failure, and does not count.
+    `alone` names the inputs that only the region holds. They are freed when the region drops them. A function that ends
+    by raising an error is only called after a failure, and does not count.
     """
     run = _Run(bsym, storages, alone)
     for function in ast.parse(text).body:

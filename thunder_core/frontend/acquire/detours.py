@@ -10,7 +10,7 @@ Site = tuple[tuple[CodeType, int], ...]  # the running functions with their line
 
 
 class Detours:
-    """The calls of `torch.compiler.is_compiling()` by a program, and the answers.
+    """The calls of `torch.compiler.is_compiling()` by a program, and their results.
 
     `sites` are the sites of the calls that return True. `last` is the site of the last call before a failure. Libraries
     call the function just before they need a value, so True at `last` may avoid a value that is not available.

@@ -262,9 +262,10 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
 def savable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that autograd can save: one with the same memory and no base, or a copy of an inference tensor.
 
-    A view of a result holds that result, which holds the node of autograd's graph that holds the view. Python never
-    collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory. Autograd does
-    not save a tensor that inference mode made: a compiled backward may read an input that eager recomputes or copies.
+    A view of a result refers to the result, the result to its node in autograd's graph, and the node to the view.
+    Python never collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory.
+    Autograd does not save a tensor that inference mode made: a compiled backward may read an input that eager
+    recomputes or copies.
     """
     if tensor.is_inference():
         return tensor.clone()

@@ -283,8 +283,8 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
 def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
     """Return the result of a bound symbol, or of its rule, on tensors by the names of its inputs.
 
-    A bound symbol that reads a number out of a constant tensor, which is not available, is run by its operations, which
-    were recorded with the number in place.
+    A bound symbol that reads a number from an unavailable constant tensor is run by its operations, which were recorded
+    with the number.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
         raise Underivable("it takes an argument that is not a tensor")

@@ -32,7 +32,7 @@ class GuardedReads(Protocol):
         """Guard that the namespace at the path has no such name."""
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
-        """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds."""
+        """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns."""
 
 
 def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:

@@ -123,13 +123,13 @@ class GuardedPaths:
         self.guards[guard.key] = guard
 
     def guard_unshadowed(self, owner: Any, unbound: Any) -> None:
-        """Guard that an outside object, which has none now, gets no attribute that hides a method of its class."""
+        """Guard that an outside object still has no attribute that hides a method of its class."""
         path, name = self.paths.get(id(owner)), unbound.__name__
         if path is not None and name not in vars(owner):
             self.absent(path.attribute("__dict__", vars(owner)), name)
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
-        """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds.
+        """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns.
 
         Classes of C do not change. All such names of one class share one guard.
         """

@@ -24,8 +24,7 @@ TUPLES = (tuple, torch.Size)
 
 
 class RunInputs:
-    """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of values that are
-    read.
+    """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of its reads.
 
     If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it; if
     `moves_from` is set, too, only those on that device.

@@ -20,7 +20,7 @@ KEEP_SYMBOLIC = "do not format it, hash it or loop that many times, because this
 class Shortfall:
     """A named size or number, if a program does not serve all of its values.
 
-    `what` says which values it serves and why, and `fix` what to do.
+    `what` names the values that the program serves and the reason, and `fix` the advice.
     """
 
     name: str

@@ -44,8 +44,8 @@ GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 class FaithfulMode(FakeTensorMode):
     """A mode in which operations compute only metadata, with the strides that kernels give to their results.
 
-    If `estimates_sizes` is True, results that only a backward reads, and whose sizes depend on values, have the sizes
-    that they have at most.
+    If `estimates_sizes` is True, results that only a backward reads have their largest possible sizes if the sizes
+    depend on values.
     """
 
     estimates_sizes = False

@@ -30,7 +30,7 @@ def has_integers(args: Any, kwargs: Any) -> bool:
 
 
 def with_numbers(args: Any, kwargs: Any, item: Callable[[torch.Tensor], Any]) -> tuple[Any, Any]:
-    """The arguments, behind the first one, with `item(tensor)` in place of each tensor of one integer."""
+    """The arguments after the first, with `item(tensor)` in place of each tensor that has one integer."""
 
     def number(leaf: Any) -> Any:
         return item(leaf) if is_integer(leaf) else leaf

@@ -130,7 +130,7 @@ def store_of_run() -> Any:
 
 
 def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> BaseException:
-    """Return the error that this rank raises: that of another rank which caused it, or its own, which others get."""
+    """Return the error that this rank raises: the error of the rank that caused it, or this rank's own error."""
     if isinstance(error, RankFailed):
         return error
     failure = watch.failure or failure_of_other(store, error, link.launch)

@@ -315,7 +315,7 @@ def open_saved(
 
 
 def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.Module:
-    """Load the model that an artifact was made from, before its recipe's transforms prepared it."""
+    """Load the model that an artifact was made from, without the preparations by its recipe's transforms."""
     source = artifact.manifest.source
     try:
         return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model

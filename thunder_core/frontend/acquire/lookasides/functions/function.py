@@ -73,7 +73,7 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
 
 
 def returning_fakes(run: TracedRun, kind: Any) -> Any:
-    """Return the `apply` of a function that is C code, with a forward that returns fakes.
+    """Return the `apply` method of an autograd function, which is C code, with a forward that returns fakes.
 
     An operation in place returns the tensor from outside that it has written to. PyTorch would make that tensor a
     result of the function.

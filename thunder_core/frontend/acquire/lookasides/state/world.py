@@ -91,7 +91,7 @@ def query_or_change(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
 
 
 def call_reading_deeply(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a C function that reads its arguments, which are guarded with everything that they contain."""
+    """Call a C function that reads its arguments. The arguments and their contents are guarded."""
     run.outside.expand_deeply((args, kwargs))
     return run.machine.natively(function, args, kwargs)
 
