@@ -147,7 +147,7 @@ class Implementation:
     writes: bool = False
 
     def is_for(self, bsym: BoundSymbol) -> bool:
-        """Whether the implementation covers a bound symbol of its operation."""
+        """Whether the implementation supports a bound symbol of its operation."""
         return (self.writes or not bsym.mutates) and self.supports(bsym)
 
 

@@ -105,7 +105,7 @@ def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
 def _slice(
     bsyms: Sequence[BoundSymbol], names_of_attention: Collection[str], attention: FlexAttention, index: int
 ) -> set[int]:
-    """Return the indices of bound symbols, back from `index`, whose results only lead to the attention's result.
+    """Return the indices of the bound symbols up to `index` whose results are only used for the attention's result.
 
     The result may be copied into a tensor that is made there. Bound symbols that a transform has changed stay.
     """

@@ -115,7 +115,7 @@ class _Partitioning:
         )
 
     def _can_join_chain(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a chain, which writes, so no member may raise depending on values."""
+        """Whether a bound symbol may join a chain. A chain writes, so values may not decide whether a member raises."""
         return self.can_fuse(bsym) and not may_raise(bsym)
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:

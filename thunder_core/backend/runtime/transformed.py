@@ -71,7 +71,7 @@ class TransformedCall:
         return tree_unflatten(leaves, self.output_structure)
 
     def fill(self, tensors: Sequence[Any], others: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
-        """Return the nested arguments with `tensors` instead of its tensors."""
+        """Return the nested arguments with their tensors replaced by `tensors`."""
         remaining = iter(tensors)
         return tree_unflatten(
             [next(remaining) if is_tensor(leaf) else others(leaf) for leaf in self.leaves], self.structure

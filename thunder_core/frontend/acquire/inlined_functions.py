@@ -120,7 +120,7 @@ class InlinedFunction:
         return ForwardResults(len(outputs), kinds)
 
     def _require_dirty_results(self, outputs: Iterable[torch.Tensor], context: ForwardContext) -> None:
-        """Refuse dirty tensors that PyTorch refuses, or that it would not connect by themselves."""
+        """Refuse dirty tensors that PyTorch refuses, or that PyTorch would not make results of the function."""
         returned_inputs = set(map(id, self._args)) & set(map(id, outputs)) - set(map(id, context.non_differentiable))
         if any(id(tensor) not in returned_inputs for tensor in context.dirty_tensors):
             self._refuse(MISMARKED)

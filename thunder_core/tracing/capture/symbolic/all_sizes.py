@@ -316,7 +316,7 @@ def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
-    """Constrain the batch sizes of matrices to be equal if they are, so that none must be one or not one."""
+    """Constrain equal batch sizes of matrices to stay equal, so that no guard says whether a batch size is one."""
     for first, second in itertools.combinations(tensors, 2):
         batches: list[tuple[Any, ...]] = [tensor.shape[-MATRIX - 1 :: -1] for tensor in (first, second)]
         for left, right in zip(*batches, strict=False):
