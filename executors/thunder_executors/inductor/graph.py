@@ -55,7 +55,7 @@ class SymbolicMode(FakeTensorMode):
             settle_contiguity(leaf, self.environment)
         return output
 
-    def _output(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _output(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is SLICE and is_symbolic_slice(*args, **kwargs):
             with self:
                 return slice_dimension(*args, **kwargs)

@@ -143,7 +143,7 @@ def constant(value: object, constants: dict[str, Any]) -> str:
     return name
 
 
-def item_of(owner: Any, key: Any) -> Any:
+def item_of(owner: Any, key: object) -> Any:
     """Return an item of a built-in container; `NOWHERE` for other classes."""
     kind = type(owner)
     return owner[key] if kind is dict or kind is list or kind is tuple else NOWHERE

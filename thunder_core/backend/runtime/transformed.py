@@ -40,7 +40,7 @@ class CompiledFunctionLike(Protocol):
     def acts(self) -> bool:
         """Whether the latest call wrote to objects of the user."""
 
-    def call(self, args: Any, kwargs: Any) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function."""
 
 
@@ -78,7 +78,11 @@ class TransformedCall:
         )
 
     def flat(
-        self, compiled: CompiledFunctionLike, args: Any, kwargs: Any, transformed: Sequence[torch.Tensor]
+        self,
+        compiled: CompiledFunctionLike,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        transformed: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
         """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
         versions, drawn = versions_of(transformed), random_states()

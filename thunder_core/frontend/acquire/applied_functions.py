@@ -234,7 +234,7 @@ class AppliedFunctions:
 
     # ---- running through the methods ------------------------------------------------------------------------
 
-    def _probe(self, program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Return a run that has gone through a program, and the program's result; None if the run fails."""
         run, output = self._run, None
         kind: Any = type(run)
@@ -271,7 +271,7 @@ class AppliedFunctions:
             return stand_in.requires_grad_(fake.requires_grad)
 
 
-def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tuple[Any, ...]:
+def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple[Any, ...]:
     """Return the arguments of `gradients` for a function with this output, before the function's own arguments."""
     is_tuple = isinstance(output, tuple)
     outputs = output if is_tuple else (output,)

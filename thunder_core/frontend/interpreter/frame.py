@@ -383,14 +383,14 @@ class Machine(ABC):
         """Delete an attribute as C code does."""
         hook(owner, name)
 
-    def load_item(self, container: Any, key: Any) -> Any:
+    def load_item(self, container: Any, key: object) -> Any:
         """Return `container[key]` of a container whose protocol is in C."""
         return operator.getitem(container, key)
 
-    def store_item(self, container: Any, key: Any, value: Any) -> None:
+    def store_item(self, container: Any, key: object, value: Any) -> None:
         """Set `container[key] = value` of a container whose protocol is in C."""
         container[key] = value
 
-    def delete_item(self, container: Any, key: Any) -> None:
+    def delete_item(self, container: Any, key: object) -> None:
         """Delete `container[key]` of a container whose protocol is in C."""
         del container[key]

@@ -260,7 +260,7 @@ class ObservedMachine(PlainMachine):
             self.observer.on_unwritten(owner)
             raise
 
-    def load_item(self, container: Any, key: Any) -> Any:
+    def load_item(self, container: Any, key: object) -> Any:
         """Read an item, and report the value."""
         if (value := self.observer.on_operation(operator.getitem, (container, key))) is not NOT_TAKEN:
             return value
@@ -272,7 +272,7 @@ class ObservedMachine(PlainMachine):
             value = self.natively(operator.getitem, (container, key), {})
         return self.observer.on_subscript(container, key, value)
 
-    def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
+    def _missing_item(self, container: defaultdict[Any, Any], key: object) -> Any:
         """Make the item of a defaultdict for a missing key, in steps that are reported to the observer."""
         factory = self.load_attr(container, "default_factory")
         if factory is None:
@@ -281,7 +281,7 @@ class ObservedMachine(PlainMachine):
         self.store_item(container, key, value)
         return value
 
-    def store_item(self, container: Any, key: Any, value: Any) -> None:
+    def store_item(self, container: Any, key: object, value: Any) -> None:
         """Write an item after reporting it."""
         value = self.observer.on_store_subscript(container, key, value)
         if type(key) in PLAIN and type(container) is dict:
@@ -289,7 +289,7 @@ class ObservedMachine(PlainMachine):
         else:
             self._write(container, self.natively, operator.setitem, (container, key, value), {})
 
-    def delete_item(self, container: Any, key: Any) -> None:
+    def delete_item(self, container: Any, key: object) -> None:
         """Delete an item after reporting it."""
         self.observer.on_delete_subscript(container, key)
         self._write(container, self.natively, operator.delitem, (container, key), {})

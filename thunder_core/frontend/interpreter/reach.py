@@ -211,7 +211,7 @@ class Reach:
             return reached
         return self.functions_of_values(iterator) if passes_items_on(kind) else {}
 
-    def _functions_of_lookup(self, container: Any, key: Any) -> Functions:
+    def _functions_of_lookup(self, container: Any, key: object) -> Functions:
         """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""
         reached = self.functions_of_values(key)
         kind = type(container)

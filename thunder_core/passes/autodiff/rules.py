@@ -55,7 +55,7 @@ def register_derivative(
 def _with_rules(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
     class Rule(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, args: Any, kwargs: Any, *tensors: torch.Tensor) -> Any:
+        def forward(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
             args, kwargs = _fill((args, kwargs), tensors)
             output = operation(*args, **kwargs)
             if setup_context is not None:

@@ -151,7 +151,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
 
-    def _run_inplace_view(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    def _run_inplace_view(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation that changes metadata in place, and record the operation that returns a view instead.
 
         Raises `Underivable` if the tensor was not made by an operation on the tape.

@@ -125,7 +125,7 @@ class _Replay(Replay):
         self._bind(bsym.output, output)
         self.bsyms += bsyms
 
-    def _with_channels_last(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _with_channels_last(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Return the arguments of a convolution with its input in the other memory format."""
         x = args[0] if args else kwargs["input"]
         if not self._recorder.proxy_of(x).is_channels_last:

@@ -36,7 +36,9 @@ class Binding:
         """Record the outputs of a bound symbol, which later bound symbols do not define."""
         self._defined.update(proxy.name for proxy in bsym.outputs)
 
-    def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: RecordedCall) -> BoundSymbol | None:
+    def bound(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, call: RecordedCall
+    ) -> BoundSymbol | None:
         """Return the bound symbol for a call.
 
         The result is None if the call returned no new value, had no effect, checks no values and does not communicate.

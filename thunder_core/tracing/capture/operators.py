@@ -120,7 +120,9 @@ class AtenOperations:
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)
 
-    def _run_and_note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    def _run_and_note(
+        self, call: RecordedCall, operator: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Run an aten operation on fakes, and add it to the subsymbols of a call."""
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
@@ -141,7 +143,9 @@ class AtenOperations:
         call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results, fresh=saving is not None))
         return output
 
-    def note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+    def note(
+        self, call: RecordedCall, operator: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Record an operation's effects on memory, on random numbers and on the metadata of tensors.
 
         Tensors whose metadata has changed get a new name, because a name represents one tensor with one metadata.

@@ -289,7 +289,7 @@ class Recorder(RecordedLines):
                 "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"
             )
 
-    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _with_numbers(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function with symbolic numbers in place of tensors of one integer, or on their values if that fails."""
         before = self.failure
         self._reads_values.append(function)

@@ -97,7 +97,9 @@ def digest_of(tensor: Any) -> str:
     return f"{OF_DATA} {digest(data.numpy().tobytes())}"
 
 
-def expect_error(function: Any, kind: type[Exception], text: str, args: Any, kwargs: Any) -> None:
+def expect_error(
+    function: Any, kind: type[Exception], text: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Raise `UnexpectedValue` if an operation does not raise the error that the program caught at tracing."""
     message = f"{kind.__name__}: {text}"
     try:

@@ -85,7 +85,9 @@ def dtype_of(model: torch.nn.Module) -> torch.dtype:
     return next(floating, torch.get_default_dtype())
 
 
-def _convert_arguments(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _convert_arguments(
+    dtype: torch.dtype, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Any]:
     return tuple(_to(dtype, value) for value in args), {name: _to(dtype, value) for name, value in kwargs.items()}
 
 

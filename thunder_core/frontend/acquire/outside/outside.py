@@ -270,7 +270,7 @@ class Outside(GuardedPaths):
         else:
             self.absent(path, key)
 
-    def member(self, container: Any, key: Any) -> None:
+    def member(self, container: Any, key: object) -> None:
         """Note that the program checked whether a set contains a constant or a class: only that key is guarded."""
         self.require_open(container)
         path = self.paths.get(id(container))

@@ -180,7 +180,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         self._before_operation(function, operands)
         return NOT_TAKEN
 
-    def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: Any) -> None:
+    def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: object) -> None:
         """Guard what C code finds for a key. `on_subscript` guards an item that may be a symbolic number."""
         self.outside.expand_key(key)
         may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols

@@ -75,7 +75,7 @@ def binary_op_or_subscript(frame: Frame, function: Callable[[Any, Any], Any] | N
 
 
 @opcode("CALL_FUNCTION_EX", since=_3_14)
-def call_function_ex(frame: Frame, _argument: Any) -> None:
+def call_function_ex(frame: Frame, _argument: object) -> None:
     """[function, NULL, arguments, keywords or NULL] -> [result]."""
     stack, machine = frame.stack, frame.machine
     keywords, arguments = stack.pop(), stack.pop()
@@ -142,7 +142,7 @@ def _missing(kind: type, name: str) -> str:
 
 
 @opcode("WITH_EXCEPT_START", since=_3_14)
-def with_except_start(frame: Frame, _argument: Any) -> None:
+def with_except_start(frame: Frame, _argument: object) -> None:
     """[exit, NULL, position, error before, error] -> [exit, NULL, position, error before, error, value of exit]."""
     stack = frame.stack
     error = stack[-1]
@@ -174,7 +174,7 @@ def build_interpolation(frame: Frame, traits: int) -> None:
 
 
 @opcode("BUILD_TEMPLATE", since=_3_14)
-def build_template(frame: Frame, _argument: Any) -> None:
+def build_template(frame: Frame, _argument: object) -> None:
     """[strings, interpolations] -> [template]; there is one more string than interpolations."""
     stack = frame.stack
     interpolations = stack.pop()

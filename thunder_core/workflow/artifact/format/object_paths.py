@@ -54,7 +54,7 @@ def follow(subject: object, way: Iterable[Step], trust: Trust | None = None) -> 
     return value
 
 
-def item_of(value: Any, key: Any) -> Any:
+def item_of(value: Any, key: object) -> Any:
     """Return an item of a dict, a list or a tuple; raise KeyError instead of calling `__missing__`."""
     if isinstance(value, dict):
         return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)

@@ -75,7 +75,7 @@ class RecordCalls(TorchFunctionMode):
         self._paths = {id(module): path or ROOT_MODULE for path, module in modules}
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call the function, and record the call."""
         result = func(*args, **(kwargs or {}))

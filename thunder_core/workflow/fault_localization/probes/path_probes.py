@@ -91,7 +91,7 @@ def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
 
 
 @contextmanager
-def changed_entry(entries: Any, key: Any, value: object) -> Iterator[None]:
+def changed_entry(entries: Any, key: object, value: object) -> Iterator[None]:
     """Replace an entry of a dict or list while the block runs."""
     before = entries[key]
     entries[key] = value

@@ -34,7 +34,9 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
         raise
 
 
-def differentiate_in_levels(run: TracedRun, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def differentiate_in_levels(
+    run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Run autograd's engine on tensors inside a function transform, and record the operations below the transform.
 
     The engine calls the program's hooks, which are interpreted.

@@ -95,7 +95,7 @@ def _fake_of_result(run: TracedRun, leaf: Any) -> Any:
     return run.recorder.tensors.fake(leaf) if is_plain else leaf
 
 
-def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: Any) -> Any:
+def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     with without_functions():
         return run.recorder.function(function, args, {})
 
@@ -125,7 +125,7 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
     return _named_like(Lowered, kind)
 
 
-def _is_tracked(recorder: Any, args: Any) -> bool:
+def _is_tracked(recorder: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd tracks operations on these tensors, or the recorded operations are being differentiated."""
     tensors = (recorder.tensors.fake(tensor) if recorder.knows(tensor) else tensor for tensor in tensors_in(args))
     with torch._C.DisableTorchFunction():

@@ -63,7 +63,7 @@ def settle_method(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
     return owner is not None and bool(rest) and not kwargs and settle_lookup(run, owner, rest[0])
 
 
-def known_keys(container: Any, key: Any) -> list[Any] | None:
+def known_keys(container: Any, key: object) -> list[Any] | None:
     """Return the keys of a mapping or members of a set, if they are few and of known classes; otherwise None.
 
     A list or tuple is covered only if the key is a text. In a list, `in` compares a number with `==`, and this

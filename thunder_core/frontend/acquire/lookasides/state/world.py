@@ -65,7 +65,9 @@ def is_date_of_now(function: object) -> bool:
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
 
 
-def again(run: TracedRun, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def again(
+    run: TracedRun, function: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Return the result of a function that the prologue calls again.
 
     If the prologue cannot, report a loud sharp edge.
