@@ -22,12 +22,12 @@ EAGER = ("", "torch")
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """A bound symbol of a trace: the bytes `live_bytes` after it, and the `peak` while it runs, including `outside`."""
+    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`."""
 
     trace: str
     number: int
     call: str
-    live_bytes: int
+    held: int
     peak: int
 
 

@@ -120,7 +120,7 @@ def memory_points(use: MemoryUse) -> tuple[MemoryPoint, ...]:
     """Return the bytes that the computation itself allocates, after each bound symbol and while it runs."""
     return tuple(
         MemoryPoint(
-            line=line.number, trace=line.trace, bytes=line.live_bytes - use.outside, peak=line.peak - use.outside
+            line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside
         )
         for line in use.lines
     )
