@@ -94,7 +94,7 @@ def test_dropped_results_are_recorded_again(room, runs):
     assert [call.name for call in calls] == ["mul", "silu", "tanh", "mul"]
     for call, wanted in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
         assert torch.equal(call.results[0], wanted.results[0])
-    held = [sum(one.nbytes for (one,) in recorder.held.values()) for recorder in recorders]
+    held = [sum(one.nbytes for (one,) in recorder.saved_results.values()) for recorder in recorders]
     assert max(held) <= max(room, x.nbytes)
     assert len(recorders) == runs
 

@@ -119,8 +119,6 @@ def operation_counts(trace: Trace, *, executor: str = "") -> tuple[OperationCoun
 def memory_points(use: MemoryUse) -> tuple[MemoryPoint, ...]:
     """Return the bytes that the computation itself allocates, after each bound symbol and while it runs."""
     return tuple(
-        MemoryPoint(
-            line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside
-        )
+        MemoryPoint(line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside)
         for line in use.lines
     )
