@@ -100,7 +100,7 @@ class RegionOccurrence:
 
 
 def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
-    """Return the region of these bound symbols; it returns nothing yet."""
+    """Return the region of these bound symbols, without outputs."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
     inputs_by_name: dict[str, Proxy] = {}

@@ -80,7 +80,7 @@ def is_named(group: Any) -> bool:
 
 
 def axis_names(axis: str, layout: AxisLayout) -> Iterator[str]:
-    """Yield names for an axis: names that are no numbers, because PyTorch names groups by numbers."""
+    """Yield names for an axis that are not numbers, because PyTorch names groups by numbers."""
     stem = f"{axis if axis.isidentifier() else f'axis_{axis}'}_{layout.size}x{layout.stride}"
     yield stem
     yield from (f"{stem}_{number}" for number in itertools.count(2))

@@ -93,7 +93,7 @@ class Meter:
         self.outside = self.storages.live_bytes
 
     def keep(self, constants: Mapping[str, object]) -> None:
-        """Add the constants of a trace, which stay."""
+        """Add the constants of a trace, which are never freed."""
         for name, value in constants.items():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 self.storages.make(name, value.untyped_storage().nbytes())
