@@ -1,10 +1,10 @@
-"""Refusals: the reasons why programs refused a call, the numbers and sizes that differ, and the limit of retraces."""
+"""Refusals: the reasons why programs refused a call, the values that differ, the limit of retraces, and errors."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from thunder_core.backend.runtime.dispatch import Refusal
 from thunder_core.backend.runtime.observed_values import Number, same
 from thunder_core.backend.runtime.program import Program
-from thunder_core.foundation.errors import DataDependent, SourceLine
+from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
@@ -144,3 +144,30 @@ def describe_value(value: object) -> str:
             return f"a dict with the keys {list(value)!r}"
         return f"a {type(value).__name__} of {len(value)} items"
     return f"a {type(value).__name__}"
+
+
+def other_branch_error(program: Program, error: UnexpectedValue) -> DataDependent:
+    """Return the error for a new program that reads another value from a tensor than eager PyTorch."""
+    return DataDependent(
+        f"the program branches on the value of a tensor, which is {error.expected!s:.40} in eager PyTorch but "
+        f"{error.actual!s:.40} in the compiled program",
+        fix="branch on a value that rounding does not change, keep the line out of the compiled program, or "
+        "leave out the executors and transforms that round differently",
+        where=program.line_of(error),
+    )
+
+
+def other_input_error(reasons: Sequence[str]) -> WrongInputs:
+    """Return the error for an input that differs from the first one, with `cache="same input"`."""
+    return WrongInputs(
+        f'cache="same input" was given, but the input differs: {"; ".join(reasons)}',
+        fix='pass inputs like the first ones, or use cache="constant values"',
+    )
+
+
+def refused_own_inputs(program: Program, refused: GuardFailed) -> Bug:
+    """Return the error for a new program whose guards refuse the inputs that it was traced with."""
+    return Bug(
+        f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
+        fix="this is a bug in Thunder: please report it with the program that was compiled",
+    )
