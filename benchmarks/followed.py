@@ -48,7 +48,7 @@ def costly_files(call: Callable[[], None], share: float) -> list[str]:
     profile.runcall(call)
     stats = pstats.Stats(profile)
     enough = share * stats.total_tt  # type: ignore[attr-defined]
-    paths = {Path(place[0]) for place, row in stats.stats.items() if row[3] >= enough}  # type: ignore[attr-defined]
+    paths = {Path(function[0]) for function, row in stats.stats.items() if row[3] >= enough}  # type: ignore[attr-defined]
     inside = (path.relative_to(ROOT) for path in paths if path.is_relative_to(ROOT))
     return sorted(str(path) for path in inside if path.parts[0] in FOLDERS)
 

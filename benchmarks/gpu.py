@@ -51,7 +51,7 @@ JOBS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: Path, count: int) -> dict[str, Any]:
+def contend(job: str, shape: str, way: str, layers: int, seconds: float, folder: Path, count: int) -> dict[str, Any]:
     """Compile, wait for the other contenders, and measure."""
     import torch
 
@@ -66,8 +66,8 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
     for _ in range(3):
         call()
     torch.cuda.synchronize()
-    wait_for_others(place, count, began + READY_SECONDS)
-    with lock(place / "lock"):
+    wait_for_others(folder, count, began + READY_SECONDS)
+    with lock(folder / "lock"):
         torch.cuda.reset_peak_memory_stats()
         times = idle_times(call, seconds)
         row = {
@@ -88,16 +88,16 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
         return row | facts_of(contender.compiled, way) | profile_of(call)
 
 
-def wait_for_others(place: Path, count: int, end: float) -> None:
+def wait_for_others(folder: Path, count: int, end: float) -> None:
     """Mark this process as ready, and wait until `count` processes are, but not after a time."""
-    mark_ready(place)
-    while len(list(place.glob("*.ready"))) < count and time.monotonic() < end:
+    mark_ready(folder)
+    while len(list(folder.glob("*.ready"))) < count and time.monotonic() < end:
         time.sleep(0.2)
 
 
-def mark_ready(place: Path) -> None:
+def mark_ready(folder: Path) -> None:
     """Mark a process as ready by a file in the folder of the shape."""
-    Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()
+    Path(tempfile.mkstemp(dir=folder, suffix=".ready")[1]).touch()
 
 
 def idle_times(call: Callable[[], Any], seconds: float) -> list[float]:
@@ -197,25 +197,25 @@ def limits() -> dict[str, float]:
 def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the rows of all contenders for one shape."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        job_folder = Path(folder)
         command = [sys.executable, "-m", "benchmarks.gpu", "--layers", str(options.layers), "--contend", job, shape]
         together = 1 if job in ALONE else len(ways)
         rest = ["--seconds", str(options.seconds), "--place", folder, "--count", str(together)]
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}
         if shape in MEASURED and "thunder" in ways:
-            with tempfile.TemporaryDirectory() as other:
-                idle = ["thunder", "--seconds", "0.1", "--place", other]
+            with tempfile.TemporaryDirectory() as idle_folder:
+                idle = ["thunder", "--seconds", "0.1", "--place", idle_folder]
                 subprocess.run([*command, *idle], check=False, env=environment, capture_output=True)
         running = []
         for number, way in enumerate(ways):
-            output = (place / f"{number}.out").open("w")
+            output = (job_folder / f"{number}.out").open("w")
             running.append(subprocess.Popen([*command, way, *rest], stdout=output, stderr=output, env=environment))
             if job in ALONE:
                 running[-1].wait()
         for process in running:
             process.wait()
-            mark_ready(place)  # so that the others do not wait for a failed process
-        return [row_of(job, shape, way, place / f"{number}.out") for number, way in enumerate(ways)]
+            mark_ready(job_folder)  # so that the others do not wait for a failed process
+        return [row_of(job, shape, way, job_folder / f"{number}.out") for number, way in enumerate(ways)]
 
 
 def row_of(job: str, shape: str, way: str, output: Path) -> dict[str, Any]:

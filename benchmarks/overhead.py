@@ -88,14 +88,14 @@ def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], r
         compiled(*arguments)
     program = last_program(compiled)
     contenders = {"whole": program.generated("prologue"), "quick": program.prepare}
-    other = torch.zeros(OTHER_BYTES // 4)
+    other_memory = torch.zeros(OTHER_BYTES // 4)
     times: dict[str, list[float]] = {f"{kind} {state}": [] for kind in contenders for state in ("warm", "cold")}
     call = (subject, arguments, {})
     for _ in range(rounds):
         for kind, prepare in contenders.items():
             prepare(*call)
             times[f"{kind} warm"].append(microseconds(prepare, call, 10))
-            other.add_(1)
+            other_memory.add_(1)
             times[f"{kind} cold"].append(microseconds(prepare, call, 1, clock=time.perf_counter))
     return {"guards": len(program.guards), **{name: statistics.median(values) for name, values in times.items()}}
 

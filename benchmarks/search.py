@@ -61,7 +61,7 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
 
     planned = RequestSearch.plan_search(request_for(name), SearchRequest(seconds, fresh=True, **bounds))
     run = planned.run(writes=False)
-    found = run.report()
+    report = run.report()
     began = time.monotonic()
     subject = RequestSubject(planned.request)
     results = {
@@ -71,7 +71,7 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
     rows = {row.name: row for row in rows_of(planned.candidates, (), results, planned.bounds)}
     speeds = {row.name: row.speed.value for row in rows.values() if row.is_within and row.speed is not None}
     best = max(speeds, key=lambda candidate: speeds[candidate])
-    winner = found.winner
+    winner = report.winner
     return {
         "model": name,
         "winner": winner,
@@ -80,10 +80,10 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
         "best speed": round(speeds[best], 3),
         "of the best": round(speeds.get(winner, 0.0) / speeds[best], 3),
         "within bounds": winner in speeds,
-        "search seconds": round(found.seconds),
+        "search seconds": round(report.seconds),
         "budget": seconds,
         "exhaustive seconds": round(time.monotonic() - began),
-        "end": found.end,
+        "end": report.end,
         "candidates": {row.name: candidate_facts(row) for row in rows.values()},
     }
 
@@ -95,17 +95,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--max-kl", type=float)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments)
-    bounds = {} if given.max_kl is None else {"max_kl": given.max_kl}
-    seconds = parse_duration("--budget", given.budget)
+    options = parser.parse_args(arguments)
+    bounds = {} if options.max_kl is None else {"max_kl": options.max_kl}
+    seconds = parse_duration("--budget", options.budget)
     rows = []
-    for name in given.models.split(","):
+    for name in options.models.split(","):
         with tempfile.TemporaryDirectory() as cache:
             os.environ["THUNDER_CACHE_DIR"] = cache
             rows.append(compare(name, seconds, bounds))
         print(json.dumps(rows[-1], indent=1), flush=True)
-        if given.out is not None:
-            given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        if options.out is not None:
+            options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

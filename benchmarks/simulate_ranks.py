@@ -65,9 +65,11 @@ def main() -> None:
             )
     if arguments.out:
         options = {name: value for name, value in vars(arguments).items() if name not in ("out", "ranks")}
-        found = {name: {ranks: asdict(one) for ranks, one in of.items()} for name, of in predictions.items()}
+        seconds = {
+            name: {ranks: asdict(prediction) for ranks, prediction in of.items()} for name, of in predictions.items()
+        }
         arguments.out.write_text(
-            json.dumps({"options": options, "torch": torch.__version__, "seconds": found}, indent=1)
+            json.dumps({"options": options, "torch": torch.__version__, "seconds": seconds}, indent=1)
         )
 
 

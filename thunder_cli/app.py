@@ -51,8 +51,8 @@ def _add(app: typer.Typer, name: str) -> None:
         app.command(name, cls=OnceCommand)(command)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"thunder {version()}")
         raise typer.Exit
 

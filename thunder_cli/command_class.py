@@ -1,4 +1,4 @@
-"""The class of all commands: help without spaces at the ends of lines, and each option at most once."""
+"""The class of all commands: their help has no trailing spaces, and an option may be given only once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OnceCommand(TyperCommand):
 
 
 def refuse_to_end(end: SystemExit) -> NoReturn:
-    """Raise the error for a `sys.exit` in code that a command runs, whose status would become the command's."""
+    """Raise the error for code that calls `sys.exit` and would set the command's exit status."""
     raise authors_error(end) or Bug(
         f"a library would have ended the process: sys.exit({end.code!r:.80})",
         fix="this is a bug: please report it with what `--debug` and `thunder doctor --json` print",

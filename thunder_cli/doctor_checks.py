@@ -74,9 +74,9 @@ def run_checks() -> Iterator[CheckResult]:
     return (result for check in CHECKS for result in check())
 
 
-def result_of(name: str, passes: bool, found: str, fix: str, state_if_failed: State) -> CheckResult:
+def result_of(name: str, passes: bool, description: str, fix: str, state_if_failed: State) -> CheckResult:
     """Return the result of a check that passes or fails; the fix and the state are those of a failed check."""
-    return CheckResult(name, "ok", found) if passes else CheckResult(name, state_if_failed, found, fix)
+    return CheckResult(name, "ok", description) if passes else CheckResult(name, state_if_failed, description, fix)
 
 
 @doctor_check
@@ -138,8 +138,8 @@ def compiler() -> Iterator[CheckResult]:
     """Check that a C++ compiler compiles three lines; Inductor needs a compiler for CPU kernels."""
     problem = problem_of_cxx(cxx_name())
     state_if_failed: State = "optional" if torch.cuda.is_available() else "degraded"
-    found = problem or f"{shutil.which(cxx_name())}"
-    yield result_of("c++ compiler", not problem, found, CxxCompiler().fix, state_if_failed)
+    description = problem or f"{shutil.which(cxx_name())}"
+    yield result_of("c++ compiler", not problem, description, CxxCompiler().fix, state_if_failed)
 
 
 @doctor_check
@@ -158,8 +158,8 @@ def try_process_group(backend: str, world_size: int) -> CheckResult:
     """Sum a tensor over `world_size` processes with a backend of torch.distributed."""
     problem = problem_of_group(backend, world_size)
     count = count_noun(world_size, "process", "processes")
-    found = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
-    return result_of(backend, not problem, found, FIXES_OF_BACKENDS[backend], "degraded")
+    description = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
+    return result_of(backend, not problem, description, FIXES_OF_BACKENDS[backend], "degraded")
 
 
 @doctor_check
@@ -203,10 +203,10 @@ def hub() -> Iterator[CheckResult]:
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
     existing = nearest_existing(folder)
-    found = f"{folder}, {count_noun(models, 'model')}, {network}"
+    description = f"{folder}, {count_noun(models, 'model')}, {network}"
     if not existing.is_dir():
-        found = f"{folder}, but {existing} is not a folder"
-    yield result_of("hub cache", existing.is_dir(), found, "set HF_HOME to a folder", "degraded")
+        description = f"{folder}, but {existing} is not a folder"
+    yield result_of("hub cache", existing.is_dir(), description, "set HF_HOME to a folder", "degraded")
 
 
 @doctor_check
@@ -216,8 +216,8 @@ def folders() -> Iterator[CheckResult]:
         existing = nearest_existing(folder)
         problem = reason_not_writable(existing)
         free = shutil.disk_usage(existing).free
-        passes, found = problem is None and free > MIN_FREE_DISK, f"{folder}, {problem or f'{size(free)} free'}"
-        yield result_of(name, passes, found, "free disk space or use another folder", "degraded")
+        passes, description = problem is None and free > MIN_FREE_DISK, f"{folder}, {problem or f'{size(free)} free'}"
+        yield result_of(name, passes, description, "free disk space or use another folder", "degraded")
 
 
 def reason_not_writable(folder: Path) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
-from thunder_cli.streams import flush_results, gone_folder_of
+from thunder_cli.streams import deleted_folder_error, flush_results
 from thunder_core.foundation.errors import (
     BadOption,
     Bug,
@@ -39,21 +39,21 @@ class Audience:
     follows: bool = False
 
     def prints_in_full(self, error: ThunderError) -> bool:
-        """Whether no other rank prints this error: an error in the arguments is on all ranks the same."""
+        """Whether no other rank prints this error. An error in the arguments is the same on all ranks."""
         return not self.follows or not isinstance(error, RankFailed | BadOption)
 
 
 def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error, and return its exit status."""
-    known = known_error(error)
+    thunder_error = known_error(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
-    if not (audience.json and printed_as_json(known)):
+    if not (audience.json and printed_as_json(thunder_error)):
         with suppress(OSError, ValueError):  # the stream is full or closed; the exit status still reports the error
-            text = error_text(known) if audience.prints_in_full(known) else error_line(known)
+            text = error_text(thunder_error) if audience.prints_in_full(thunder_error) else error_line(thunder_error)
             stderr().print(text, soft_wrap=True)
             sys.stderr.flush()
-    return known.status
+    return thunder_error.status
 
 
 def known_error(error: BaseException) -> ThunderError:
@@ -63,7 +63,11 @@ def known_error(error: BaseException) -> ThunderError:
     if isinstance(error, KeyboardInterrupt):
         return interrupt_error(error)
     return (
-        gone_folder_of(error) or full_disk_of(error) or out_of_memory_of(error) or authors_error(error) or bug_of(error)
+        deleted_folder_error(error)
+        or full_disk_of(error)
+        or out_of_memory_of(error)
+        or authors_error(error)
+        or bug_of(error)
     )
 
 
@@ -105,10 +109,10 @@ def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
     """Return the error for memory that a limit refuses, from any part of the run; None for any other error."""
     if not is_refused_memory(error):
         return None
-    limits = [f"{left / 2**30:.1f} GiB" for left in process_limits()]
-    left = f"; the limits of this process allow {min(limits)}" if limits else ""
+    limits = [f"{limit / 2**30:.1f} GiB" for limit in process_limits()]
+    limits_text = f"; the limits of this process allow {min(limits)}" if limits else ""
     return OutOfMemory(
-        f"out of memory{left}: {str(error).strip().partition(chr(10))[0]:.200}",
+        f"out of memory{limits_text}: {str(error).strip().partition(chr(10))[0]:.200}",
         fix="allow the process more memory (`ulimit -v`, `prlimit --as`), or use a smaller --batch, --seq or --dtype",
     )
 
@@ -128,7 +132,7 @@ def error_line(error: ThunderError) -> Text:
 
 
 def error_text(error: ThunderError) -> Text:
-    """Return the error as text: the problem, the place, the fix, and the command that explains it."""
+    """Return the error as text: the problem, the source line, the fix, and the command that explains it."""
     what, fix = (part.replace("\n", CONTINUED) for part in (error.what, error.fix))
     text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), what)
     if error.where is not None:

@@ -62,8 +62,8 @@ def run(arguments: Sequence[str] | None) -> int:
     if arguments is None:
         open_closed_streams()
         atexit.register(gc.freeze)  # otherwise, Python visits each object of PyTorch again, for a second or longer
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = list(takewhile(lambda argument: argument != "--", given))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = list(takewhile(lambda argument: argument != "--", words))
     is_other_rank = follows()
     json = asks_for_json(options) and not is_other_rank
     audience = Audience(json=json, debug="--debug" in options, follows=is_other_rank)
@@ -71,11 +71,11 @@ def run(arguments: Sequence[str] | None) -> int:
     ignore_narrow_columns()
     reserve = bytearray(RESERVE)
     try:
-        require_text(given)
-        status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
+        require_text(words)
+        status = build_app()(args=words, prog_name="thunder", standalone_mode=False)
         flush_results()
     except ARGUMENT_ERROR as error:
-        return report_error(usage_error(cast(ArgumentError, error), given), audience)
+        return report_error(usage_error(cast(ArgumentError, error), words), audience)
     except BrokenPipeError:
         return 0
     except SystemExit as end:
@@ -112,15 +112,15 @@ def follows() -> bool:
     return False
 
 
-def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
+def usage_error(error: ArgumentError, words: Sequence[str]) -> BadOption:
     """Return the error for arguments that typer rejected."""
-    command = next((argument for argument in given if not argument.startswith("-")), "")
-    known = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
+    command = next((argument for argument in words if not argument.startswith("-")), "")
+    command_path = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
     what, near = error.format_message(), ""
     if (option := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
         what, near = f"there is no option {option}", meant_option(option, error)
     return BadOption(
-        what, fix=f"{near}`{known or f'thunder {command}'.strip()} --help` lists the arguments and options"
+        what, fix=f"{near}`{command_path or f'thunder {command}'.strip()} --help` lists the arguments and options"
     )
 
 

@@ -48,8 +48,8 @@ def group_of(annotation: Any) -> Group | None:
         return None
     stated = {stated_option.name: stated_option for stated_option in options_of(annotation).values()}
 
-    def build(given: Given) -> object:
-        return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in given.items()})
+    def build(values: Given) -> object:
+        return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in values.items()})
 
     return Group(list(stated.values()), build)
 
@@ -57,14 +57,14 @@ def group_of(annotation: Any) -> Group | None:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command for typer: each parameter with a group is replaced by the group's options."""
     signature = inspect.signature(command, eval_str=True)
-    found = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
-    groups = {name: group for name, group in found.items() if group is not None}
+    group_or_none = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
+    groups = {name: group for name, group in group_or_none.items() if group is not None}
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         for name, group in groups.items():
-            given[name] = group.take_from(given)
-        command(**given)
+            values[name] = group.take_from(values)
+        command(**values)
 
     spelled = [
         spelled_parameter

@@ -66,11 +66,11 @@ COMPLETIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def allow_untested_torch(given: bool) -> bool:
+def allow_untested_torch(is_allowed: bool) -> bool:
     """Allow releases of PyTorch that were never tested, for this process and its child processes."""
-    if given:
+    if is_allowed:
         os.environ[ALLOW] = "1"
-    return given
+    return is_allowed
 
 
 FLAG = " "  # the metavar of a flag, in place of the type that typer would print
@@ -141,7 +141,7 @@ def parameter_of(stated: Option) -> inspect.Parameter:
     """Return an option as a parameter of a command function, from which typer makes a command-line option."""
     is_flag = stated.kind is bool
     spelled = [stated.flag, *([f"-{stated.short}"] if stated.short else [])]
-    made = typer.Option(
+    option = typer.Option(
         *spelled,
         metavar=FLAG if is_flag else stated.metavar,
         help=help_of(stated),
@@ -153,7 +153,7 @@ def parameter_of(stated: Option) -> inspect.Parameter:
         stated.name.replace("-", "_"),
         inspect.Parameter.KEYWORD_ONLY,
         default=False if is_flag else None,
-        annotation=Annotated[bool if is_flag else (list[kind] if stated.repeats else kind) | None, made],
+        annotation=Annotated[bool if is_flag else (list[kind] if stated.repeats else kind) | None, option],
     )
 
 
@@ -187,8 +187,9 @@ class TrustOptions:
 
     def refuse(self) -> None:
         """Raise `BadOption` if one of these options was specified without an artifact."""
-        given = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
-        if given:
+        artifact_options = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
+        if artifact_options:
             raise BadOption(
-                f"{', '.join(given)} needs an artifact, but MODEL is not one", fix=f"leave out {', '.join(given)}"
+                f"{', '.join(artifact_options)} needs an artifact, but MODEL is not one",
+                fix=f"leave out {', '.join(artifact_options)}",
             )

@@ -69,10 +69,10 @@ class Settings:
 class Unsuitable(Exception):
     """A value that a setting does not accept, and a description of the accepted values."""
 
-    def __init__(self, value: object, taken: str) -> None:
+    def __init__(self, value: object, accepted: str) -> None:
         """Store the value, and the description of accepted values."""
-        super().__init__(taken)
-        self.value, self.taken = value, taken
+        super().__init__(accepted)
+        self.value, self.accepted = value, accepted
 
 
 KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
@@ -87,7 +87,7 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 def require_kind(stated: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
-    types, taken = KINDS[stated.kind]
+    types, accepted = KINDS[stated.kind]
     if stated.repeats and isinstance(value, list | tuple):
         if not value and stated.name in NEEDS_ONE:
             raise Unsuitable(value, "a name, or a list with at least one name")
@@ -95,7 +95,7 @@ def require_kind(stated: Option, value: object) -> None:
             require_kind(replace(stated, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise Unsuitable(value, taken)
+        raise Unsuitable(value, accepted)
     if isinstance(value, float) and not math.isfinite(value):
         raise Unsuitable(value, "a finite number")
     if isinstance(value, dict):
@@ -143,34 +143,34 @@ def bounded_text(text: str) -> str:
 
 def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = frozenset()) -> None:
     """Raise `BadOption` for settings of a model, because an artifact has its own."""
-    given = [f"--{name}" for name in settings.values if name not in {"model", *but}]
-    if given:
+    model_options = [f"--{name}" for name in settings.values if name not in {"model", *but}]
+    if model_options:
         raise BadOption(
-            f"{', '.join(given)} needs a model, but {artifact} is an artifact with its own settings",
-            fix=f"leave out {', '.join(given)}, or name the model instead of the artifact",
+            f"{', '.join(model_options)} needs a model, but {artifact} is an artifact with its own settings",
+            fix=f"leave out {', '.join(model_options)}, or name the model instead of the artifact",
         )
 
 
-def settings_of(given: Mapping[str, object]) -> Settings:
+def settings_of(values: Mapping[str, object]) -> Settings:
     """Return the settings that were passed as options; raise `BadOption`."""
-    several = {name: value for name, value in given.items() if isinstance(value, list) and SETTINGS[name].kind is dict}
+    several = {name: value for name, value in values.items() if isinstance(value, list) and SETTINGS[name].kind is dict}
     parsed = {name: parse_assignments(SETTINGS[name], value) for name, value in several.items()}
-    return _check({**given, **parsed}, BadOption, "--")
+    return _check({**values, **parsed}, BadOption, "--")
 
 
-def _check(given: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
+def _check(named_values: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
     """Return the settings with these names and values; raise an error of this class for an invalid setting."""
-    values = {name.replace("_", "-"): value for name, value in given.items()}
+    values = {name.replace("_", "-"): value for name, value in named_values.items()}
     for name, value in values.items():
         if name not in SETTINGS:
-            known = sorted(SETTINGS)
-            fix = f"{did_you_mean(name, known)}known: {', '.join(known)}"
+            setting_names = sorted(SETTINGS)
+            fix = f"{did_you_mean(name, setting_names)}known: {', '.join(setting_names)}"
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
             require_kind(SETTINGS[name], value)
         except Unsuitable as error:
             raise kind(
-                f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.taken}"
+                f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.accepted}"
             ) from error
     return Settings(values)
 

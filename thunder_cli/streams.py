@@ -63,7 +63,7 @@ def require_text(arguments: Sequence[str]) -> None:
             raise BadOption(f"the argument {shown} is not valid UTF-8", fix="rename the file or folder") from error
 
 
-def gone_folder_of(error: BaseException) -> OutputNotWritable | None:
+def deleted_folder_error(error: BaseException) -> OutputNotWritable | None:
     """Return the error for a deleted working folder; None for any other error."""
     if not isinstance(error, FileNotFoundError):
         return None

@@ -42,11 +42,11 @@ class PrepackedLinear(PackedLinear):
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
         """Return the linear layers in float32 whose weights a module holds, and which the trace does not write to."""
-        held = names_to_prepare(trace)
+        preparable = names_to_prepare(trace)
         return {
             index: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
             for index, layer in super().candidates_in(trace, recorded).items()
-            if layer.operation.kind == FLOAT32 and layer.operation.weight.name in held
+            if layer.operation.kind == FLOAT32 and layer.operation.weight.name in preparable
         }
 
     def refusal_of(self, operation: Product, times: KernelTimes, budget: TuningBudget) -> Refusal | None:

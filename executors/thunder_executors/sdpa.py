@@ -273,13 +273,13 @@ def grouped_call(bsym: BoundSymbol, repeating: Sequence[BoundSymbol], executor: 
 def without_unread(trace: Trace, grouped: Mapping[int, BoundSymbol], repeating: set[int], executor: str) -> Trace:
     """Return the trace with attention by groups, without the repeating bound symbols that nothing reads any more."""
     read = {proxy.name for proxy in trace.outputs}
-    kept: list[BoundSymbol] = []
+    bsyms: list[BoundSymbol] = []
     for index in reversed(range(len(trace.bound_symbols))):
         bsym = grouped.get(index, trace.bound_symbols[index])
         if index not in repeating or any(proxy.name in read for proxy in bsym.defines):
-            kept.append(bsym)
+            bsyms.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
-    return trace.having(reversed(kept), made_by=f"attention by groups of {executor}")
+    return trace.having(reversed(bsyms), made_by=f"attention by groups of {executor}")
 
 
 @dataclass(frozen=True)

@@ -93,13 +93,13 @@ WRONG_RETURNS = (
     ("setup_executors(self):", "'torch'", "setup_executors returns 'torch'"),
     ("setup_executors(self):", "(1.5,)", "setup_executors() has 1.5"),
     ("setup_operators(self):", "None", "setup_operators returns None"),
-    ("tolerance(self, dtype):", "None", "returned None from tolerance, where a Tolerance is wanted"),
+    ("tolerance(self, dtype):", "None", "returned None from tolerance, where a Tolerance is expected"),
     ("tolerance(self, dtype):", "1e-3", "returned 0.001 from tolerance"),
 )
 WRONG_TRACES = (
-    ("None", "returned None from __call__, where a Trace is wanted"),
-    ("str(trace)", "from __call__, where a Trace is wanted"),
-    ("(trace, trace)", "from __call__, where a Trace is wanted"),
+    ("None", "returned None from __call__, where a Trace is expected"),
+    ("str(trace)", "from __call__, where a Trace is expected"),
+    ("(trace, trace)", "from __call__, where a Trace is expected"),
     ("trace.having((), made_by='nothing')", "returned a trace that cannot run"),
     ("trace.having(reversed(trace.bound_symbols), made_by='me')", "returned a trace that cannot run"),
     ("trace.having((*trace.bound_symbols, *trace.bound_symbols), made_by='me')", "returned a trace that cannot run"),
@@ -148,12 +148,12 @@ def returning_parts() -> Iterator[Accident]:
         yield accident(f"transform: returns {value}", text, "TH0219", says)
     for value in ("None", "'model'", "type(model)"):
         text = TRANSFORM.format("prepare(self, model):", f"return {value}", CALL)
-        yield accident(f"transform: prepare returns {value}", text, "TH0219", "where a Module is wanted")
+        yield accident(f"transform: prepare returns {value}", text, "TH0219", "where a Module is expected")
     for value in ("'yes'", "True", "(bsym, bsym)"):
         text = EXECUTOR.format("", "claim(self, bsym):", f"return {value}")
-        yield accident(f"executor: claim returns {value}", text, "TH0219", "where a BoundSymbol or None is wanted")
+        yield accident(f"executor: claim returns {value}", text, "TH0219", "where a BoundSymbol or None is expected")
     text = EXECUTOR.format(CLAIM, "missing(self):", "return 3")
-    yield accident("executor: missing returns 3", text, "TH0219", "where a str or None is wanted")
+    yield accident("executor: missing returns 3", text, "TH0219", "where a str or None is expected")
     for value, says in WRONG_RESULTS:
         yield accident(f"executor: its function returns {value}", FUNCTION.format(f"return {value}"), "TH0406", says)
     for text, says in FILES:

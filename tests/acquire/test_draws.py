@@ -268,8 +268,8 @@ def test_random_masks_of_a_speech_model_match_eager_at_each_call() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by random numbers of PyTorch
         found, expected = outputs(thunder.jit(model, executors=["torch"])), outputs(model)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    for result, expected_result in zip(found, expected, strict=True):
+        torch.testing.assert_close(result, expected_result)
 
 
 def spans(lengths: Tensor, size: int) -> Any:

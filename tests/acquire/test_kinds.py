@@ -117,7 +117,7 @@ def test_attributes_of_outside_slices_are_read() -> None:
         return x[where] * 2
 
     compiled, x = thunder.jit(program), torch.rand(6, 3)
-    places = [torch.tensor(place) for place in range(4)]
+    places = [torch.tensor(index) for index in range(4)]
     for where in (slice(places[1], None), slice(places[2], places[3]), slice(2, None), slice(None, places[2])):
         torch.testing.assert_close(compiled(x, where), program(x, where))
     given = (slice(places[1], None), slice(places[0], 1))

@@ -39,7 +39,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
 from thunder_core.foundation.errors import CannotReplay, SharpEdgeError, SharpEdgeWarning
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, stated_answer
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, listed_native_state, native_state_of
 
 X = torch.ones(2)
 Change = Callable[[Any], object]
@@ -553,7 +553,7 @@ def test_each_c_class_of_the_standard_library_is_listed() -> None:
             if not name.startswith(("_test", "_xx", "xx", "_tkinter", "__")):
                 importlib.import_module(name)
     kinds = [kind for kind in classes_of(object, {}) if (kind.__module__, kind.__name__) in listed]
-    unanswered = [f"{kind.__module__}.{kind.__name__}" for kind in kinds if stated_answer(kind) is None]
+    unanswered = [f"{kind.__module__}.{kind.__name__}" for kind in kinds if listed_native_state(kind) is None]
     assert len(kinds) > 500
     assert unanswered == []
 
@@ -561,21 +561,21 @@ def test_each_c_class_of_the_standard_library_is_listed() -> None:
 @pytest.mark.parametrize(
     ("value", "answer"),
     [
-        ({}, NativeAnswer.ITEMS),
-        (types.SimpleNamespace(), NativeAnswer.ATTRIBUTES),
-        (KeyError(), NativeAnswer.ATTRIBUTES),
-        (io.StringIO(), NativeAnswer.STATE),
-        (re.compile("a"), NativeAnswer.STATE),
-        (re.match("a", "a"), NativeAnswer.SAME),
-        (iter([]), NativeAnswer.STEPS),
-        (threading.Lock(), NativeAnswer.GETTERS),
-        (torch.ones(1), NativeAnswer.TENSOR),
-        (Plain(), NativeAnswer.FIXED),
-        (opaque_reader(), NativeAnswer.OPAQUE),
+        ({}, NativeState.ITEMS),
+        (types.SimpleNamespace(), NativeState.ATTRIBUTES),
+        (KeyError(), NativeState.ATTRIBUTES),
+        (io.StringIO(), NativeState.STATE),
+        (re.compile("a"), NativeState.STATE),
+        (re.match("a", "a"), NativeState.SAME),
+        (iter([]), NativeState.STEPS),
+        (threading.Lock(), NativeState.GETTERS),
+        (torch.ones(1), NativeState.TENSOR),
+        (Plain(), NativeState.FIXED),
+        (opaque_reader(), NativeState.OPAQUE),
     ],
 )
-def test_class_has_its_listed_answer(value: Any, answer: NativeAnswer) -> None:
-    assert answer_of(type(value)) is answer
+def test_class_has_its_listed_answer(value: Any, answer: NativeState) -> None:
+    assert native_state_of(type(value)) is answer
 
 
 def test_member_of_an_enumeration_of_pybind11_is_guarded_by_its_number() -> None:

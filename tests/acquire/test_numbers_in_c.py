@@ -50,8 +50,8 @@ def assert_same(found: Any, expected: Any) -> None:
         assert found.tolist() == expected.tolist()
     elif isinstance(expected, list | tuple):
         assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
+        for result, expected_result in zip(found, expected, strict=True):
+            assert_same(result, expected_result)
     else:
         assert found == expected
 

@@ -29,7 +29,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
 from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
-from thunder_core.frontend.acquire.outside.native_functions import NativeReason, answer_of_function
+from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 
 X = torch.ones(1)
 Act = Callable[[], object]
@@ -382,11 +382,11 @@ def test_context_that_a_program_copies_matches_eager(program: Callable[[Tensor],
 def test_functions_of_known_packages_are_classified_by_package() -> None:
     safetensors = pytest.importorskip("safetensors._safetensors_rust")
     core = pytest.importorskip("pydantic_core")
-    assert answer_of_function(safetensors.serialize) is NativeReason.UNKNOWN
-    assert answer_of_function(core.to_json) is NativeReason.DEEP
-    assert answer_of_function(np.frombuffer) is NativeReason.ARGUMENTS
-    assert answer_of_function(torch._C._get_default_device) is NativeReason.ARGUMENTS
-    assert answer_of_function(math.sin) is NativeReason.ARGUMENTS
+    assert function_kind_of(safetensors.serialize) is CFunctionKind.UNKNOWN
+    assert function_kind_of(core.to_json) is CFunctionKind.DEEP
+    assert function_kind_of(np.frombuffer) is CFunctionKind.ARGUMENTS
+    assert function_kind_of(torch._C._get_default_device) is CFunctionKind.ARGUMENTS
+    assert function_kind_of(math.sin) is CFunctionKind.ARGUMENTS
 
 
 @pytest.mark.parametrize("hold", [lambda k: Holder(k), lambda k: [Holder(k)], lambda k: {"a": Holder(k)}])

@@ -148,10 +148,10 @@ def test_two_processes_killed_processes_and_the_old_artifact(nursery):
     assert_sound(nursery)
     assert sorted(path.name for path in (nursery.folder / "places").iterdir()) == ["other.thunder", "out.thunder"]
     assert list((nursery.folder / "cache" / "kernels" / "building").iterdir()) == []
-    for place in ("other.thunder", "out.thunder"):  # with an empty cache, and with a full one
-        loaded = thunder.load(nursery.folder / "places" / place, strict=True)
+    for name in ("other.thunder", "out.thunder"):  # with an empty cache, and with a full one
+        loaded = thunder.load(nursery.folder / "places" / name, strict=True)
         with torch.no_grad():
-            results.append(loaded(**example_of(nursery.folder / "places" / place)).logits)
+            results.append(loaded(**example_of(nursery.folder / "places" / name)).logits)
     torch.testing.assert_close(*results)
 
 

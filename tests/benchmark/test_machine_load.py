@@ -36,33 +36,33 @@ def neighbour():
 def test_load_of_another_process_counts_and_load_of_this_process_does_not(neighbour):
     with observed_load() as load:
         spin(0.5)
-    assert load.others is not None
-    assert 0.2 < load.others <= load.processors
+    assert load.other_processes is not None
+    assert 0.2 < load.other_processes <= load.processors
     neighbour.kill()
     neighbour.wait()
     with observed_load() as alone:
         spin(0.5)
-    assert alone.others is not None
-    assert alone.others < load.others + 0.5
+    assert alone.other_processes is not None
+    assert alone.other_processes < load.other_processes + 0.5
 
 
 def test_a_short_interval_gives_no_load():
     with observed_load() as load:
         pass
-    assert (load.others, load.in_words(load.processors)) == (None, "")
+    assert (load.other_processes, load.in_words(load.processors)) == (None, "")
 
 
 @pytest.mark.parametrize(
     ("others", "threads", "waits"), [(0.0, 4, False), (0.2, 4, False), (0.5, 4, True), (2.0, 2, False), (2.5, 2, True)]
 )
 def test_threads_wait_where_fewer_processors_are_free(others, threads, waits):
-    load = MachineLoad(processors=4, others=others, stolen=0.0)
+    load = MachineLoad(processors=4, other_processes=others, stolen=0.0)
     assert load.crowds(threads) is waits
     assert bool(load.in_words(threads)) is waits
 
 
 def test_time_that_the_host_took_away_is_named():
-    words = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
+    words = MachineLoad(processors=2, other_processes=1.75, stolen=1.25).in_words(2)
     assert words == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
 
 

@@ -30,7 +30,7 @@ def test_every_round_calls_each_candidate_once_in_a_changing_order() -> None:
     report = measured(calls)
     rounds = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
     assert len(rounds) == 8
-    assert all(Counter(one) == Counter("abc") for one in rounds)
+    assert all(Counter(calls_of_round) == Counter("abc") for calls_of_round in rounds)
     assert len(set(rounds)) > 2
     assert [len(candidate.seconds) for candidate in report.candidates] == [6, 6, 6]
     again: list[str] = []

@@ -48,9 +48,9 @@ def leaves(results: Any) -> tuple[Tensor, ...]:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    for one, other in zip(leaves(found), leaves(expected), strict=True):
-        torch.testing.assert_close(one, other)
-        assert one.stride() == other.stride()
+    for leaf, leaf in zip(leaves(found), leaves(expected), strict=True):
+        torch.testing.assert_close(leaf, leaf)
+        assert leaf.stride() == leaf.stride()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

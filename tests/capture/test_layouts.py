@@ -123,7 +123,7 @@ def of_nothing(draw: RandomInputs, shape: tuple[int, ...]) -> Tensor:
     step = draw.choice((1, 1, 2))
     tensor = torch.zeros([shape[place] * step for place in order], dtype=torch.float64)
     apart = tensor[tuple(slice(None, None, step) for _ in order)]
-    return apart.permute([order.index(place) for place in range(len(shape))])
+    return apart.permute([order.index(index) for index in range(len(shape))])
 
 
 @pytest.mark.parametrize("name", [*OF_NOTHING, "add", "where", "copysign"])
@@ -177,7 +177,7 @@ def test_indexing_by_tensors_has_the_strides_of_the_kernel() -> None:
 
         def call(x: Tensor, *indices: Tensor) -> Tensor:
             wanted = dict(zip(given, indices, strict=True))  # noqa: B023
-            result: Tensor = aten.index.Tensor(x, [wanted.get(place) for place in range(x.dim())])
+            result: Tensor = aten.index.Tensor(x, [wanted.get(index) for index in range(x.dim())])
             return result
 
         compare(call, [some(draw, shape), *given.values()])

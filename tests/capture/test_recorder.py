@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.foundation.errors import DataDependent, OperationFailed
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.check import check_trace
@@ -29,8 +29,8 @@ class OnTensors(RecordedProgram):
     def name_input(self, value: Any) -> str:
         return self._names[id(value)]
 
-    def place(self) -> Place:
-        return Place()
+    def location(self) -> Location:
+        return Location()
 
 
 def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:

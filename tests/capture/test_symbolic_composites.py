@@ -79,7 +79,7 @@ def test_products_are_differentiated_at_zero_elements(zeros: tuple[int, ...]) ->
     compiled = thunder.jit(lambda x: x.cumprod(0), cache="symbolic values")
     for length in (4, 6, 1):
         x = torch.randn(length)
-        x[[place for place in zeros if place < length]] = 0
+        x[[zero for zero in zeros if zero < length]] = 0
         x.requires_grad_()
         found, wanted = (gradient(run(x), x) for run in (compiled, lambda x: x.cumprod(0)))
         torch.testing.assert_close(found, wanted)

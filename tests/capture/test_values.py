@@ -19,8 +19,8 @@ def made_early_and_asked_late(x: Tensor, count: int) -> Tensor:
     for number in range(count):
         x = x.cos() * number
     made = [x * number for number in range(count)]
-    for number, one in enumerate(made):
-        changed = one + 1
+    for number, result in enumerate(made):
+        changed = result + 1
         changed.mul_(2)
         x = x + number if changed.sum() > 5 else x - number
     return x

@@ -31,7 +31,7 @@ def search_here(monkeypatch, tmp_path):
 
     def few(context):
         found, excluded = candidates.list_candidates(context)
-        return [one for one in found if one.name in FEW], excluded
+        return [result for result in found if result.name in FEW], excluded
 
     monkeypatch.setattr(request_search, "SearchRun", partial(SearchRun, run_trial=run_here))
     monkeypatch.setattr(request_search, "list_candidates", few)
@@ -89,7 +89,7 @@ def test_a_dry_run_lists_candidates_and_reasons_and_measures_nothing(thunder, he
         assert words in done.out, done.out
     plan = thunder("optimize", llama, "--search", "10m", "--dry-run", "--json").json
     assert plan["schema"] == "thunder.search-plan/1"
-    assert [one["name"] for one in plan["candidates"]] == ["eager", *FEW[1:]]
+    assert [candidate["name"] for candidate in plan["candidates"]] == ["eager", *FEW[1:]]
     assert all(one["reason"] for one in plan["excluded"])
     assert [*here.iterdir()] == []
 

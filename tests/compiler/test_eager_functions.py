@@ -107,6 +107,6 @@ def test_the_line_that_is_called_in_eager_is_named_once() -> None:
         for step in range(8):
             outcome(compiled, step)
     line = places.__code__.co_firstlineno + 1
-    words = [str(one.message) for one in told if "is called in eager PyTorch" in str(one.message)]
+    words = [str(result.message) for result in told if "is called in eager PyTorch" in str(result.message)]
     assert len(words) == 1
     assert f"{__file__}:{line}" in words[0]

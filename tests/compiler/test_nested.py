@@ -347,8 +347,8 @@ def test_random_numbers_keep_their_order() -> None:
     for function in (program, compiled, compiled):
         torch.manual_seed(0)
         found.append(function(torch.ones(16)))
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=0, atol=0)
+    for result in found[1:]:
+        torch.testing.assert_close(result, found[0], rtol=0, atol=0)
 
 
 def test_writes_before_and_after_keep_their_order() -> None:

@@ -81,7 +81,7 @@ def _table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield f"| name | data types | {' | '.join(DIRECTIONS)} |"
     yield "|---|---|" + "---|" * len(DIRECTIONS)
     for name, verdicts in found.items():
-        dtypes = list(dict.fromkeys(dtype for one in verdicts.values() for dtype in one["dtypes"]))
+        dtypes = list(dict.fromkeys(dtype for verdict in verdicts.values() for dtype in verdict["dtypes"]))
         yield f"| `{name}` | {', '.join(dtypes)} | {' | '.join(_cell(verdicts, d) for d in DIRECTIONS)} |"
 
 

@@ -20,7 +20,7 @@ def held_gradient(reduce: Any) -> HeldGradient:
     synchronization = Synchronization()
     held = HeldGradient(unsharded_leaf(torch.zeros(1), 2, True), reduce, None, synchronization)
     hold_gradient_of(held)
-    synchronization.held["weight"] = held
+    synchronization.held_gradients["weight"] = held
     return held
 
 

@@ -238,9 +238,9 @@ def test_rows_that_a_mask_hides_are_zeros(kind):
 @pytest.mark.parametrize("keys", [20, 600])
 def test_infinite_and_missing_numbers_count_as_in_pytorch(number, keys):
     torch.manual_seed(0)
-    for place in range(4):
+    for index in range(4):
         tensors = [heads(1, 2, 20, 16), heads(1, 2, keys, 16), heads(1, 2, keys, 16), torch.randn(20, keys)]
-        tensors[place][..., 3, 5] = number
+        tensors[index][..., 3, 5] = number
         found = thunder.jit(attend, executors=EXECUTORS)(*tensors)
         torch.testing.assert_close(found, in_double(*tensors).float(), equal_nan=True, rtol=1e-4, atol=1e-4)
 

@@ -122,7 +122,7 @@ def test_the_next_product_sees_a_write_to_the_weight(write):
 @linear_runs
 def test_a_weight_is_packed_once_for_all_programs_and_freed_with_it():
     linear = nn.Linear(40, 50)
-    kept = packed_weights.PackedWeights.of(library_of(PREPACKED).function(PACK)).prepared.kept
+    kept = packed_weights.PackedWeights.of(library_of(PREPACKED).function(PACK)).prepared.forms
     gc.collect()
     before = len(kept)
     with torch.no_grad():
@@ -356,14 +356,14 @@ def test_other_convolutions_are_those_of_pytorch(convolution, x):
 def test_packed_convolutions_are_freed_with_their_weights():
     block = Block().eval()
     gc.collect()
-    before = len(operator.PREPARED.kept)  # of oneDNN: the result has another memory format
+    before = len(operator.PREPARED.forms)  # of oneDNN: the result has another memory format
     with torch.no_grad():
         compiled = thunder.jit(block, executors=EXECUTORS)
         compiled(torch.randn(2, 4, 9, 9))
-    assert len(operator.PREPARED.kept) == before + 1
+    assert len(operator.PREPARED.forms) == before + 1
     del block, compiled
     gc.collect()
-    assert len(operator.PREPARED.kept) == before
+    assert len(operator.PREPARED.forms) == before
 
 
 @linear_runs

@@ -94,7 +94,7 @@ def test_dropped_results_are_recorded_again(room, runs):
     assert [call.name for call in calls] == ["mul", "silu", "tanh", "mul"]
     for call, wanted in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
         assert torch.equal(call.results[0], wanted.results[0])
-    held = [sum(one.nbytes for (one,) in recorder.held.values()) for recorder in recorders]
+    held = [sum(one.nbytes for (one,) in recorder.saved_results.values()) for recorder in recorders]
     assert max(held) <= max(room, x.nbytes)
     assert len(recorders) == runs
 
@@ -192,8 +192,8 @@ def test_lines_are_matched_with_the_calls_of_their_module():
         model(x)
     matched = matched_calls(trace, recorder.calls)
     linears = {
-        bsym.module: matched[place][0].location.module
-        for place, bsym in enumerate(trace.bound_symbols)
+        bsym.module: matched[index][0].location.module
+        for index, bsym in enumerate(trace.bound_symbols)
         if bsym.symbol.short_name == "linear"
     }
     assert linears == {name: name for name in ("layers.0", "layers.1", "layers.2", "module")}

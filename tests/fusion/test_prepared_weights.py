@@ -48,16 +48,16 @@ def test_forms_are_freed_with_the_weight() -> None:
         form_of(weight)
     del weights[0], weight
     gc.collect()
-    assert list(prepared.kept) == [id(weights[0])]
+    assert list(prepared.forms) == [id(weights[0])]
 
 
 def test_a_weight_with_the_id_of_another_weight_has_its_own_form() -> None:
     prepared: PreparedWeights[int] = PreparedWeights()
     form_of, first, second = counting(prepared), torch.ones(2), torch.ones(2)
     form_of(first)
-    prepared.kept[id(second)] = prepared.kept[id(first)]
+    prepared.forms[id(second)] = prepared.forms[id(first)]
     assert form_of(second) == form_of(second) == 1
-    reference = prepared.kept[id(first)].weight
+    reference = prepared.forms[id(first)].weight
     prepared._free(id(second), reference)
     assert form_of(second) == 1
 

@@ -8,7 +8,7 @@ import torch
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays, lines_called
 from thunder_core.backend.fusion.foreach import one_by_one
-from thunder_core.backend.fusion.order import order_groups
+from thunder_core.backend.fusion.schedule import schedule_groups
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.ir.trace import RefusedOperations
 
@@ -235,5 +235,5 @@ def test_mutually_dependent_groups_are_not_reordered():
     compiled(torch.ones(2), torch.ones(2))
     lines = thunder.last_traces(compiled)[0].bound_symbols
     known = alias_sets(lines)
-    assert order_groups(lines, [(0, 3)], known)[1] == [(0, 3)]
-    assert order_groups(lines, [(1, 2)], known) == ([(0,), (1, 2), (3,)], [])
+    assert schedule_groups(lines, [(0, 3)], known)[1] == [(0, 3)]
+    assert schedule_groups(lines, [(1, 2)], known) == ([(0,), (1, 2), (3,)], [])

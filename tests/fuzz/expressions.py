@@ -226,7 +226,7 @@ def _sliced(source: Source, scope: Scope, depth: int) -> str:
 
 
 def _listed_call(source: Source, scope: Scope, depth: int) -> str:
-    generators = [one for one in scope.callables if one.kind == "generator"]
+    generators = [helper for helper in scope.callables if helper.kind == "generator"]
     if not generators:
         return _display(source, scope, depth)
     function = source.pick(generators)

@@ -113,7 +113,7 @@ def described(value: Any, depth: int = 4) -> Any:
         return kind.__name__, value.__qualname__
     if isinstance(value, (list, tuple, set, dict)):
         items = sorted(value, key=repr) if kind is set else value.items() if isinstance(value, dict) else list(value)
-        return kind.__name__, tuple(described(one, depth - 1) for one in items), _attributes(value, depth)
+        return kind.__name__, tuple(described(item, depth - 1) for item in items), _attributes(value, depth)
     if kind is types.FunctionType:
         cells = tuple(_cell(cell, depth) for cell in value.__closure__ or ())
         return (

@@ -290,7 +290,7 @@ def _handled(code):
     following = {one.offset: two.offset for one, two in itertools.pairwise(instructions)}
     found = {}
     left = [(0, 0)]
-    by_offset = {one.offset: one for one in instructions}
+    by_offset = {instruction.offset: instruction for instruction in instructions}
     guarded = dis._parse_exception_table(code)
     while left:
         offset, depth = left.pop()

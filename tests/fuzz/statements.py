@@ -206,7 +206,7 @@ def _yield(source: Source, scope: Scope) -> None:
     """Write yield or yield from in generators, await in coroutines, and a call elsewhere."""
     own = source.pick(scope.own) if scope.own else "got"
     value = number(source, scope, 1)
-    known = [one for one in scope.callables if one.kind == _INNER.get(scope.kind)]
+    known = [helper for helper in scope.callables if helper.kind == _INNER.get(scope.kind)]
     inner = source.pick(known) if known else None
     made = f"{inner.name}({arguments(source, scope, inner, 1)})" if inner else "Countdown(3)"
     if scope.kind == "generator":
@@ -227,7 +227,7 @@ _INNER = {"generator": "generator", "async": "coroutine", "asyncgen": "coroutine
 
 
 def _async_for(source: Source, scope: Scope) -> None:
-    known = [one for one in scope.callables if one.kind == "asyncgen"]
+    known = [helper for helper in scope.callables if helper.kind == "asyncgen"]
     if scope.kind not in ("async", "asyncgen") or not known:
         return _yield(source, scope)
     one = source.pick(known)

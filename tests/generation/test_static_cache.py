@@ -57,7 +57,7 @@ def sizes_of(proxy: TensorProxy) -> tuple[int, ...]:
 def tensors_of(trace: Trace) -> list[TensorProxy]:
     """The output tensors of the bound symbols of a trace, including nested ones."""
     parts = (*trace.bound_symbols, *(part for bsym in trace.bound_symbols for part in bsym.operations))
-    return [proxy for one in parts for proxy in one.defines if isinstance(proxy, TensorProxy)]
+    return [proxy for part in parts for proxy in part.defines if isinstance(proxy, TensorProxy)]
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])

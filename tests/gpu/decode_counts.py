@@ -91,7 +91,7 @@ def inputs_of(graph: BoundSymbol) -> Iterator[tuple[TensorProxy, bool]]:
     captured: Any = graph.symbol.target
     in_place = {*captured.static, *captured.held}
     tensors = [value for value in graph.args[captured.constants :] if isinstance(value, TensorProxy)]
-    yield from ((tensor, place not in in_place) for place, tensor in enumerate(tensors))
+    yield from ((tensor, index not in in_place) for index, tensor in enumerate(tensors))
 
 
 def counts(layers: int) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def compare_training(model_type: str, model: torch.nn.Module, inputs: Inputs, re
     expected = examine.trained(twin, given)
     compiled = thunder.compile(wide, recipe=recipe)
     examine.require_same(examine.trained(compiled, given), expected)
-    largest = max(float(one.grad.norm()) for one in twin.parameters() if one.grad is not None)
+    largest = max(float(parameter.grad.norm()) for parameter in twin.parameters() if parameter.grad is not None)
     for (name, ours), theirs in zip(wide.named_parameters(), twin.parameters(), strict=True):
         assert (ours.grad is None) == (theirs.grad is None), name
         if ours.grad is not None and theirs.grad is not None:

@@ -1045,7 +1045,7 @@ def program_naked_error_in_except_star():
     try:
         1 // 0
     except* ZeroDivisionError as group:
-        found = group.__traceback__ is None, group.message, [type(one).__name__ for one in group.exceptions]
+        found = group.__traceback__ is None, group.message, [type(exception).__name__ for exception in group.exceptions]
     return found
 
 

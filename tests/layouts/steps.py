@@ -41,7 +41,7 @@ def as_it_is(tensor: Tensor, draw: random.Random) -> Tensor:
 def permuted(tensor: Tensor, draw: random.Random) -> Tensor:
     order = list(range(tensor.dim()))
     draw.shuffle(order)
-    return tensor.permute(order).contiguous().permute([order.index(place) for place in range(tensor.dim())])
+    return tensor.permute(order).contiguous().permute([order.index(index) for index in range(tensor.dim())])
 
 
 def channels_last(tensor: Tensor, draw: random.Random) -> Tensor:

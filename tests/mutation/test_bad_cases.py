@@ -143,7 +143,7 @@ def test_errors_that_depend_on_values_name_the_source_line(function: Callable[..
     eager, ours = refusal(function, *arguments), refusal(thunder.jit(function), *arguments)
     assert (ours.kind, ours.message) == (eager.kind, eager.message)
     lines, first = inspect.getsourcelines(function)
-    line = first + next(place for place, text in enumerate(lines) if "# here" in text)
+    line = first + next(index for index, text in enumerate(lines) if "# here" in text)
     assert f"at: {__file__}:{line}, in {function.__name__}" in ours.told
 
 

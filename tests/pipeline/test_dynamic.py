@@ -133,7 +133,7 @@ def test_every_point_is_validated_and_measured(report: Report) -> None:
     assert len(sizes) == 6
     assert all(point.passed and point.optimized for point in report.validation.points)
     assert report.validation.inputs == 2 + 5
-    measured = [(one.configuration["batch"], one.configuration["seq"]) for one in report.points]
+    measured = [(point.configuration["batch"], point.configuration["seq"]) for point in report.points]
     assert [" x ".join(words) for words in measured] == sizes[1:]
     assert report.dynamic == LENGTHS
 

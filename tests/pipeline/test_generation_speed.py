@@ -29,9 +29,9 @@ class Slow:
         self.asked.append(options)
         streamer.put(input_ids)
         tokens = torch.zeros(len(input_ids), max_new_tokens - self.fewer, dtype=torch.int64)
-        for place in range(max_new_tokens - self.fewer):
-            time.sleep(self.others if place else self.first)
-            streamer.put(tokens[:, place])
+        for index in range(max_new_tokens - self.fewer):
+            time.sleep(self.others if index else self.first)
+            streamer.put(tokens[:, index])
         if self.change is not None:
             tokens[-1, self.change] = 1
         return torch.cat((input_ids, tokens), dim=1)

@@ -27,9 +27,9 @@ def test_traced_batches_are_validated_only_if_there_are_no_others(
     """A file of two batches that were both traced is not treated like a file of one batch."""
     monkeypatch.setattr(Purpose, "batches", lambda *_, **__: range(count))
     data: Any = object()
-    found = Purpose(data=data).numbers_to_validate_on(None, batch=1, seq=4, wanted=3, traced=traced)  # type: ignore[arg-type]
+    found = Purpose(data=data).numbers_to_validate_on(None, batch=1, seq=4, requested=3, traced=traced)  # type: ignore[arg-type]
     assert found == OF_THREE[count, traced]
 
 
 def test_random_inputs_differ_from_the_traced_input() -> None:
-    assert Purpose().numbers_to_validate_on(None, batch=1, seq=4, wanted=3) == ([1, 2, 3], 0)  # type: ignore[arg-type]
+    assert Purpose().numbers_to_validate_on(None, batch=1, seq=4, requested=3) == ([1, 2, 3], 0)  # type: ignore[arg-type]

@@ -53,9 +53,9 @@ def reading_another(bsym: BoundSymbol, earlier: list[TensorProxy]) -> BoundSymbo
 def changed(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
     """Each way to change one line of a trace: the kind, the name that the line defines, and the changed trace."""
     earlier = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
-    for place, bsym in enumerate(trace.bound_symbols):
+    for index, bsym in enumerate(trace.bound_symbols):
         if bsym.tensors and not bsym.has_effect:
-            yield from changes_of(trace, place, earlier)
+            yield from changes_of(trace, index, earlier)
         earlier += bsym.tensors
 
 
@@ -102,7 +102,7 @@ class Planted(Transform):
 
     def __call__(self, trace: Trace) -> Trace:
         """The changed trace, or the trace itself if there are fewer changes."""
-        return next((one for place, (_, _, one) in enumerate(changed(trace)) if place == self.number), trace)
+        return next((one for index, (_, _, one) in enumerate(changed(trace)) if index == self.number), trace)
 
 
 __all__ = ["Planted", "changed", "leaves", "torch"]

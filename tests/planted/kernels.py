@@ -84,9 +84,9 @@ def spoiled_target(bsym: BoundSymbol, result: TensorProxy, spoil: Spoil) -> Call
 
 def claimed_places(trace: Trace) -> Iterator[tuple[int, TensorProxy]]:
     """The indices of lines that executors other than eager PyTorch run, with each of their results."""
-    for place, bsym in enumerate(trace.bound_symbols):
+    for index, bsym in enumerate(trace.bound_symbols):
         if bsym.executor not in ("", "torch"):
-            yield from ((place, proxy) for proxy in bsym.tensors if all(proxy.shape) or not proxy.shape)
+            yield from ((index, proxy) for proxy in bsym.tensors if all(proxy.shape) or not proxy.shape)
 
 
 def with_spoiled_line(trace: Trace, place: int, result: TensorProxy, spoil: Spoil) -> Trace:

@@ -23,7 +23,7 @@ def with_claimed(program: Program, name: str, change: Change) -> Program:
     if name == "backward":
         return with_claimed_backward(program, change)
     stages = list(program.stages)
-    places = [place for place, stage in enumerate(stages) if stage.trace.name == name]
+    places = [index for index, stage in enumerate(stages) if stage.trace.name == name]
     claimed = change(stages[places[-2]].trace)
     stages[places[-2]] = Stage(claimed, 0.0)
     stages[places[-1]] = Stage(free_after_last_use(claimed), 0.0)
@@ -46,7 +46,7 @@ def with_claimed_backward(program: Program, change: Change) -> Program:
 
 def with_trace(program: Program, name: str, change: Change) -> Program:
     """The program with another prologue or epilogue."""
-    places = [place for place, stage in enumerate(program.stages) if stage.trace.name == name]
+    places = [index for index, stage in enumerate(program.stages) if stage.trace.name == name]
     stages = list(program.stages)
     stages[places[-1]] = Stage(change(stages[places[-1]].trace), 0.0)
     return replace(program, stages=tuple(stages))

@@ -54,5 +54,5 @@ def search_of(folder: Path, trials: Planted, *, objective: str = "latency", **ot
     """A search that runs planted trials."""
     bounds = others.pop("bounds", SearchBounds())
     excluded = [Excluded(Candidate("default + fp8", 4), "no GPU")]
-    stated = {"budget": 1000.0, "kept": KeptTrials(folder), "run_trial": trials, **others}
+    stated = {"budget": 1000.0, "kept_trials": KeptTrials(folder), "run_trial": trials, **others}
     return SearchRun(None, [*CANDIDATES], excluded, objective, bounds, **stated)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 def names(context: SearchContext) -> list[str]:
-    return [one.name for one in list_candidates(context)[0]]
+    return [candidate.name for candidate in list_candidates(context)[0]]
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +33,12 @@ def test_candidates_for_calls_of_a_llama():
         "hf-llama in bfloat16",
         "hf-llama without packed-linear",
         "hf-llama with 1 thread",
-    } <= {one.name for one in found}
+    } <= {result.name for result in found}
     reasons = {one.candidate.name: one.reason for one in excluded}
     assert reasons["hf-bert"].startswith("it is for bert")
     assert "process group" in reasons["hf-llama + fsdp"]
     assert "backward" in reasons["hf-llama + max-memory-saving"]
-    assert all(one.quantizes == (one.rank == 4) for one in found)
+    assert all(result.quantizes == (result.rank == 4) for result in found)
 
 
 def test_generation_has_the_static_cache_and_the_dynamic_one():
@@ -65,7 +65,7 @@ def test_what_the_user_has_fixed_is_not_varied():
 
 def test_bounds_narrow_those_of_quantized_recipes():
     found, _ = list_candidates(SearchContext("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.001, min_top1=0.9)))
-    quantized = next(one for one in found if one.name == "hf-llama + int8-weight-only")
+    quantized = next(result for result in found if result.name == "hf-llama + int8-weight-only")
     assert dict(quantized.options) == {"int8-weight-only.kl": "0.001", "int8-weight-only.top1": "0.9"}
     exact, _ = list_candidates(SearchContext("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.0)))
     assert not next(one for one in exact if one.quantizes).options

@@ -42,7 +42,7 @@ def search_here(monkeypatch, tmp_path, without_kernels):
 
     def few(context):
         found, excluded = module_search.list_candidates.wrapped(context)
-        return [one for one in found if one.name in FEW], excluded
+        return [result for result in found if result.name in FEW], excluded
 
     few.wrapped = module_search.list_candidates
     monkeypatch.setattr(module_search, "SearchRun", partial(SearchRun, run_trial=run_here))

@@ -24,7 +24,7 @@ def test_the_fastest_wins_and_the_report_has_every_candidate(tmp_path):
     run.run()
     report = run.report()
     assert (report.winner, report.end) == ("default + int8", "decided")
-    assert trials.names == [one.name for one in CANDIDATES]
+    assert trials.names == [candidate.name for candidate in CANDIDATES]
     assert [(row.number, row.state) for row in report.candidates][-1] == (5, "not applicable")
     assert report.candidates[-1].reason == "no GPU"
     assert {row.name for row in report.candidates if row.is_on_front} == {"default", "default + int8"}
@@ -183,11 +183,11 @@ def test_observers_hear_who_is_tried_and_who_leads(tmp_path):
         def __init__(self):
             self.heard = []
 
-        def begin_trial(self, name, position, leader, left):
+        def begin_trial(self, name, position, leader, seconds_left):
             self.heard.append(f"{name} {position[0]}/{position[1]} {leader and leader.name}")
 
-        def end_trial(self, row, leader, left):
-            assert left <= 1000
+        def end_trial(self, row, leader, seconds_left):
+            assert seconds_left <= 1000
             self.heard.append(f"{row.name} {row.state}, {leader and leader.name} leads")
 
     observer = Observer()

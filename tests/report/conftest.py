@@ -8,13 +8,13 @@ import pytest
 
 from tests.report.samples import ENVIRONMENT, MODEL, benchmark, output, validation
 from thunder_core.workflow.report import (
-    Degraded,
     ExecutorRefusal,
     ExecutorShare,
     MemoryPoint,
     OperationCount,
     RecipeFacts,
     Report,
+    SkippedPart,
     StageTime,
     TraceSummary,
 )
@@ -38,7 +38,7 @@ def full(bare: Report) -> Report:
                 name="hf-llama3", options={"fp8": "true"}, transforms=("FuseNorms",), executors=("triton", "torch")
             ),
             "plan": ("capture", "claim"),
-            "degraded": (Degraded(part="FP8", reason="no Hopper GPU", fix="use one"),),
+            "degraded": (SkippedPart(part="FP8", reason="no Hopper GPU", fix="use one"),),
             "sharp_edges": ("a constant",),
             "stages": (StageTime(name="trace", seconds=1.0), StageTime(name="write", seconds=0.25)),
             "traces": (

@@ -54,18 +54,18 @@ def program(seed: int, size: int = 4, lines: int = 9) -> Callable[..., tuple[tor
     """A function of three square tensors that returns some of its intermediate results."""
     draw = random.Random(seed)
     steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
-    for place in range(3, 3 + lines):
+    for index in range(3, 3 + lines):
         if draw.random() < 0.55:
-            steps.append((draw.choice(UNARY), (draw.randrange(place),)))
+            steps.append((draw.choice(UNARY), (draw.randrange(index),)))
         else:
-            steps.append((draw.choice(BINARY), (draw.randrange(place), draw.randrange(place))))
+            steps.append((draw.choice(BINARY), (draw.randrange(index), draw.randrange(index))))
     returned = draw.sample(range(3 + lines), 4)
     off = draw.randrange(3, 3 + lines) if draw.random() < 0.3 else None
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values = list(inputs)
-        for place, (function, arguments) in enumerate(steps, 3):
-            with torch.set_grad_enabled(place != off):
+        for index, (function, arguments) in enumerate(steps, 3):
+            with torch.set_grad_enabled(index != off):
                 values.append(function(*(values[number] for number in arguments)))
         return tuple(values[number] for number in returned)
 

@@ -43,7 +43,7 @@ def alive(compiled: Any, use: Callable[[tuple[Tensor, ...]], object]) -> list[in
     use(results)
     known = [weakref.ref(result) for result in results]
     del results
-    return [place for place, reference in enumerate(known) if reference() is not None]
+    return [index for index, reference in enumerate(known) if reference() is not None]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

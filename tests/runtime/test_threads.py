@@ -38,7 +38,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
         except Exception as error:
             results[place] = error
 
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -88,10 +88,10 @@ def test_programs_may_be_dropped_while_other_threads_search() -> None:
     x = torch.ones(2)
 
     def calls(offset: int) -> list[float]:
-        return [float(compiled(x, (place + offset) % 4 + 0.5)[0]) for place in range(24)]
+        return [float(compiled(x, (index + offset) % 4 + 0.5)[0]) for index in range(24)]
 
     results = at_once(*(lambda offset=offset: calls(offset) for offset in range(3)))  # type: ignore[misc]
-    assert results == [[(place + offset) % 4 + 0.5 for place in range(24)] for offset in range(3)]
+    assert results == [[(index + offset) % 4 + 0.5 for index in range(24)] for offset in range(3)]
 
 
 def test_a_call_is_traced_again_if_another_thread_changed_a_guarded_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,10 @@ def test_every_file_below_a_folder_is_listed_with_its_size_and_digest(tmp_path: 
 def test_a_change_of_any_byte_breaks_the_seal(tmp_path: Path) -> None:
     content = small(tmp_path).to_bytes()
     assert ends_with_seal(content)
-    for place in range(len(content)):
+    for index in range(len(content)):
         changed = bytearray(content)
-        changed[place] ^= 1
-        assert not ends_with_seal(bytes(changed)), place
+        changed[index] ^= 1
+        assert not ends_with_seal(bytes(changed)), index
 
 
 def test_a_changed_manifest_is_not_sealed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.families import FAMILIES, assert_same, inputs_for, sample, tensors
 
 LLAMA = "llama of 8 layers"
 LENGTHS = (16, 1, 320, 2, 3, 7, 8, 12, 15, 31, 32, 33, 50, 64, 99, 100, 128, 200, 255, 256)
-SHAPES = {LLAMA: [((2, 1, 3, 4)[(place + place // 4) % 4], length) for place, length in enumerate(LENGTHS)]}
+SHAPES = {LLAMA: [((2, 1, 3, 4)[(index + index // 4) % 4], length) for index, length in enumerate(LENGTHS)]}
 USUAL = ((2, 12), (3, 14), (1, 7), (4, 40), (1, 23), (2, 1), (1, 1), (3, 2), (4, 16), (1, 64))
 PROGRAMS = {LLAMA: 2}  # number of programs that these shapes may need
 MOST = 3
@@ -66,9 +66,9 @@ def compare(model: Any, compiled: Any, inputs: dict[str, Any], *, training: bool
     (found, ours), (expected, theirs) = gradients(compiled, inputs), gradients(model, inputs)
     assert_same(found, expected)
     assert [tensor is None for tensor in ours] == [value is None for value in theirs]
-    for one, other in zip(ours, theirs, strict=True):
-        if one is not None:
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    for our, their in zip(ours, theirs, strict=True):
+        if our is not None:
+            torch.testing.assert_close(our, their, rtol=1e-4, atol=1e-5)
     assert not thunder.last_backward_reason(compiled)
 
 

@@ -93,10 +93,10 @@ def sharing(tensors: list[Tensor]) -> Iterator[tuple[int, int, int]]:
     """For each tensor, yield the first equal object, the first tensor with the same storage, and the storage offset."""
     objects: dict[int, int] = {}
     memories: dict[int, int] = {}
-    for place, tensor in enumerate(tensors):
+    for index, tensor in enumerate(tensors):
         memory = tensor.untyped_storage()._cdata
-        same = objects.setdefault(id(tensor), place)
-        yield same, memories.setdefault(memory, place), tensor.storage_offset() if tensor.numel() else 0
+        same = objects.setdefault(id(tensor), index)
+        yield same, memories.setdefault(memory, index), tensor.storage_offset() if tensor.numel() else 0
 
 
 def is_large(leaf: Any) -> bool:
@@ -119,10 +119,10 @@ def difference(
     if expected.classes != found.classes:
         return f"classes {expected.classes} became {found.classes}"
     for part in ("results", "arguments", "gradients"):
-        for place, (one, other) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
+        for index, (one, other) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
             text = differs(one, other, exact=part != "gradients")
-            if text and not (part == "gradients" and is_rounding(one, other, place, expected.epsilon, nudged)):
-                return f"{part} {place}: {text}"
+            if text and not (part == "gradients" and is_rounding(one, other, index, expected.epsilon, nudged)):
+                return f"{part} {index}: {text}"
     if expected.sharing != found.sharing:
         return f"memory {expected.sharing} became {found.sharing}"
     return "" if expected.drawn == found.drawn else "the random number generator is left in another state"

@@ -86,8 +86,8 @@ def normalizes(x: torch.Tensor) -> Any:
 @program
 def loops_over_a_size(x: torch.Tensor) -> Any:
     total: Any = 0
-    for place in range(x.shape[0]):
-        total = total + x[place]
+    for index in range(x.shape[0]):
+        total = total + x[index]
     return total
 
 

@@ -425,10 +425,10 @@ def reduced(tried: Case, **options: Any) -> Case:
 def without_a_step(tried: Case) -> Iterator[Case]:
     """Yield cases with one step less, or with the body of a branch or a loop in place of the branch or loop."""
     steps = tried.program.steps
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         bodies = [getattr(step, name, ()) for name in ("body", "otherwise")]
         for between in ((), *filter(None, bodies)):
-            yield with_steps(tried, (*steps[:place], *between, *steps[place + 1 :]))
+            yield with_steps(tried, (*steps[:index], *between, *steps[index + 1 :]))
 
 
 def without_a_call(tried: Case) -> Iterator[Case]:

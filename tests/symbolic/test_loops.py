@@ -187,7 +187,7 @@ def changes_dtype(x: torch.Tensor, w: torch.Tensor) -> Any:
 
 
 def counts(x: torch.Tensor, w: torch.Tensor) -> Any:
-    numbers = iter([float(place) for place in range(100)])
+    numbers = iter([float(index) for index in range(100)])
     outs = []
     for i in range(x.shape[1]):
         outs.append(x[:, i] * next(numbers))  # noqa: PERF401
@@ -223,8 +223,8 @@ def reversed_and_paired(x: torch.Tensor, w: torch.Tensor) -> Any:
     for i in reversed(range(x.shape[1])):
         h = h + x[:, i]
         outs.append(h)
-    for place, (row, out) in enumerate(zip(x.unbind(1), list(outs), strict=True)):
-        h = h + row * out * place
+    for index, (row, out) in enumerate(zip(x.unbind(1), list(outs), strict=True)):
+        h = h + row * out * index
     return torch.stack(outs, 1), h
 
 

@@ -23,13 +23,13 @@ NOT_DIFFERENTIATED = {"returns_sizes", "formats_sizes"}
 
 def assert_same(expected: Any, found: Any) -> None:
     """Assert equal values, classes and layouts, except for strides of dimensions with one element."""
-    for one, other in zip(tree_leaves(expected), tree_leaves(found), strict=True):
-        assert type(one) is type(other)
-        if not isinstance(one, torch.Tensor):
-            assert one == other
+    for leaf, leaf in zip(tree_leaves(expected), tree_leaves(found), strict=True):
+        assert type(leaf) is type(leaf)
+        if not isinstance(leaf, torch.Tensor):
+            assert leaf == leaf
             continue
-        torch.testing.assert_close(other, one, equal_nan=True)
-        assert laid_out(one) == laid_out(other)
+        torch.testing.assert_close(leaf, leaf, equal_nan=True)
+        assert laid_out(leaf) == laid_out(leaf)
 
 
 def laid_out(tensor: torch.Tensor) -> list[int]:

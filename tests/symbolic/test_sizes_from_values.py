@@ -39,7 +39,7 @@ def experts(x: Tensor, n: Tensor, m: Tensor) -> Tensor:
 def counted_experts(x: Tensor, n: Tensor, m: Tensor) -> Tensor:
     chosen = (x.detach()[:, 0] > 0).long()
     counts = torch.bincount(chosen, minlength=2).tolist()
-    return torch.cat([part * (1 + place) for place, part in enumerate(x[chosen.argsort(stable=True)].split(counts))])
+    return torch.cat([part * (1 + index) for index, part in enumerate(x[chosen.argsort(stable=True)].split(counts))])
 
 
 def written_by_mask(x: Tensor, n: Tensor, m: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ COUNTS = ((3, 4), (5, 2), (2, 6), (4, 3))
 
 def inputs(step: int) -> tuple[Tensor, Tensor, Tensor]:
     x = torch.randn(10, 6, generator=torch.Generator().manual_seed(step))
-    mask = torch.tensor([bool(MASKS[step] >> place & 1) for place in range(10)])
+    mask = torch.tensor([bool(MASKS[step] >> index & 1) for index in range(10)])
     return x.requires_grad_(), torch.tensor(COUNTS[step]), mask
 
 

@@ -30,8 +30,8 @@ def last_four(batch: int, length: int, *, requires_grad: bool = False) -> torch.
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_slices_of_all_lengths_need_one_more_program(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
-    for place, length in enumerate(LENGTHS):
-        x = last_four(2 + place % 3, length)
+    for index, length in enumerate(LENGTHS):
+        x = last_four(2 + index % 3, length)
         found, expected = compiled(x), PROGRAMS[name](x)
         torch.testing.assert_close(found, expected)
         assert found.stride() == expected.stride()
@@ -42,8 +42,8 @@ def test_slices_of_all_lengths_need_one_more_program(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_of_slices_of_all_lengths_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
-    for place, length in enumerate(LENGTHS[:4]):
-        x = last_four(2 + place % 3, length, requires_grad=True)
+    for index, length in enumerate(LENGTHS[:4]):
+        x = last_four(2 + index % 3, length, requires_grad=True)
         gradients = [torch.autograd.grad(run(x).square().sum(), x)[0] for run in (compiled, PROGRAMS[name])]
         torch.testing.assert_close(*gradients)
         assert not thunder.last_backward_reason(compiled)
@@ -52,8 +52,8 @@ def test_gradients_of_slices_of_all_lengths_match_eager(name: str) -> None:
 
 def test_stride_that_is_read_is_the_stride_of_the_call() -> None:
     compiled = thunder.jit(lambda x: x * x.stride(1), symbolic=["x.size(0)"], executors=["torch"])
-    for place, length in enumerate(LENGTHS):
-        x = last_four(2 + place % 3, length)
+    for index, length in enumerate(LENGTHS):
+        x = last_four(2 + index % 3, length)
         assert torch.equal(compiled(x), x * x.stride(1))
 
 

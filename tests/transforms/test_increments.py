@@ -118,11 +118,11 @@ def test_counters_with_the_same_memory_are_incremented_twice() -> None:
     for shared in (False, True):
         counter = torch.tensor(1)
         counters = [counter, counter.view(()) if shared else torch.tensor(1), torch.tensor(4)]
-        again = [counter.clone()] * 2 if shared else [one.clone() for one in counters]
+        again = [counter.clone()] * 2 if shared else [counter.clone() for counter in counters]
         again = [*again[:2], torch.tensor(4)]
         x = torch.ones(2)
         assert torch.equal(compiled(counters, x), layers(again, x))
-        assert [int(one) for one in counters] == [int(one) for one in again]
+        assert [int(counter) for counter in counters] == [int(counter) for counter in again]
 
 
 def test_counters_are_incremented_together_by_a_symbolic_size() -> None:

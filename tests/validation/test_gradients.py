@@ -159,7 +159,7 @@ def test_only_operations_that_advance_a_generator_are_recorded() -> None:
     with draws.note():
         torch.nn.functional.dropout(torch.ones(4), 0.5)
         torch.nn.functional.scaled_dot_product_attention(*(torch.ones(1, 1, 2, 8) for _ in range(3)))
-    assert [name for name, _ in draws.taken] == ["aten.bernoulli_.float"]
+    assert [name for name, _ in draws.draws] == ["aten.bernoulli_.float"]
     assert draws.agree_with(draws)
     assert not draws.agree_with(DrawnValues(()))
 

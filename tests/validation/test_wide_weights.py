@@ -188,6 +188,6 @@ def test_inputs_beyond_the_time_limit_are_left_out_and_noted(monkeypatch):
 
 def test_time_of_validation_follows_from_calls_of_eager(monkeypatch):
     budget = comparison.Budget(inputs=3)
-    assert budget.allowed == 30.0
+    assert budget.seconds_allowed == 30.0
     budget.eager_call = 4.0
-    assert budget.allowed == 60.0
+    assert budget.seconds_allowed == 60.0

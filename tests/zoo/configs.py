@@ -158,7 +158,7 @@ def shortened(values: Mapping[str, Any], depth: str) -> dict[str, Any]:
     lists = {name: value for name, value in values.items() if isinstance(value, list) and len(value) == count}
     kinds = list(zip(*(map(str, value) for name, value in lists.items() if name.endswith(KINDS)), strict=True))
     first = sorted({kind: place for place, kind in reversed(list(enumerate(kinds)))}.values())
-    places = first + [place for place in range(count) if place not in first][: max(0, LAYERS - len(first))]
+    places = first + [index for index in range(count) if index not in first][: max(0, LAYERS - len(first))]
     found = {depth: len(places)} | {name: [value[place] for place in places] for name, value in lists.items()}
     if values.get(PER_LAYER):
         of_layers = {str(layer): settings for layer, settings in values[PER_LAYER].items()}

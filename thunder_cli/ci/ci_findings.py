@@ -14,20 +14,20 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 
 def note_report(checks: CiReport, report: Report) -> None:
     """Add the outputs, the prompts and the speed of an optimization; the summary is its report in Markdown."""
-    for found in (report.validation, report.generation):
-        if found is not None:
-            note_validation(checks, found)
+    for validation in (report.validation, report.generation):
+        if validation is not None:
+            note_validation(checks, validation)
     if report.speed is not None:
         _note_speed(checks, report.speed)
     checks.summarize = partial(render_markdown, report)
 
 
-def note_validation(checks: CiReport, found: ValidationReport | GenerationReport) -> None:
+def note_validation(checks: CiReport, validation: ValidationReport | GenerationReport) -> None:
     """Add each output that was compared with eager PyTorch, or the prompts of each size for generation."""
-    if isinstance(found, GenerationReport):
-        compared = [(f"prompts {prompt.size}", prompt.failures) for prompt in found.prompts]
+    if isinstance(validation, GenerationReport):
+        compared = [(f"prompts {prompt.size}", prompt.failures) for prompt in validation.prompts]
     else:
-        compared = [(output.name, output.failures) for output in found.outputs]
+        compared = [(output.name, output.failures) for output in validation.outputs]
     for name, failures in compared:
         checks.note(f"{name} agrees with eager PyTorch", failures)
 

@@ -60,8 +60,10 @@ class CiReport:
 
     def note_error(self, error: BaseException) -> None:
         """Add the error that ended the command."""
-        known = known_error(error)
-        self.checks.append(Check(self.command, known.what, known.fix, known.code, known.status))
+        thunder_error = known_error(error)
+        self.checks.append(
+            Check(self.command, thunder_error.what, thunder_error.fix, thunder_error.code, thunder_error.status)
+        )
 
     @property
     def failed(self) -> list[Check]:

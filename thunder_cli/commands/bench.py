@@ -113,7 +113,7 @@ def compare_results(first: str | None, second: str | None, output: BenchOutput) 
 
 def bench_subject(
     settings: Settings,
-    other: str | None,
+    second_artifact: str | None,
     bench_request: BenchRequest,
     trust: options.TrustOptions,
     output: BenchOutput,
@@ -123,7 +123,7 @@ def bench_subject(
     from thunder_cli.results.gates import earlier_result
 
     earlier = earlier_result(output, bench_request.runs)
-    suite, subject = measure_subject(settings, other, bench_request, trust, stderr(quiet=output.quiet))
+    suite, subject = measure_subject(settings, second_artifact, bench_request, trust, stderr(quiet=output.quiet))
     from thunder_cli.ci.ci_findings import note_suite
     from thunder_cli.results.bench_result import finish_bench
 
@@ -131,20 +131,22 @@ def bench_subject(
     finish_bench(suite, earlier, output, subject)
 
 
-def bench_candidates(settings: Settings, other: str | None, bench_request: BenchRequest, output: BenchOutput) -> None:
+def bench_candidates(
+    settings: Settings, second_artifact: str | None, bench_request: BenchRequest, output: BenchOutput
+) -> None:
     """Measure the candidates of a search for a model."""
     from thunder_cli.search.bench_by_search import bench_by_search
 
-    if other is not None:
-        raise BadOption("--candidates is for one model, and two were named", fix=f"leave out {other}")
+    if second_artifact is not None:
+        raise BadOption("--candidates is for one model, and two were named", fix=f"leave out {second_artifact}")
     bench_by_search(settings, bench_request, output)
 
 
 def refuse_search(settings: Settings) -> None:
     """Raise `BadOption` for the options of a search where no candidates are to be measured."""
-    given = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
-    if given:
-        raise BadOption(f"{', '.join(given)} is for a search", fix="add --candidates, or leave it out")
+    search_options = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
+    if search_options:
+        raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --candidates, or leave it out")
 
 
 def with_task(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
@@ -162,7 +164,11 @@ def with_task(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
 
 
 def measure_subject(
-    settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, console: Console
+    settings: Settings,
+    second_artifact: str | None,
+    bench_request: BenchRequest,
+    trust: options.TrustOptions,
+    console: Console,
 ) -> tuple[BenchmarkSuite, str]:
     """Measure the subject: an artifact if the folder is one, a model otherwise, or two artifacts together.
 
@@ -172,8 +178,8 @@ def measure_subject(
 
     folder = Path(settings.get("model") or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-    if other is not None:
-        suite = measure_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, console)
+    if second_artifact is not None:
+        suite = measure_artifacts(folder, Path(second_artifact).expanduser(), settings, bench_request, consent, console)
         return suite, suite.reports[0].candidates[1].name
     if settings.get("model") and is_artifact(folder):
         return measure_artifact(folder, settings, bench_request, consent, console), OURS

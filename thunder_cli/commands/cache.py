@@ -209,13 +209,13 @@ def clear_searches(*, json: bool, dry_run: bool) -> None:
     from thunder_cli.views.quantity import count_noun, size
     from thunder_core.workflow.recipe_search.kept_folder import kept_searches, remove_searches
 
-    kept = kept_searches() if dry_run else remove_searches()
+    stored_searches = kept_searches() if dry_run else remove_searches()
     if json:
-        print_json("cache-searches/1", {"dry_run": dry_run, **asdict(kept)})
+        print_json("cache-searches/1", {"dry_run": dry_run, **asdict(stored_searches)})
         return
     verb = "would remove" if dry_run else "removed"
-    searches = count_noun(kept.searches, "search", "searches")
-    say(f"{verb} {count_noun(kept.trials, 'result')} of {searches}, {size(kept.size)}")
+    searches = count_noun(stored_searches.searches, "search", "searches")
+    say(f"{verb} {count_noun(stored_searches.trials, 'result')} of {searches}, {size(stored_searches.size)}")
 
 
 @cache.command()
@@ -255,27 +255,29 @@ def why(
 
     store = Store()
     record = find_entry(store.entries(), entry)
-    found = store.why(Key(record.executor, record.fields))
+    explanation = store.why(Key(record.executor, record.fields))
     if json:
-        print_json("cache-why/1", {"why": plain(found)})
+        print_json("cache-why/1", {"why": plain(explanation)})
     else:
-        stdout().print(why_view(found))
+        stdout().print(why_view(explanation))
 
 
-def find_entry(records: list[Record], wanted: str | None) -> Record:
+def find_entry(records: list[Record], label_or_digest: str | None) -> Record:
     """Return the entry with a digest prefix or a label, the latest for a label; raise `UnknownName` or `BadOption`."""
     from thunder_core.foundation.errors import BadOption, UnknownName
 
     sound = sorted((record for record in records if not record.damage), key=lambda record: record.created)
-    found = [record for record in sound if wanted is None or record.label == wanted][-1:]
-    found = found or [record for record in sound if record.digest.startswith((wanted or "").lower())]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        named = ", ".join(record.digest[:12] for record in found[:4])
-        raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
-    meant = did_you_mean(wanted or "", {record.label for record in sound})
-    what = "the cache has no entry" if wanted is None else f"the cache has no entry named {wanted!r}"
+    matching = [record for record in sound if label_or_digest is None or record.label == label_or_digest][-1:]
+    matching = matching or [record for record in sound if record.digest.startswith((label_or_digest or "").lower())]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        named = ", ".join(record.digest[:12] for record in matching[:4])
+        raise BadOption(
+            f"{len(matching)} entries begin with {label_or_digest!r}", fix=f"write more digits: {named}, ..."
+        )
+    meant = did_you_mean(label_or_digest or "", {record.label for record in sound})
+    what = "the cache has no entry" if label_or_digest is None else f"the cache has no entry named {label_or_digest!r}"
     raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
 
 

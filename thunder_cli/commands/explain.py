@@ -45,12 +45,12 @@ def find_error(code: str) -> Error:
     """Return the error with a code, in any case, or with a class name; raise `UnknownName` with the nearest codes."""
     errors = {error.code: error for error in all_errors()}
     by_name = {error.__name__.lower(): error for error in errors.values()}
-    wanted = code.strip().upper()
-    if (found := errors.get(wanted) or by_name.get(wanted.lower())) is not None:
-        return found
+    upper_code = code.strip().upper()
+    if (known_error := errors.get(upper_code) or by_name.get(upper_code.lower())) is not None:
+        return known_error
     raise UnknownName(
         f"there is no error code {code!r}",
-        fix=f"{did_you_mean(wanted, errors)}`thunder explain` lists all codes",
+        fix=f"{did_you_mean(upper_code, errors)}`thunder explain` lists all codes",
     )
 
 

@@ -93,7 +93,7 @@ def inspect_trace(
     """Show the traces of an artifact or a model: as recorded, after each transform, and as run."""
     from thunder_cli.views.trace import Look, View
 
-    refuse_unused(listing=list_, output=output, json=json, others={"diff": diff, "grep": grep, "module": module})
+    refuse_unused(listing=list_, output=output, json=json, line_options={"diff": diff, "grep": grep, "module": module})
     require_writable(output, None)
     with quiet_libraries(debug=debug):
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
@@ -105,14 +105,14 @@ def inspect_trace(
         raise typer.Exit(1)
 
 
-def refuse_unused(*, listing: bool, output: Path | None, json: bool, others: Mapping[str, object]) -> None:
+def refuse_unused(*, listing: bool, output: Path | None, json: bool, line_options: Mapping[str, object]) -> None:
     """Raise `BadOption` for an option that would have no effect next to --list or --json."""
     from thunder_core.foundation.errors import BadOption
 
-    given = [f"--{name}" for name, value in others.items() if value is not None]
-    if listing and given:
+    used_options = [f"--{name}" for name, value in line_options.items() if value is not None]
+    if listing and used_options:
         raise BadOption(
-            f"--list and {given[0]} exclude each other: a list has no lines", fix="leave out one of the two"
+            f"--list and {used_options[0]} exclude each other: a list has no lines", fix="leave out one of the two"
         )
     if json and output is not None:
         raise BadOption(

@@ -100,8 +100,8 @@ def forget(
     trusted = trusted_list()
     gone = [known_key for known_key in trusted if key in (known_key.fingerprint, known_key.comment, known_key.text)]
     if not gone and Path(key).expanduser().is_file():
-        given = read_public_keys(Path(key).expanduser())
-        gone = [known_key for known_key in trusted if known_key in given]
+        keys_of_file = read_public_keys(Path(key).expanduser())
+        gone = [known_key for known_key in trusted if known_key in keys_of_file]
     if not gone:
         near = did_you_mean(key, [known_key.comment or known_key.fingerprint for known_key in trusted])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")

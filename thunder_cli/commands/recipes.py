@@ -199,7 +199,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
     """Return the differences of a recipe from `default`; empty if it only names its models."""
     own, others = (set(map(str, compared.all_executors())) for compared in (recipe, default))
-    found = {
+    differences = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
         "transforms": [type(transform).__name__ for transform in recipe.all_transforms()],
         "lookasides": [lookaside.name for lookaside in recipe.all_lookasides()],
@@ -208,7 +208,7 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "device": [recipe.device] if recipe.device else [],
         "dtype": [recipe.dtype] if recipe.dtype else [],
     }
-    added = [f"{matter} {', '.join(names)}" for matter, names in found.items() if names]
+    added = [f"{matter} {', '.join(names)}" for matter, names in differences.items() if names]
     left_out = sorted(others - own)
     return [*added, *([f"without {', '.join(left_out)}"] if left_out else [])]
 

@@ -15,7 +15,7 @@ from thunder_core.workflow.benchmark.suite_comparison import contrast_suites
 
 def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
     """Print the comparison of two results; raise `BadOption` for incomparable results and for useless options."""
-    asked = {
+    options_of_run = {
         "--out": output.out,
         "--plot": output.plot,
         "--baseline": output.baseline,
@@ -23,11 +23,11 @@ def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
         "--require-speedup": output.require_speedup,
         f"--format {output.style}": output.style in STYLES[1:] or None,
     }
-    given = [name for name, value in asked.items() if value is not None]
-    if given:
+    useless = [name for name, value in options_of_run.items() if value is not None]
+    if useless:
         raise BadOption(
-            f"{', '.join(given)} has no effect when two results are compared: nothing is measured",
-            fix=f"leave out {', '.join(given)}",
+            f"{', '.join(useless)} has no effect when two results are compared: nothing is measured",
+            fix=f"leave out {', '.join(useless)}",
         )
     rows = contrast_suites(read_suite(first, ""), read_suite(second, ""))
     if output.style == "json":

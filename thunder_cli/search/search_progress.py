@@ -25,15 +25,17 @@ class SearchLines:
     console: Console
     line: RunningLine | None = None
 
-    def begin_trial(self, name: str, position: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:
+    def begin_trial(
+        self, name: str, position: tuple[int, int], leader: SearchCandidate | None, seconds_left: float
+    ) -> None:
         """Show the candidate that is tried."""
         if self.line is not None:
-            self.line.begin(f"trying {name} ({position[0]} of {position[1]})", lead_text(leader), left)
+            self.line.begin(f"trying {name} ({position[0]} of {position[1]})", lead_text(leader), seconds_left)
 
-    def end_trial(self, row: SearchCandidate, leader: SearchCandidate | None, left: float) -> None:
+    def end_trial(self, row: SearchCandidate, leader: SearchCandidate | None, seconds_left: float) -> None:
         """Print the result of the candidate."""
         leads = "; leads" if leader is not None and leader.name == row.name else ""
-        self.console.print(Text.assemble(found_text(row), leads, (f"; {minutes(left)} left", "dim")))
+        self.console.print(Text.assemble(found_text(row), leads, (f"; {minutes(seconds_left)} left", "dim")))
 
 
 @dataclass
@@ -45,17 +47,17 @@ class RunningLine:
     lead: str = ""
     end: float = 0.0
 
-    def begin(self, trial: str, lead: str, left: float) -> None:
+    def begin(self, trial: str, lead: str, seconds_left: float) -> None:
         """Set the current trial, the leader and the remaining seconds."""
-        self.trial, self.lead, self.end = trial, lead, time.monotonic() + left
+        self.trial, self.lead, self.end = trial, lead, time.monotonic() + seconds_left
 
     def __rich__(self) -> RenderableType:
         """Return the line with the current remaining time."""
-        left = max(0.0, self.end - time.monotonic())
+        seconds_left = max(0.0, self.end - time.monotonic())
         parts = [
             self.trial or "starting",
             *([self.lead] if self.lead else []),
-            *([f"{minutes(left)} left"] * (self.end > 0)),
+            *([f"{minutes(seconds_left)} left"] * (self.end > 0)),
         ]
         self.spinner.update(text=Text(" · ".join(parts)))
         return self.spinner

@@ -70,8 +70,8 @@ def search_view(report: SearchReport, *, width: int) -> RenderableType:
 
 def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     yield Text.assemble(("Search", HEAD), "  ", (report.why, GOOD if report.winner else BAD))
-    kept = f", {report.kept} kept from an earlier search" if report.kept else ""
-    detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{kept}"
+    reused_text = f", {report.kept} kept from an earlier search" if report.kept else ""
+    detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{reused_text}"
     yield with_title("Candidates", f"{detail}; {report.ended}", fitting(_table_of(report), list(COLUMNS), SPARE, width))
     missed = [(row.name, row.reason) for row in report.measured if row.reason and not row.is_within]
     if missed:

@@ -34,13 +34,13 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
             words = f"{candidate_in_words(candidate.name, report.configuration)}  {report.verdict_in_words(candidate)}"
             where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
             sizes.setdefault((words, report.verdict(candidate)), []).append(where)
-    return [(words, verdict, places) for (words, verdict), places in sizes.items()]
+    return [(words, verdict, sizes_in_words) for (words, verdict), sizes_in_words in sizes.items()]
 
 
 def verdict_line(line: tuple[str, Verdict, list[str]]) -> Text:
     """Return the line of one verdict with its sizes."""
-    words, verdict, places = line
-    return Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict]), f"  {', '.join(places)}")
+    words, verdict, sizes_in_words = line
+    return Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict]), f"  {', '.join(sizes_in_words)}")
 
 
 def _title(suite: BenchmarkSuite) -> str:

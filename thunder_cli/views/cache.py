@@ -62,8 +62,8 @@ def freed_text(freed: Freed, *, dry_run: bool) -> Text:
     """Return the freed and the remaining space, in words."""
     verb = "would free" if dry_run else "freed"
     text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {count_entries(len(freed.removed))}")
-    left = f"; {count_entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
-    return text.append(left, DIM)
+    remaining_text = f"; {count_entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
+    return text.append(remaining_text, DIM)
 
 
 def why_view(why: MissExplanation) -> RenderableType:

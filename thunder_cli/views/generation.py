@@ -61,8 +61,8 @@ def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> 
 
 
 def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
-    found = report.tokens_per_second(candidate)
-    return "" if found is None else rate(found)
+    tokens_per_second = report.tokens_per_second(candidate)
+    return "" if tokens_per_second is None else rate(tokens_per_second)
 
 
 COLUMNS: Mapping[str, Cell] = {

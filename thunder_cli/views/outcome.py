@@ -76,14 +76,14 @@ def _comparison(report: Report) -> Iterator[RenderableType]:
         yield Text.assemble(("Comparison", HEAD), "  ", report.comparison.summary)
 
 
-def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:
+def findings_view(report: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:
     """Return a validation of single calls or of generation."""
-    return generation_view(found) if isinstance(found, GenerationReport) else validation_view(found, wide=wide)
+    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, wide=wide)
 
 
-def tolerance_view(found: ValidationReport | GenerationReport) -> RenderableType:
+def tolerance_view(report: ValidationReport | GenerationReport) -> RenderableType:
     """Return the tolerance of a validation."""
-    return Padding(Text(f"tolerance {found.tolerance.in_words}", DIM), (0, 0, 0, 2))
+    return Padding(Text(f"tolerance {report.tolerance.in_words}", DIM), (0, 0, 0, 2))
 
 
 def generation_view(generation: GenerationReport) -> RenderableType:
@@ -142,22 +142,22 @@ def _judgement(output: OutputReport) -> Text:
     return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
 
 
-def quantization_view(found: QuantizationReport) -> RenderableType:
+def quantization_view(report: QuantizationReport) -> RenderableType:
     """Return the quantized model compared with the float model: metrics, bounds, size, and the worst layers."""
     table = plain_table("metric", "value", "bound")
-    table.add_row(f"relative error of {found.output}", magnitude(found.error), f"at most {found.bound.error:g}")
-    if found.kl is not None and found.top1 is not None:
-        table.add_row("KL divergence of logits, nats", magnitude(found.kl), f"at most {found.bound.kl:g}")
-        least = f"at least {percent(found.bound.top1)}" if found.bound.top1 else "none"
-        table.add_row("top-1 agreement", percent(found.top1), least)
-    table.add_row("model size", size(found.bytes), f"{size(found.float_bytes)} in float")
-    for layer in found.ranked[:SHOWN_LAYERS]:
+    table.add_row(f"relative error of {report.output}", magnitude(report.error), f"at most {report.bound.error:g}")
+    if report.kl is not None and report.top1 is not None:
+        table.add_row("KL divergence of logits, nats", magnitude(report.kl), f"at most {report.bound.kl:g}")
+        least = f"at least {percent(report.bound.top1)}" if report.bound.top1 else "none"
+        table.add_row("top-1 agreement", percent(report.top1), least)
+    table.add_row("model size", size(report.bytes), f"{size(report.float_bytes)} in float")
+    for layer in report.ranked[:SHOWN_LAYERS]:
         error = "not called" if layer.error is None else magnitude(layer.error)
         table.add_row(f"relative error of {layer.name}", error, "")
-    skipped = f"; kept in float: {', '.join(found.skipped)}" if found.skipped else ""
-    calibrated = f"; calibrated with {found.calibrated}" if found.calibrated else ""
-    inputs = count_noun(found.inputs, "input")
-    detail = f"{count_noun(len(found.layers), 'layer')}, compared with the float model on {inputs}"
+    skipped = f"; kept in float: {', '.join(report.skipped)}" if report.skipped else ""
+    calibrated = f"; calibrated with {report.calibrated}" if report.calibrated else ""
+    inputs = count_noun(report.inputs, "input")
+    detail = f"{count_noun(len(report.layers), 'layer')}, compared with the float model on {inputs}"
     return with_title("Quantization", f"{detail}{calibrated}{skipped}", table)
 
 
@@ -286,8 +286,8 @@ def _memory(report: Report) -> Iterator[RenderableType]:
     peak = report.memory_peak
     if peak is None:
         return
-    kept = f"; {size(report.saved_bytes)} saved for the backward" if report.saved_bytes else ""
-    peak_text = f"estimated peak, at line {peak.line} of the {peak.trace}{kept}"
+    saved_text = f"; {size(report.saved_bytes)} saved for the backward" if report.saved_bytes else ""
+    peak_text = f"estimated peak, at line {peak.line} of the {peak.trace}{saved_text}"
     yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (peak_text, DIM))
 
 

@@ -25,7 +25,7 @@ def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
 
 
 def _points(points: Sequence[RangePoint], width: int) -> Table:
-    wanted = [name for name, (part, _) in COLUMNS.items() if any(getattr(point, part) for point in points)]
+    column_names = [name for name, (part, _) in COLUMNS.items() if any(getattr(point, part) for point in points)]
 
     def table_of(columns: Sequence[str]) -> Table:
         table = plain_table("batch x seq", *columns)
@@ -34,7 +34,7 @@ def _points(points: Sequence[RangePoint], width: int) -> Table:
             table.add_row(point.size, *(_cell(point, column) for column in columns))
         return table
 
-    return fitting(table_of, wanted, SPARE, width)
+    return fitting(table_of, column_names, SPARE, width)
 
 
 def _cell(point: RangePoint, column: str) -> Text:
@@ -93,7 +93,7 @@ def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
         table.columns[index].justify, table.columns[index].no_wrap = "left", False
     for row in decided:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
-    given = len(rows) - len(decided)
-    more = Text(f"and {count_noun(given, 'constraint')} from the specified ranges", DIM)
-    body = Group(*([table] if decided else []), *([more] if given else []))
+    count_from_ranges = len(rows) - len(decided)
+    more = Text(f"and {count_noun(count_from_ranges, 'constraint')} from the specified ranges", DIM)
+    body = Group(*([table] if decided else []), *([more] if count_from_ranges else []))
     return with_title("Constraints", "the checks of sizes in the programs' prologues", body)

@@ -136,10 +136,10 @@ class View:
             return []
         listing = self.stage.read()
         belongs = belonging_to(self.look.module, modules(listing))
-        held = [tensor for tensor in all_held(listing) if belongs(tensor.statement.module)]
+        region_statements = [tensor for tensor in all_held(listing) if belongs(tensor.statement.module)]
         comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
-        for inside in dict.fromkeys(tensor.inside for tensor in held):
-            lines = [tensor.statement for tensor in held if tensor.inside == inside]
+        for inside in dict.fromkeys(tensor.inside for tensor in region_statements):
+            lines = [tensor.statement for tensor in region_statements if tensor.inside == inside]
             stage = self.earlier.stage_of(lines[0])
             calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
@@ -224,10 +224,10 @@ class View:
         """Return the result as plain data."""
         if self.look.diff is not None:
             return {"trace": self.look.trace, "stages": list(self.look.diff), "diff": self.diff}
-        place = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
+        stage_facts = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
         if self.look.grep is not None:
-            return {**place, "matches": [asdict(match) for match in self.matches]}
-        return {**place, **asdict(self.listing)}
+            return {**stage_facts, "matches": [asdict(match) for match in self.matches]}
+        return {**stage_facts, **asdict(self.listing)}
 
 
 PRINTERS: dict[str, Callable[[View, Console], None]] = {

@@ -118,13 +118,13 @@ def load(group: Group, name: str) -> ModuleType:
     Raises UnknownName with the nearest names, AmbiguousName with the full names if several plug-ins have this name, and
     EnvironmentLacks if a dependency is not installed.
     """
-    wanted, module, path = _source(group, name)
+    hyphenated, module, path = _source(group, name)
     try:
         return importlib.import_module(module)
     except ThunderError:
         raise
     except ImportError as error:
-        raise _not_loadable(group, wanted, _describe(wanted, module, path).reason or str(error)) from error
+        raise _not_loadable(group, hyphenated, _describe(hyphenated, module, path).reason or str(error)) from error
 
 
 def load_file(path: Path) -> ModuleType:
@@ -181,7 +181,7 @@ def file_folders() -> frozenset[Path]:
 
 
 def require(group: Group, name: str) -> None:
-    """Raise the errors of `load` that the name and the source of a plug-in show, without importing it."""
+    """Check the name and the source of a plug-in without importing it; raise the same errors as `load`."""
     described = _describe(*_source(group, name))
     if described.reason is not None:
         raise _not_loadable(group, described.name, described.reason)
@@ -248,10 +248,10 @@ def is_installed(package: str) -> bool:
 def _source(group: Group, name: str) -> tuple[str, str, Path]:
     """Return the name, the module and the file of the plug-in `name`; raise UnknownName or AmbiguousName."""
     sources = _sources(group)
-    if (wanted := _hyphenate(name)) not in sources:
-        require_one(group, name, [full for full, (module, _) in sources.items() if _short(module) == wanted])
+    if (hyphenated := _hyphenate(name)) not in sources:
+        require_one(group, name, [full for full, (module, _) in sources.items() if _short(module) == hyphenated])
         raise unknown_name(group.removesuffix("s"), name, sources)
-    return wanted, *sources[wanted]
+    return hyphenated, *sources[hyphenated]
 
 
 def require_one(group: Group, name: str, full_names: Sequence[str]) -> None:

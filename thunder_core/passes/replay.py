@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
@@ -22,9 +22,9 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
 
 
-def defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
+def proxies_defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
     """Yield the proxies that a bound symbol or its operations define, once for each name."""
-    defined = {proxy.name: proxy for part in bsym.subsymbols for proxy in defined_in(part)}
+    defined = {proxy.name: proxy for part in bsym.subsymbols for proxy in proxies_defined_in(part)}
     yield from (defined | {proxy.name: proxy for proxy in bsym.defines}).values()
 
 
@@ -39,7 +39,7 @@ class Replay(RecordedProgram):
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.bsyms: list[BoundSymbol] = []
-        self._place = Place()
+        self._location = Location()
         self._values: dict[str, Any] = dict(trace.constants)
         self._constant_names = {id(value): name for name, value in trace.constants.items()}
         self._recorder = Recorder(self, environment=environment_of(trace.inputs))
@@ -49,9 +49,9 @@ class Replay(RecordedProgram):
         """Return the name of a constant of the trace."""
         return self._constant_names[id(value)]
 
-    def place(self) -> Place:
+    def location(self) -> Location:
         """Return the source line and the module of the bound symbol that runs."""
-        return self._place
+        return self._location
 
     @abstractmethod
     def _run(self, bsym: BoundSymbol) -> None:
@@ -64,7 +64,7 @@ class Replay(RecordedProgram):
     def _run_all(self) -> None:
         """Run all bound symbols of the trace; the recorder must be recording."""
         for bsym in self.trace.bound_symbols:
-            self._place = Place(bsym.source, bsym.module)
+            self._location = Location(bsym.source, bsym.module)
             self._run(bsym)
 
     def _proxies_of(self, output: object) -> Any:
@@ -76,16 +76,16 @@ class Replay(RecordedProgram):
 
         All other values get names that the trace does not have.
         """
-        kept = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
+        input_names = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
         defined = [proxy.name for bsym in self.trace.bound_symbols for proxy in bsym.defines]
         former: dict[str, str] = {}
         for name in defined:
             new = self._recorded_name(self._values.get(name))
-            if new is not None and new not in kept:
+            if new is not None and new not in input_names:
                 former.setdefault(new, name)
-        taken = kept | set(defined)
-        unused = (name for number in count() if (name := f"t{number}") not in taken)
-        proxies = (proxy for bsym in self.bsyms for proxy in defined_in(bsym))
+        used_names = input_names | set(defined)
+        unused = (name for number in count() if (name := f"t{number}") not in used_names)
+        proxies = (proxy for bsym in self.bsyms for proxy in proxies_defined_in(bsym))
         return {proxy.name: replace(proxy, name=former.get(proxy.name) or next(unused)) for proxy in proxies}
 
     def _recorded_name(self, value: object) -> str | None:

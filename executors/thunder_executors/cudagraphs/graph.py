@@ -101,12 +101,12 @@ class Recording:
 
     def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether all static inputs are at the addresses that the graph reads."""
-        return all(tensors[place].data_ptr() == address for place, address in self.addresses.items())
+        return all(tensors[index].data_ptr() == address for index, address in self.addresses.items())
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Replay the graph for these inputs."""
         if self.buffers:
-            sources = [buffer.elements_of(tensors[place]) for place, buffer in self.buffers.items()]
+            sources = [buffer.elements_of(tensors[index]) for index, buffer in self.buffers.items()]
             torch._foreach_copy_([buffer.memory for buffer in self.buffers.values()], sources)
         self.replay()
         copies = [memory.clone().untyped_storage() for memory in self.memories]
@@ -159,10 +159,10 @@ class Captured:
             return self.function(*args)
         values = args[self.constants :]
         tensors = tuple(value for value in values if isinstance(value, torch.Tensor)) if self.symbolic else values
-        place = CUDA.place(tensors)
-        if place is None:
+        device_stream = CUDA.device_stream(tensors)
+        if device_stream is None:
             return self.function(*args)
-        key = (*place, *(tensors[number].data_ptr() for number in self.held))
+        key = (*device_stream, *(tensors[number].data_ptr() for number in self.held))
         if self.symbolic:
             key += tuple(sizes_of(values))
         with _LOCK, torch.no_grad():
@@ -238,11 +238,11 @@ def sizes_of(values: Sequence[Any]) -> Iterator[Any]:
             yield value
 
 
-def keep_last(kept: dict[Key, Any], key: Key, value: Any) -> None:
+def keep_last(entries: dict[Key, Any], key: Key, value: Any) -> None:
     """Append a value to the kept values, and drop the first if there are too many."""
-    kept[key] = value
-    if len(kept) > GRAPHS:
-        del kept[next(iter(kept))]
+    entries[key] = value
+    if len(entries) > GRAPHS:
+        del entries[next(iter(entries))]
 
 
 def byte_offset(tensor: torch.Tensor) -> int:

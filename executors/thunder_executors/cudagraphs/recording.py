@@ -12,11 +12,11 @@ import torch
 
 from thunder_core.tracing.library.collection import collection_paused
 
-Place: TypeAlias = tuple[int, int]  # a device, and a stream of it
+DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
 
 class Cuda:
-    """The part of CUDA that graphs need: the place of a call, and the capture of a function.
+    """The part of CUDA that graphs need: the device and stream of a call, and the capture of a function.
 
     Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
     its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs
@@ -24,30 +24,30 @@ class Cuda:
     """
 
     def __init__(self) -> None:
-        self._pools: dict[Place, torch.cuda.CUDAGraph] = {}
+        self._pools: dict[DeviceStream, torch.cuda.CUDAGraph] = {}
         self._streams: dict[int, Any] = {}
 
-    def place(self, tensors: Sequence[torch.Tensor]) -> Place | None:
+    def device_stream(self, tensors: Sequence[torch.Tensor]) -> DeviceStream | None:
         """Return the device of the tensors and its current stream; None if nothing can be recorded now."""
         device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
         if torch.cuda.is_current_stream_capturing():
             return None
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
-    def record(self, function: Callable[[], Any], place: Place) -> tuple[Callable[[], None], Any]:
+    def record(self, function: Callable[[], Any], device_stream: DeviceStream) -> tuple[Callable[[], None], Any]:
         """Return a function that replays the function's kernels, and the results, which each replay overwrites.
 
         The function must have been called before in this process, because a library that is loaded at a first call
         cannot be loaded during a capture. Raises `RuntimeError` for a function that cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(place[0]):
+        with torch.cuda.device(device_stream[0]):
             torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # the thread's own, made before the capture
-            stream, current = self._stream(place[0]), torch.cuda.current_stream()
+            stream, current = self._stream(device_stream[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
             stream.wait_stream(current)
             with torch.cuda.stream(stream), collection_paused(), own_workspaces():
-                results = capture_into(graph, self._pool(place), function, place[0])
+                results = capture_into(graph, self._pool(device_stream), function, device_stream[0])
             current.wait_stream(stream)
         return partial(replay, graph), results
 
@@ -56,12 +56,12 @@ class Cuda:
             self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         return self._streams[device]
 
-    def _pool(self, place: Place) -> Any:
-        if place not in self._pools:
+    def _pool(self, device_stream: DeviceStream) -> Any:
+        if device_stream not in self._pools:
             keeper, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-            capture_into(keeper, pool, lambda: torch.zeros(1, device=f"cuda:{place[0]}"), place[0])
-            self._pools[place] = keeper
-        return self._pools[place].pool()
+            capture_into(keeper, pool, lambda: torch.zeros(1, device=f"cuda:{device_stream[0]}"), device_stream[0])
+            self._pools[device_stream] = keeper
+        return self._pools[device_stream].pool()
 
 
 def replay(graph: torch.cuda.CUDAGraph) -> None:

@@ -67,7 +67,7 @@ class Inductor(FusionExecutor):
         return CxxCompiler().missing() if device.type == "cpu" else None
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return the reason why Triton, which compiles for a GPU, is missing."""
+        """Return the reason why Triton, which compiles kernels for a GPU, cannot be used."""
         return None if plugins.is_installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
 
     def fuses(self, bsym: BoundSymbol) -> bool:

@@ -49,12 +49,12 @@ def gradients_of_batch_norm(
 
     `deviation` is the reciprocal of the standard deviation of each channel, as the operation saves it.
     """
-    places = [index for index in range(values.dim()) if index != 1]
+    reduced_dims = [index for index in range(values.dim()) if index != 1]
     shape = [1, -1, *[1] * (values.dim() - 2)]
     share = values.shape[1] / values.numel()
     centered = values - mean.view(shape)
-    total = torch.sum(gradient, places, dtype=torch.float64).to(torch.float32)
-    product = torch.sum(gradient * centered, places, dtype=torch.float64).to(torch.float32)
+    total = torch.sum(gradient, reduced_dims, dtype=torch.float64).to(torch.float32)
+    product = torch.sum(gradient * centered, reduced_dims, dtype=torch.float64).to(torch.float32)
     projection = centered * (product * share * deviation * deviation).view(shape)
     scale = deviation if weight is None else deviation * weight
     result = (gradient - projection - (total * share).view(shape)) * scale.view(shape)

@@ -1,4 +1,4 @@
-"""From regions to machine code: the code is generated, compiled together, and returned with refusals."""
+"""Generate the code of regions, compile their kernels together, and return machine code or refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOGETHER = 48  # kernels in a translation unit, whose headers take 2.6 s to comp
 
 @dataclass(frozen=True)
 class Draft:
-    """A region as text, and its kernels, with names unique in this build; `conditions` on its symbols."""
+    """The generated code of a region: the wrapper, the kernels by unique names, and the conditions on symbols."""
 
     text: str
     kernels: Mapping[str, CppKernel]
@@ -42,7 +42,9 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
         advance(number + 1, steps)
     libraries = _compile([result for result in drafts if isinstance(result, Draft)])
     advance(steps, steps)
-    return [result if isinstance(result, Refusal) else _whole(result, libraries[id(result)]) for result in drafts]
+    return [
+        result if isinstance(result, Refusal) else _machine_code(result, libraries[id(result)]) for result in drafts
+    ]
 
 
 def _compile(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
@@ -103,7 +105,7 @@ def _refusal(error: Exception) -> Refusal:
     return Refusal(error.what if isinstance(error, ThunderError) else str(error))
 
 
-def _whole(region_draft: Draft, compiled: bytes | Refusal) -> MachineCode | Refusal:
+def _machine_code(region_draft: Draft, compiled: bytes | Refusal) -> MachineCode | Refusal:
     if isinstance(compiled, Refusal):
         return compiled
     return MachineCode(region_draft.text, compiled, processors()[1], region_draft.conditions)

@@ -113,8 +113,8 @@ def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cub
 
 
 def numbers_of(call: ast.Call) -> dict[str, int]:
-    """Return the integers among the arguments of a call, by their places."""
+    """Return the integers among the arguments of a call, by their indices."""
     values = {
-        str(place): argument.value for place, argument in enumerate(call.args) if isinstance(argument, ast.Constant)
+        str(index): argument.value for index, argument in enumerate(call.args) if isinstance(argument, ast.Constant)
     }
-    return {place: value for place, value in values.items() if type(value) is int}
+    return {index: value for index, value in values.items() if type(value) is int}

@@ -1,4 +1,4 @@
-"""Flex attention as an Inductor graph: its operator, whose functions are graphs of one element."""
+"""Flex attention as an Inductor graph: the operator, with graphs for its score and mask functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_attention(region: Region) -> bool:
 
 
 def with_threads_of_call(source: str) -> str:
-    """Return the source of an attention kernel with a buffer for each thread of a call, whose number ATen decides."""
+    """Return the source of an attention kernel with the number of threads that ATen decides at each call."""
     return THREADS.sub("int64_t num_thread = at::get_num_threads();", source)
 
 

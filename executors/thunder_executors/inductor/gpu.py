@@ -97,8 +97,8 @@ def build_region(region: Region, target: str) -> MachineCode | Refusal:
     except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
     index = next(iter((*region.inputs, *region.outputs))).device.index or 0
-    places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
-    written = f", {places}" if places else ""
+    written_inputs = tuple(number for number, proxy in enumerate(region.inputs) if proxy in region.writes)
+    written = f", {written_inputs}" if written_inputs else ""
     head, _, rest = text.partition("\n")
     texts = [text for _, text in kernels.values() if text]
     grids = "".join(f"\n\n{text}\n" for text in texts) + ("\n" if texts else "")

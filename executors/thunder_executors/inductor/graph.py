@@ -55,7 +55,7 @@ class SymbolicMode(FakeTensorMode):
             settle_contiguity(leaf, self.environment)
         return output
 
-    def _output(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _output(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is SLICE and is_symbolic_slice(*args, **kwargs):
             with self:
                 return slice_dimension(*args, **kwargs)
@@ -120,29 +120,29 @@ def _write_at_the_end(graph: GraphModule, region: Region) -> None:
     )
     ends = graph.graph.output_node()
     results: Any = ends.args[0]
-    kept, last = results[: len(region.outputs)], results[len(region.outputs) :]
+    outputs, written_values = results[: len(region.outputs)], results[len(region.outputs) :]
     with graph.graph.inserting_before(ends):
-        for proxy, value in zip(dict.fromkeys(region.writes), last, strict=True):
+        for proxy, value in zip(dict.fromkeys(region.writes), written_values, strict=True):
             graph.graph.call_function(COPY, (placeholders[proxy.name], value)).meta["val"] = placeholders[
                 proxy.name
             ].meta["val"]
-    ends.args = (tuple(kept),)
+    ends.args = (tuple(outputs),)
     graph.recompile()
 
 
 Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 
-def compute_region(region: Region, given: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
+def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
     """Return the results of a region, and the values for its written inputs by name, without any write.
 
     A name that was written to has the new value from then on. With `checks`, operations get operands that they cannot
     refuse, and the flag is among the results.
     """
-    count = len(given) - len(region.symbols)
+    count = len(inputs) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
-    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given[:count], strict=True))
-    values |= numbers_in(region, given[count:])
+    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), inputs[:count], strict=True))
+    values |= numbers_in(region, inputs[count:])
 
     def run(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call_operation(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
@@ -178,9 +178,9 @@ def _dtype(operation: BoundSymbol) -> torch.dtype | None:
     return into.dtype if isinstance(into, TensorProxy) else None
 
 
-def same_layout(shape: Sequence[int], left: Sequence[int], right: Sequence[int]) -> bool:
+def same_layout(shape: Sequence[int], first_strides: Sequence[int], second_strides: Sequence[int]) -> bool:
     """Whether strides address the same memory; strides of dimensions of size one do not matter."""
-    sizes = zip(shape, left, right, strict=True)
+    sizes = zip(shape, first_strides, second_strides, strict=True)
     with disable_proxy_modes_tracing():
         return all(is_certain(size < 2) or is_certain(first == second) for size, first, second in sizes)
 
@@ -189,8 +189,8 @@ def lay_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
     """Return the result, copied if decompositions ordered its dimensions in memory differently from PyTorch."""
     if same_layout(proxy.shape, result.stride(), proxy.stride):
         return result
-    order = sorted(range(len(proxy.shape)), key=lambda place: -hint_of(proxy.stride[place]))
-    back = [order.index(place) for place in range(len(order))]
+    order = sorted(range(len(proxy.shape)), key=lambda dim: -hint_of(proxy.stride[dim]))
+    back = [order.index(dim) for dim in range(len(order))]
     return result.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 

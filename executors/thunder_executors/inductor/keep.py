@@ -38,8 +38,8 @@ def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: s
     """
     store = Store()
     keys = {region.digest: key_of(region, machine) for region in regions}
-    kept = {digest: store.get(key) for digest, key in keys.items()}
-    results = {digest: read(entry) for digest, entry in kept.items() if entry is not None}
+    entries = {digest: store.get(key) for digest, key in keys.items()}
+    results = {digest: read(entry) for digest, entry in entries.items() if entry is not None}
     missing = [region for region in regions if region.digest not in results]
     results |= _build(store, missing, keys, builder) if missing else {}
     return [_fused_result(results[region.digest]) for region in regions]

@@ -97,15 +97,15 @@ def _require_gpu(targets: set[str]) -> None:
 def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()) -> Callable[..., Any]:
     """Return a region's function that runs on a device, with inputs aligned as its kernels expect.
 
-    Writes to copies of the inputs at the places `written` are copied back to the inputs.
+    Writes to copies of the inputs with the numbers `written` are copied back to the inputs.
     """
 
     @wraps(function)
     def region(args: list[torch.Tensor]) -> Any:
         with torch.cuda.device(index):
-            originals = [args[place] for place in written]
+            originals = [args[number] for number in written]
             align(args)
-            used = [args[place] for place in written]
+            used = [args[number] for number in written]
             result = function(args)
             for tensor, copy in zip(originals, used, strict=True):
                 if copy is not tensor:

@@ -38,11 +38,11 @@ def addcdiv(base: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tens
 
 
 FORMULAS: dict[str, Formula] = {
-    "add": lambda left, other, alpha=1: left + other * alpha,
-    "sub": lambda left, other, alpha=1: left - other * alpha,
-    "rsub": lambda left, other, alpha=1: other - left * alpha,
-    "mul": lambda left, other: left * other,
-    "div": lambda left, other: left / other,
+    "add": lambda left, right, alpha=1: left + right * alpha,
+    "sub": lambda left, right, alpha=1: left - right * alpha,
+    "rsub": lambda left, right, alpha=1: right - left * alpha,
+    "mul": lambda left, right: left * right,
+    "div": lambda left, right: left / right,
     "addcmul": addcmul,
     "addcdiv": addcdiv,
     "lerp": lerp,

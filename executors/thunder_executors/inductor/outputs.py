@@ -17,8 +17,8 @@ def check_outputs(region: Region, generated: GeneratedCode) -> None:
     """Raise `Unsupported` if a program could distinguish Inductor's results from PyTorch's."""
     for proxy, stride in zip(region.outputs, generated.strides, strict=True):
         if stride is not None and not same_layout(proxy.shape, proxy.stride, stride):
-            actual, wanted = text_of_sizes(stride), text_of_sizes(proxy.stride)
-            raise Unsupported(f"a result has the strides {actual} instead of {wanted}")
+            actual, expected = text_of_sizes(stride), text_of_sizes(proxy.stride)
+            raise Unsupported(f"a result has the strides {actual} instead of {expected}")
     if shared_in_wrapper(generated.wrapper, len(region.inputs)) != shared_in_region(region):
         raise Unsupported("its results share memory differently from PyTorch's")
 
@@ -30,7 +30,7 @@ def shared_in_region(region: Region) -> list[int]:
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
-    """Return the same by the statements of Inductor's wrapper; the first `count` of its arguments are tensors."""
+    """Return the same for the statements of Inductor's wrapper, whose first `count` arguments are tensors."""
     bases: dict[str, str] = {}
     inputs: list[str] = []
     for statement in statements(wrapper):

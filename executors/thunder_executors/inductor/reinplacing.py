@@ -27,7 +27,7 @@ def careful_reinplacing() -> AbstractContextManager[Any]:
 
 def _careful(operation: reinplace.InplaceableOp) -> reinplace.InplaceableOp:
     def is_allowed(node: Node) -> bool:
-        written = (node.args[place] for place in operation.mutated_args)
+        written = (node.args[index] for index in operation.mutated_args)
         return all(map(has_own_memory, written)) and operation.extra_check(node)
 
     return replace(operation, extra_check=is_allowed)

@@ -22,21 +22,21 @@ from thunder_core.tracing.ir.tree import leaves
 def in_own_environment(region: Region) -> Region:
     """Return the region with its symbols in an environment without decisions; the region itself if it has none.
 
-    The symbols are named by their places, `s0`, `s1`, ..., and remain sizes or integers.
+    The symbols are named by their numbers, `s0`, `s1`, ..., and remain sizes or integers.
     """
     if not region.symbols:
         return region
     environment = TraceShapeEnv(lambda: None)
     numbers = [_symbol(environment, index, proxy) for index, proxy in enumerate(region.symbols)]
-    known = zip((proxy.value.node.expr for proxy in region.symbols), numbers, strict=True)
-    move = Move(environment, {old: new.value.node.expr for old, new in known if old.is_Symbol})
+    old_and_new = zip((proxy.value.node.expr for proxy in region.symbols), numbers, strict=True)
+    move = Move(environment, {old: new.value.node.expr for old, new in old_and_new if old.is_Symbol})
     inputs, outputs = (tuple(map(move.leaf, proxies)) for proxies in (region.inputs, region.outputs))
     return Region(inputs, tuple(map(move.operation, region.operations)), outputs, region.numbers, tuple(numbers))
 
 
-def _symbol(environment: TraceShapeEnv, place: int, proxy: NumberProxy) -> NumberProxy:
+def _symbol(environment: TraceShapeEnv, number: int, proxy: NumberProxy) -> NumberProxy:
     """Return the symbol of the new environment for an old symbol."""
-    source, hint = NamedSource(f"s{place}"), hint_of(proxy.value)
+    source, hint = NamedSource(f"s{number}"), hint_of(proxy.value)
     is_size = proxy.value.node.expr.is_positive
     create = environment.create_symbol if is_size else environment.create_unspecified_symbol
     symbol = create(hint, source, DimDynamic.DYNAMIC)

@@ -47,7 +47,7 @@ def slice_dimension(x: Any, dim: int = 0, start: Any = None, end: Any = None, st
 
 
 def position(index: Any, size: Any, default: Any) -> Any:
-    """Return an index as an expression between zero and the size of its dimension."""
+    """Return an index as an expression that is clamped to the range from zero to the size of its dimension."""
     if index is None:
         return default
     index = sympy.sympify(index)
@@ -58,5 +58,5 @@ def position(index: Any, size: Any, default: Any) -> Any:
 
 
 def is_known(condition: Any) -> bool:
-    """Whether a condition holds: a guard for the sizes at tracing, and False if they do not decide it."""
+    """Whether a condition on the traced sizes holds, which becomes a guard; False if the sizes do not decide it."""
     return bool(virtualized.graph.sizevars.guard_or_false(condition))

@@ -1,4 +1,4 @@
-"""Results of Inductor's wrapper in PyTorch's form: separate tensors with PyTorch's strides.
+"""Results of Inductor's wrapper as PyTorch would return them: separate tensors with PyTorch's strides.
 
 Inductor's strides of dimensions of size one sometimes differ. No element's address depends on them, but kernels and
 derivatives choose algorithms by them: a tensor with one channel may look like channels last. If a view changes nothing,
@@ -16,7 +16,11 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors.inductor.sizes import is_certain, text_of_sizes
 
 VIEWS = "reinterpret_tensor"  # takes a tensor, sizes, strides and an offset
-PLACES_OF_STRIDES = {"empty_strided_cpu": 1, "empty_strided_cuda": 1, VIEWS: 2}  # their positions among the arguments
+STRIDES_ARGUMENT = {
+    "empty_strided_cpu": 1,
+    "empty_strided_cuda": 1,
+    VIEWS: 2,
+}  # the index of the argument with the strides
 Strides = tuple[Any, ...]
 
 
@@ -51,12 +55,12 @@ def with_strides(
         yield statement
 
 
-def strides_of(value: ast.expr, known: dict[str, Strides | None], sizes: SizesByName) -> Strides | None:
+def strides_of(value: ast.expr, strides_by_name: dict[str, Strides | None], sizes: SizesByName) -> Strides | None:
     """Return the strides of an expression's tensor, if its text shows them; else None."""
     if isinstance(value, ast.Name):
-        return known.get(value.id)
-    place = PLACES_OF_STRIDES.get(ast.unparse(value.func)) if isinstance(value, ast.Call) else None
-    return None if place is None else tuple(size_of(ast.unparse(value.args[place]), sizes))  # type: ignore[attr-defined]
+        return strides_by_name.get(value.id)
+    argument = STRIDES_ARGUMENT.get(ast.unparse(value.func)) if isinstance(value, ast.Call) else None
+    return None if argument is None else tuple(size_of(ast.unparse(value.args[argument]), sizes))  # type: ignore[attr-defined]
 
 
 def has_strides(strides: Strides | None, proxy: TensorProxy) -> bool:

@@ -35,7 +35,7 @@ Named = Mapping[str, Any]  # the arguments of a call by the names of the operato
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand whose values PyTorch checks: the argument `name`, or its item at `place`.
+    """An operand whose values PyTorch checks: the argument `name`, or its item at `position`.
 
     `valid` says for each element whether PyTorch accepts it, and `substitute` replaces invalid elements.
     """
@@ -43,7 +43,7 @@ class Operand:
     name: str
     valid: torch.Tensor
     substitute: int | None = 0
-    place: int | None = None
+    position: int | None = None
 
 
 Rule = Callable[[Named], Iterator[Operand]]
@@ -81,10 +81,10 @@ def index_among_elements(named: Named) -> Iterator[Operand]:
 def indices_of_dimensions(named: Named) -> Iterator[Operand]:
     """Yield the indices of `x[i, j, ...]`, one for each dimension; negative elements count from the end."""
     dimension = 0
-    for place, index in enumerate(named["indices"]):
+    for position, index in enumerate(named["indices"]):
         if index is not None and index.dtype in (torch.int64, torch.int32):
             size = named["self"].shape[dimension]
-            yield Operand("indices", is_in_range(-size, index, size), place=place)
+            yield Operand("indices", is_in_range(-size, index, size), position=position)
         is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
         dimension += index.dim() if is_mask else 1
 
@@ -231,10 +231,10 @@ class ValueChecks:
 
 def substitute_invalid(argument: Any, operand: Operand, substitute: int) -> Any:
     """Return an argument with invalid elements substituted."""
-    if operand.place is None:
+    if operand.position is None:
         return torch.where(operand.valid, argument, substitute)
     items = list(argument)
-    items[operand.place] = torch.where(operand.valid, items[operand.place], substitute)
+    items[operand.position] = torch.where(operand.valid, items[operand.position], substitute)
     return items
 
 
@@ -255,11 +255,11 @@ def eager_check(region: Region) -> EagerCheck:
     Other tensors are replaced by tensors of the same metadata with arbitrary values.
     """
     lines, inputs = list[str](), dict[str, None]()
-    given = {proxy.name for proxy in (*region.inputs, *region.numbers)}
+    region_inputs = {proxy.name for proxy in (*region.inputs, *region.numbers)}
     scope = Scope()
-    for place, operation in _needed_operations(region.operations):
-        lines.append(f"{statement(_with_sizes(operation), scope)}  {operation_comment(place)}")
-        inputs.update((proxy.name, None) for proxy in operation.inputs if proxy.name in given)
+    for index, operation in _needed_operations(region.operations):
+        lines.append(f"{statement(_with_sizes(operation), scope)}  {operation_comment(index)}")
+        inputs.update((proxy.name, None) for proxy in operation.inputs if proxy.name in region_inputs)
     if any(rule_of(operation) not in (None, probabilities) for operation in region.operations):
         lines.append(f"raise AssertionError({CONTRADICTION!r})")
     names = (*inputs, *(proxy.name for proxy in region.symbols))
@@ -268,9 +268,9 @@ def eager_check(region: Region) -> EagerCheck:
 
 
 def _needed_operations(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
-    """Return the operations to run, with their places; operations whose results are unread get stand-ins."""
+    """Return the operations to run, with their indices; operations whose results are unread get stand-ins."""
     read, needed = set[str](), list[tuple[int, BoundSymbol]]()
-    for place, operation in reversed([*enumerate(operations)]):
+    for index, operation in reversed([*enumerate(operations)]):
         rule = rule_of(operation)
         is_whole = any(proxy.name in read for proxy in operation.defines)
         if is_whole:
@@ -278,7 +278,7 @@ def _needed_operations(operations: Sequence[BoundSymbol]) -> list[tuple[int, Bou
         elif rule is not None:
             read.update(leaf.name for leaf in checked_leaves(operation, rule) if isinstance(leaf, Proxy))
         if is_whole or rule is not None:
-            needed.append((place, operation if is_whole else _with_stand_ins(operation)))
+            needed.append((index, operation if is_whole else _with_stand_ins(operation)))
     return needed[::-1]
 
 
@@ -286,10 +286,10 @@ def _with_stand_ins(operation: BoundSymbol) -> BoundSymbol:
     """Return the operation with stand-ins for all tensors whose values do not matter."""
     rule = rule_of(operation)
     assert rule is not None
-    kept = {leaf.name for leaf in checked_leaves(operation, rule) if isinstance(leaf, Proxy)}
+    checked_names = {leaf.name for leaf in checked_leaves(operation, rule) if isinstance(leaf, Proxy)}
 
     def change(leaf: Any) -> Any:
-        return stand_in(leaf) if isinstance(leaf, TensorProxy) and leaf.name not in kept else leaf
+        return stand_in(leaf) if isinstance(leaf, TensorProxy) and leaf.name not in checked_names else leaf
 
     args, kwargs = replace_leaves((operation.args, dict(operation.kwargs)), change)
     return replace(operation, args=args, kwargs=kwargs)

@@ -143,8 +143,8 @@ class _Body:
 
     def _allow_call(self, name: str) -> None:
         called = name in self.kernels or name in LIBRARY or name in (CLEAR, *OF_SIZES)
-        known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
-        if not known and not (name.startswith(f"{BORROWED}.") and _borrowed_name(name)):
+        is_known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
+        if not is_known and not (name.startswith(f"{BORROWED}.") and _borrowed_name(name)):
             raise Unsupported(f"its wrapper calls {name}")
 
 

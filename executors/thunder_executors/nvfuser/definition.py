@@ -146,19 +146,19 @@ def number(value: object) -> str:
 
 def print_module(region: Region) -> str:
     """Return the text of a module that defines `region`; raise `Unsupported` if nvFuser does not support it."""
-    makers = {proxy.name: operation for operation in region.operations for proxy in operation.defines}
-    bases = {proxy.name: base_of(proxy.name, makers) for proxy in region.outputs}
-    made = {name: makers[name] for name in dict.fromkeys(bases.values()) if name in makers}
+    producer_of = {proxy.name: operation for operation in region.operations for proxy in operation.defines}
+    bases = {proxy.name: base_of(proxy.name, producer_of) for proxy in region.outputs}
+    producers = {name: producer_of[name] for name in dict.fromkeys(bases.values()) if name in producer_of}
     definition = Definition()
-    inside = needed_operations(made, makers)
+    inside = needed_operations(producers, producer_of)
     read = {proxy.name for operation in inside for proxy in operation.inputs}
     inputs = [proxy for proxy in region.inputs if proxy.name in read]
     if reason := unusual(inputs) or _scattered_problem(inputs):
         raise Unsupported(reason)
     for operation in inside:
         definition.write(operation)
-    moved = needed_operations(bases, makers, until=bases.values())
-    return "\n".join([*_head(inputs, definition, made), *_entry(region, inputs, made, moved), ""])
+    moved = needed_operations(bases, producer_of, until=bases.values())
+    return "\n".join([*_head(inputs, definition, producers), *_entry(region, inputs, producers, moved), ""])
 
 
 def _scattered_problem(inputs: Iterable[TensorProxy]) -> str | None:
@@ -177,34 +177,34 @@ def needed_operations(
     names: Iterable[str], makers: Mapping[str, BoundSymbol], until: Iterable[str] = ()
 ) -> list[BoundSymbol]:
     """Return the operations that compute these values, in order, without operations before the values in `until`."""
-    stop, wanted = set(until), list(names)
+    stop, pending = set(until), list(names)
     operations: dict[int, BoundSymbol] = {}
-    while wanted:
-        name = wanted.pop()
+    while pending:
+        name = pending.pop()
         if name in makers and name not in stop and id(makers[name]) not in operations:
             operations[id(makers[name])] = makers[name]
-            wanted += [proxy.name for proxy in makers[name].inputs]
+            pending += [proxy.name for proxy in makers[name].inputs]
     order = {id(maker): index for index, maker in enumerate(dict.fromkeys(makers.values()))}
     return sorted(operations.values(), key=lambda operation: order[id(operation)])
 
 
-def _head(inputs: Iterable[TensorProxy], definition: Definition, made: Iterable[str]) -> Iterator[str]:
+def _head(inputs: Iterable[TensorProxy], definition: Definition, fused_names: Iterable[str]) -> Iterator[str]:
     yield from ("import torch", HEAD, "", "with FusionDefinition() as fd:")
     for proxy in inputs:
         sizes, strides = list(proxy.shape), list(proxy.stride)
         dtype = data_type(proxy.dtype)
         yield f"    {proxy.name} = fd.define_tensor({sizes=!r}, {strides=!r}, dtype={dtype}, static_sizes=True)"
     yield from (f"    {line}" for line in definition.statements)
-    yield from (f"    fd.add_output({name})" for name in made)
+    yield from (f"    fd.add_output({name})" for name in fused_names)
 
 
 def _entry(
-    region: Region, inputs: Iterable[TensorProxy], made: Mapping[str, BoundSymbol], moved: Iterable[BoundSymbol]
+    region: Region, inputs: Iterable[TensorProxy], producers: Mapping[str, BoundSymbol], moved: Iterable[BoundSymbol]
 ) -> Iterator[str]:
-    proxies = {proxy.name: proxy for operation in made.values() for proxy in operation.tensors}
+    proxies = {proxy.name: proxy for operation in producers.values() for proxy in operation.tensors}
     yield from ("", "", f"def {ENTRY}({', '.join(proxy.name for proxy in region.inputs)}):")
-    if made:
-        yield f"    [{', '.join(made)}] = fd.execute([{', '.join(proxy.name for proxy in inputs)}])"
-    yield from (f"    {name} = laid_out({name}, {proxies[name].stride})" for name in made)
+    if producers:
+        yield f"    [{', '.join(producers)}] = fd.execute([{', '.join(proxy.name for proxy in inputs)}])"
+    yield from (f"    {name} = laid_out({name}, {proxies[name].stride})" for name in producers)
     yield from (f"    {statement(operation, Scope())}" for operation in moved)
     yield f"    return {', '.join(proxy.name for proxy in region.outputs)}"

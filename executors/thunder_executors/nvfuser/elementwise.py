@@ -51,9 +51,11 @@ def broadcast(proxy: TensorProxy, shape: tuple[int, ...]) -> str:
 
 def in_dtype(expression: str, operation: BoundSymbol) -> str:
     """Return the expression in the dtype of PyTorch's result, converted if nvFuser's dtype may differ."""
-    wanted = result_of(operation).dtype
-    own = {proxy.dtype for proxy in operation.inputs if isinstance(proxy, TensorProxy)}
-    return expression if own == {wanted} and wanted not in SHORT else cast(expression, wanted)
+    result_dtype = result_of(operation).dtype
+    input_dtypes = {proxy.dtype for proxy in operation.inputs if isinstance(proxy, TensorProxy)}
+    return (
+        expression if input_dtypes == {result_dtype} and result_dtype not in SHORT else cast(expression, result_dtype)
+    )
 
 
 def elementwise(definition: Definition, operation: BoundSymbol, name: str, *values: object) -> str:
@@ -91,10 +93,10 @@ def invert(definition: Definition, operation: BoundSymbol) -> str:
 @rule("add", "sub", "rsub")
 def sums(definition: Definition, operation: BoundSymbol) -> str:
     """Return `self + alpha * other`, `self - alpha * other`, or the reversed difference."""
-    given = arguments(operation)
+    named = arguments(operation)
     target: Any = operation.symbol.target
-    name, first, second = target.overloadpacket.__name__, given["self"], given["other"]
-    if given.get("alpha", 1) != 1:
+    name, first, second = target.overloadpacket.__name__, named["self"], named["other"]
+    if named.get("alpha", 1) != 1:
         raise Unsupported(f"{name} with a factor")
     if result_of(operation).dtype == torch.bool:
         raise Unsupported(f"{name} of truth values")
@@ -105,10 +107,10 @@ def sums(definition: Definition, operation: BoundSymbol) -> str:
 @rule("div")
 def quotient(definition: Definition, operation: BoundSymbol) -> str:
     """Return the true division."""
-    given = arguments(operation)
-    if given.get("rounding_mode"):
+    named = arguments(operation)
+    if named.get("rounding_mode"):
         raise Unsupported("div with rounding")
-    return elementwise(definition, operation, "truediv", given["self"], given["other"])
+    return elementwise(definition, operation, "truediv", named["self"], named["other"])
 
 
 @rule("where")
@@ -122,16 +124,16 @@ def where(definition: Definition, operation: BoundSymbol) -> str:
 @rule("masked_fill")
 def masked_fill(definition: Definition, operation: BoundSymbol) -> str:
     """Return the operand with a value where the mask is set."""
-    given = arguments(operation)
-    return elementwise(definition, operation, "where", given["mask"], given["value"], given["self"])
+    named = arguments(operation)
+    return elementwise(definition, operation, "where", named["mask"], named["value"], named["self"])
 
 
 @rule("clamp", "clamp_min", "clamp_max")
 def clamp(definition: Definition, operation: BoundSymbol) -> str:
     """Return the operand clamped to bounds, either of which may be missing."""
-    given = arguments(operation)
+    named = arguments(operation)
     expression = operation.args[0]
-    for name, bound in (("maximum", given.get("min")), ("minimum", given.get("max"))):
+    for name, bound in (("maximum", named.get("min")), ("minimum", named.get("max"))):
         if bound is not None:
             operands = (operand(definition, value, result_of(operation).shape) for value in (expression, bound))
             expression = definition.name_expression(call(name, *operands))
@@ -141,9 +143,9 @@ def clamp(definition: Definition, operation: BoundSymbol) -> str:
 @rule("gelu")
 def gelu(definition: Definition, operation: BoundSymbol) -> str:
     """Return the formula `x * Phi(x)`, or its tanh approximation (https://arxiv.org/abs/1606.08415)."""
-    given = arguments(operation)
-    x = definition.wide(given["self"])
-    if given["approximate"] == "tanh":
+    named = arguments(operation)
+    x = definition.wide(named["self"])
+    if named["approximate"] == "tanh":
         cube = definition.name_expression(call("mul", call("mul", x, x), x))
         inner = call("mul", call("add", x, call("mul", cube, "0.044715")), repr(math.sqrt(2 / math.pi)))
         term = call("tanh", inner)

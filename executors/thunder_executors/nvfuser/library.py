@@ -1,4 +1,4 @@
-"""nvFuser's names for the text of regions, imported so that it loads with a PyTorch of another minor version."""
+"""The names of nvFuser that generated regions use. The import works with other minor versions of PyTorch, too."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ __all__ = ["DataType", "FusionDefinition", "laid_out"]
 
 
 def laid_out(result: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """Return a result with these strides; nvFuser may order dimensions in memory like an input's dimensions."""
+    """Return a result with these strides, because nvFuser may return it with the memory layout of an input."""
     if result.stride() == stride:
         return result
-    if all(size < 2 or own == wanted for size, own, wanted in zip(result.shape, result.stride(), stride, strict=True)):
+    if all(
+        size < 2 or own == wanted_stride
+        for size, own, wanted_stride in zip(result.shape, result.stride(), stride, strict=True)
+    ):
         return result.as_strided(result.shape, stride)
-    wanted = torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
-    return wanted.copy_(result)
+    copy = torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
+    return copy.copy_(result)

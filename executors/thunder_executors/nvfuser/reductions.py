@@ -23,11 +23,11 @@ from thunder_executors.nvfuser.definition import (
 from thunder_executors.nvfuser.elementwise import WHOLE, in_dtype, operand
 
 
-def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
+def dimensions(argument: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
     """Return the dimensions of a reduction, counted from the front; all dimensions if none are given."""
     if not proxy.shape:
         raise Unsupported("a reduction of a scalar")
-    dims = [given] if isinstance(given, int) else list(given or range(len(proxy.shape)))
+    dims = [argument] if isinstance(argument, int) else list(argument or range(len(proxy.shape)))
     return sorted(dim % len(proxy.shape) for dim in dims)
 
 
@@ -38,12 +38,12 @@ def reduce(name: str, x: str, dims: list[int], keep: bool, **options: object) ->
 
 def sum_of(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
     """Return the sum of an operation in its compute dtype, and the number of summands."""
-    given = arguments(operation)
-    proxy: TensorProxy = given["self"]
-    wanted = torch.float32 if result_of(operation).dtype in SHORT else result_of(operation).dtype
-    x = proxy.name if proxy.dtype == wanted else definition.name_expression(cast(proxy.name, wanted))
-    dims = dimensions(given.get("dim"), proxy)
-    return reduce("sum", x, dims, given.get("keepdim", False)), math.prod(proxy.shape[dim] for dim in dims)
+    named = arguments(operation)
+    proxy: TensorProxy = named["self"]
+    dtype = torch.float32 if result_of(operation).dtype in SHORT else result_of(operation).dtype
+    x = proxy.name if proxy.dtype == dtype else definition.name_expression(cast(proxy.name, dtype))
+    dims = dimensions(named.get("dim"), proxy)
+    return reduce("sum", x, dims, named.get("keepdim", False)), math.prod(proxy.shape[dim] for dim in dims)
 
 
 @rule("sum")
@@ -62,26 +62,26 @@ def mean(definition: Definition, operation: BoundSymbol) -> str:
 @rule("amax", "amin")
 def extreme(definition: Definition, operation: BoundSymbol) -> str:
     """Return the largest or smallest element."""
-    given = arguments(operation)
+    named = arguments(operation)
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__.removeprefix("a")
-    if given["self"].dtype in WHOLE:
+    if named["self"].dtype in WHOLE:
         raise Unsupported(f"a{name} of integers")
-    x = definition.wide(given["self"])
-    return in_dtype(reduce(name, x, dimensions(given["dim"], given["self"]), given["keepdim"]), operation)
+    x = definition.wide(named["self"])
+    return in_dtype(reduce(name, x, dimensions(named["dim"], named["self"]), named["keepdim"]), operation)
 
 
 @rule("var")
 def variance(definition: Definition, operation: BoundSymbol) -> str:
     """Return the variance, with the divisor `n - correction`."""
-    given = arguments(operation)
-    if "correction" not in given:
+    named = arguments(operation)
+    if "correction" not in named:
         raise Unsupported("var without a correction")
-    correction = 1 if given["correction"] is None else given["correction"]
+    correction = 1 if named["correction"] is None else named["correction"]
     if correction != int(correction):
         raise Unsupported("var with a correction that is not an integer")
-    x, dims = definition.wide(given["self"]), dimensions(given["dim"], given["self"])
-    return in_dtype(reduce("var", x, dims, given["keepdim"], correction=int(correction)), operation)
+    x, dims = definition.wide(named["self"]), dimensions(named["dim"], named["self"])
+    return in_dtype(reduce("var", x, dims, named["keepdim"], correction=int(correction)), operation)
 
 
 def shift_by_maximum(definition: Definition, operation: BoundSymbol) -> tuple[str, str, Callable[[str], str]]:
@@ -120,22 +120,22 @@ def log_softmax(definition: Definition, operation: BoundSymbol) -> str:
 @rule("native_layer_norm")
 def layer_norm(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
     """Return (x - mean) * rsqrt(var + eps) * weight + bias, the mean, and the rsqrt."""
-    given = arguments(operation)
-    proxy: TensorProxy = given["input"]
-    dims = list(range(len(proxy.shape) - len(given["normalized_shape"]), len(proxy.shape)))
+    named = arguments(operation)
+    proxy: TensorProxy = named["input"]
+    dims = list(range(len(proxy.shape) - len(named["normalized_shape"]), len(proxy.shape)))
     x = definition.wide(proxy)
     both = definition.name_expression(reduce("var_mean", x, dims, True, correction=0))
     variance, center = definition.name_expression(f"{both}[0]"), definition.name_expression(f"{both}[1]")
-    factor = definition.name_expression(call("rsqrt", call("add", variance, repr(float(given["eps"])))))
+    factor = definition.name_expression(call("rsqrt", call("add", variance, repr(float(named["eps"])))))
 
     def widen(name: str) -> str:
-        places = list(range(len(proxy.shape)))
+        broadcast_dims = list(range(len(proxy.shape)))
         return definition.name_expression(
-            call("broadcast_in_dim", name, shape=list(proxy.shape), broadcast_dims=places)
+            call("broadcast_in_dim", name, shape=list(proxy.shape), broadcast_dims=broadcast_dims)
         )
 
     y = call("mul", call("sub", x, widen(center)), widen(factor))
-    for name, factor_or_bias in (("mul", given["weight"]), ("add", given["bias"])):
+    for name, factor_or_bias in (("mul", named["weight"]), ("add", named["bias"])):
         y = y if factor_or_bias is None else call(name, y, operand(definition, factor_or_bias, proxy.shape))
     results = (y, center, factor)
     dtypes = [output.dtype for output in operation.outputs if isinstance(output, TensorProxy)]

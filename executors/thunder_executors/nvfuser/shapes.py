@@ -24,10 +24,10 @@ from thunder_executors.nvfuser.reductions import dimensions
 @rule("full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
 def constant(definition: Definition, operation: BoundSymbol) -> str:
     """Return a tensor filled with one number."""
-    given = arguments(operation)
+    named = arguments(operation)
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__
-    value = given.get("fill_value", given.get("s", 1 if "ones" in name else 0))
+    value = named.get("fill_value", named.get("s", 1 if "ones" in name else 0))
     proxy = result_of(operation)
     return call("full", shape=list(proxy.shape), fill_value=number(value), dtype=data_type(proxy.dtype))
 
@@ -35,14 +35,14 @@ def constant(definition: Definition, operation: BoundSymbol) -> str:
 @rule("cat")
 def concatenate(definition: Definition, operation: BoundSymbol) -> str:
     """Return the concatenation of tensors."""
-    given, proxy = arguments(operation), result_of(operation)
-    tensors: Sequence[TensorProxy] = given["tensors"]
+    named, proxy = arguments(operation), result_of(operation)
+    tensors: Sequence[TensorProxy] = named["tensors"]
     if len(tensors) < 2 or any(
         tensor.dtype != proxy.dtype or len(tensor.shape) != len(proxy.shape) for tensor in tensors
     ):
         raise Unsupported("cat of unequal tensors")
     names = f"[{', '.join(tensor.name for tensor in tensors)}]"
-    return call("cat", names, dim=given["dim"] % len(proxy.shape))
+    return call("cat", names, dim=named["dim"] % len(proxy.shape))
 
 
 @rule("clone", "contiguous", "alias", "detach", "lift_fresh", moves=True)
@@ -62,15 +62,15 @@ def reshape(definition: Definition, operation: BoundSymbol) -> str:
 @rule("permute", "transpose", "t", moves=True)
 def permute(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with its dimensions in another order."""
-    given = arguments(operation)
-    rank = len(given["self"].shape)
+    named = arguments(operation)
+    rank = len(named["self"].shape)
     order = list(range(rank))
-    if "dims" in given:
-        order = [dim % rank for dim in given["dims"]]
+    if "dims" in named:
+        order = [dim % rank for dim in named["dims"]]
     elif rank > 1:
-        first, second = (given.get("dim0", 0) % rank, given.get("dim1", 1) % rank)
+        first, second = (named.get("dim0", 0) % rank, named.get("dim1", 1) % rank)
         order[first], order[second] = second, first
-    return call("permute", given["self"].name, dims=order)
+    return call("permute", named["self"].name, dims=order)
 
 
 @rule("expand", moves=True)
@@ -82,31 +82,31 @@ def expand(definition: Definition, operation: BoundSymbol) -> str:
 @rule("unsqueeze", moves=True)
 def unsqueeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with a new dimension of size one."""
-    given, shape = arguments(operation), result_of(operation).shape
-    new = given["dim"] % len(shape)
-    places = [index for index in range(len(shape)) if index != new]
-    return call("broadcast_in_dim", given["self"].name, shape=list(shape), broadcast_dims=places)
+    named, shape = arguments(operation), result_of(operation).shape
+    new = named["dim"] % len(shape)
+    broadcast_dims = [index for index in range(len(shape)) if index != new]
+    return call("broadcast_in_dim", named["self"].name, shape=list(shape), broadcast_dims=broadcast_dims)
 
 
 @rule("squeeze", moves=True)
 def squeeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor without dimensions of size one."""
-    given = arguments(operation)
-    proxy: TensorProxy = given["self"]
-    dims = [dim for dim in dimensions(given.get("dim"), proxy) if proxy.shape[dim] == 1]
+    named = arguments(operation)
+    proxy: TensorProxy = named["self"]
+    dims = [dim for dim in dimensions(named.get("dim"), proxy) if proxy.shape[dim] == 1]
     return call("squeeze", proxy.name, dims=dims) if dims else call("set", proxy.name)
 
 
 @rule("slice", moves=True)
 def slice_dimension(definition: Definition, operation: BoundSymbol) -> str:
     """Return a slice of a dimension."""
-    given = arguments(operation)
-    if given["step"] != 1:
+    named = arguments(operation)
+    if named["step"] != 1:
         raise Unsupported("slice with steps")
-    proxy: TensorProxy = given["self"]
-    dim = given["dim"] % len(proxy.shape)
+    proxy: TensorProxy = named["self"]
+    dim = named["dim"] % len(proxy.shape)
     length = result_of(operation).shape[dim]
-    start = given["start"] or 0
+    start = named["start"] or 0
     first = min(max(start + (proxy.shape[dim] if start < 0 else 0), 0), proxy.shape[dim])
     return part(proxy.name, proxy, dim, first, length)
 
@@ -121,17 +121,17 @@ def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> st
 @rule("select", moves=True)
 def select(definition: Definition, operation: BoundSymbol) -> str:
     """Return one element of a dimension, which is removed."""
-    given = arguments(operation)
-    proxy: TensorProxy = given["self"]
-    dim = given["dim"] % len(proxy.shape)
-    return call("squeeze", part(proxy.name, proxy, dim, given["index"] % proxy.shape[dim], 1), dims=[dim])
+    named = arguments(operation)
+    proxy: TensorProxy = named["self"]
+    dim = named["dim"] % len(proxy.shape)
+    return call("squeeze", part(proxy.name, proxy, dim, named["index"] % proxy.shape[dim], 1), dims=[dim])
 
 
 @rule("split", "split_with_sizes", moves=True)
 def split(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
     """Return consecutive slices of a dimension."""
-    given = arguments(operation)
-    proxy: TensorProxy = given["self"]
-    dim = given["dim"] % len(proxy.shape)
+    named = arguments(operation)
+    proxy: TensorProxy = named["self"]
+    dim = named["dim"] % len(proxy.shape)
     lengths = [output.shape[dim] for output in operation.outputs if isinstance(output, TensorProxy)]
     return tuple(part(proxy.name, proxy, dim, sum(lengths[:index]), size) for index, size in enumerate(lengths))

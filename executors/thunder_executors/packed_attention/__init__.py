@@ -42,8 +42,10 @@ class PackedAttention(KernelExecutor[Attention]):
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[Attention]]:
         """Return the attention of a trace that the kernel supports and autograd has not `recorded`, by index."""
-        found = ((index, attention_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index])
-        candidates = {index: candidate_at(trace, each, index) for index, each in found if each is not None}
+        attentions = (
+            (index, attention_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index]
+        )
+        candidates = {index: candidate_at(trace, each, index) for index, each in attentions if each is not None}
         return {index: candidate for index, candidate in candidates.items() if not candidate.occurrence.numbers}
 
     def extend_candidates(

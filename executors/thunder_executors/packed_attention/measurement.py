@@ -107,9 +107,9 @@ def measure(attention: Attention, kernel: Callable[..., Any]) -> Times:
     rest = (attention.mask_kind, int(attention.is_causal), scale_bits(attention.scale))
 
     def by_kernel() -> torch.Tensor:
-        made = torch.empty_like(result)
-        kernel(query, key, value, own, made, *sizes, *strides, *mask_strides, *rest)
-        return made
+        output = torch.empty_like(result)
+        kernel(query, key, value, own, output, *sizes, *strides, *mask_strides, *rest)
+        return output
 
     def by_library() -> torch.Tensor:
         return scaled_dot_product_attention(query, key, value, **options)
@@ -132,7 +132,7 @@ def tensors_of(attention: Attention, sizes: tuple[int, ...]) -> list[torch.Tenso
     }
     proxies = {name: getattr(attention, name) for name in shapes}
     strides = {name: with_batch([*map(hint_of, proxy.stride)], 0) for name, proxy in proxies.items()}
-    return [laid_out(shape, strides[name]) for name, shape in shapes.items()]
+    return [tensor_with_strides(shape, strides[name]) for name, shape in shapes.items()]
 
 
 def mask_arguments(
@@ -158,11 +158,11 @@ def seconds_of(calls: dict[str, Callable[[], torch.Tensor]], count: int) -> dict
     return {name: min(seconds[1:]) for name, seconds in passes.items()}
 
 
-def laid_out(sizes: tuple[int, ...], strides: tuple[Any, ...]) -> torch.Tensor:
+def tensor_with_strides(sizes: tuple[int, ...], strides: tuple[Any, ...]) -> torch.Tensor:
     """Return numbers from -1 to 1 with these sizes, whose dimensions lie in the order of the strides; no random."""
-    order = sorted(range(len(sizes)), key=lambda place: (-strides[place], place))
-    dense = pattern(torch.Size(sizes).numel()).view([sizes[place] for place in order])
-    return dense.permute([order.index(place) for place in range(len(sizes))])
+    order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], dim))
+    dense = pattern(torch.Size(sizes).numel()).view([sizes[dim] for dim in order])
+    return dense.permute([order.index(dim) for dim in range(len(sizes))])
 
 
 def mask_like(attention: Attention, sizes: tuple[int, ...]) -> torch.Tensor | None:

@@ -36,8 +36,10 @@ def repeated_attention(
 
 
 def are_only_read_by(trace: Trace, indices: Iterable[int]) -> bool:
-    """Whether only the bound symbols at some indices read what all of them but the last define."""
+    """Whether only these bound symbols read the results of all of them except the last."""
     *repeating, last = indices
     defined = {proxy.name for index in repeating for proxy in trace.bound_symbols[index].defines}
-    others = (bsym.inputs for index, bsym in enumerate(trace.bound_symbols) if index not in {*repeating, last})
-    return not any(proxy.name in defined for proxy in chain(*others, trace.outputs))
+    inputs_of_others = (
+        bsym.inputs for index, bsym in enumerate(trace.bound_symbols) if index not in {*repeating, last}
+    )
+    return not any(proxy.name in defined for proxy in chain(*inputs_of_others, trace.outputs))

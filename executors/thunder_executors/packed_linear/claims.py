@@ -1,4 +1,4 @@
-"""The executors that run an operation on the CPU by a kernel in C++, where a measurement shows that it is faster."""
+"""The base of executors that run operations on the CPU by C++ kernels which a measurement has shown to be faster."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class KernelExecutor(CpuExecutor, Generic[T]):
     """Claims operations on the CPU that autograd does not record, where its kernel is measured to be faster."""
 
     def missing(self) -> str | None:
-        """Return what this machine lacks: AVX2 and FMA, or a C++ compiler; None if nothing."""
+        """Return the missing requirement (AVX2 and FMA, or a C++ compiler); None if this machine has both."""
         return missing_processor() or CxxCompiler().missing()
 
     def claim_all(self, trace: Trace) -> Trace:
@@ -99,8 +99,8 @@ class KernelExecutor(CpuExecutor, Generic[T]):
             if isinstance(self.choice_once(candidate, budget, choices), MachineCode):
                 candidates[index] = candidate
         chosen = {each.digest: self.choice_once(each, budget, choices) for each in candidates.values()}
-        kept, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
-        return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
+        bsyms, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
+        return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
 
     @abstractmethod
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
@@ -153,17 +153,19 @@ def replace_candidates(
 ) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
     """Return the bound symbols with each candidate replaced by its kernel, and the records of all other candidates."""
     symbols = symbols_of(chosen, executor.replace("-", "_"))
-    taken: dict[int, list[BoundSymbol]] = {}
+    replacements: dict[int, list[BoundSymbol]] = {}
     refused: Counter[Refusal] = Counter()
     for candidate in candidates:
         choice = chosen[candidate.digest]
         if isinstance(choice, Refusal):
             refused[choice] += 1
         else:
-            taken |= {index: [] for index in candidate.indices}
-            taken[candidate.at] = [region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)]
-    kept = [kept for index, bsym in enumerate(trace.bound_symbols) for kept in taken.get(index, [bsym])]
-    return kept, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
+            replacements |= {index: [] for index in candidate.indices}
+            replacements[candidate.at] = [
+                region_bound_symbol(candidate.occurrence, symbols[candidate.digest], executor)
+            ]
+    new = [new for index, bsym in enumerate(trace.bound_symbols) for new in replacements.get(index, [bsym])]
+    return new, [refused_operations(executor, refusal, count) for refusal, count in refused.items()]
 
 
 def symbols_of(choices: Mapping[str, MachineCode | Refusal], prefix: str) -> dict[str, Symbol]:

@@ -135,15 +135,15 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
 
 
 def shapes(product: Product, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of a weight with so many columns, and of its bias or scales."""
+    """Return the shapes of a weight with this number of columns, and of its bias or scales."""
     if product.kind.in_groups:
         return (-(-columns // BLOCK), product.depth, BLOCK // 2), (product.groups, columns, 2)
     return (columns, product.depth), (columns,)
 
 
-def is_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float, depth: int) -> bool:
+def is_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float, depth: int) -> bool:
     """Whether results are equal, up to errors that grow with the square root of the number of products in a sum."""
-    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * depth**0.5)
+    return torch.allclose(actual, expected, rtol=tolerance, atol=tolerance * depth**0.5)
 
 
 def seconds_of(calls: dict[str, Multiply], weights: Iterator[torch.Tensor], count: int) -> dict[str, float]:

@@ -51,7 +51,7 @@ class PrepackedConvolution(CpuExecutor):
 
     @property
     def claims(self) -> str:
-        """The claimed operations: convolutions on the CPU, with what follows them, and pooling of whole images."""
+        """The claimed operations: convolutions on the CPU with following operations, and pooling of whole images."""
         what = "2-d convolutions on the CPU in float32, with what follows, and means of whole images"
         return f"{what}, for inference, where it is measured to pay"
 
@@ -111,13 +111,13 @@ class PrepackedConvolution(CpuExecutor):
         """Yield the convolutions that can be claimed, with the methods that support them.
 
         A module must hold the parameters, which the trace does not write to. If no method supports a convolution with
-        what precedes it, the convolution is yielded without that.
+        the operations before it, the convolution is yielded without them.
         """
         recorded = may_be_recorded(trace, tracked_by_autograd(trace))
-        held = names_to_prepare(trace)
+        preparable = names_to_prepare(trace)
         for chain in chains_in(trace):
             is_recorded = any(recorded[index] for index in chain.indices)
-            if is_recorded or not all(proxy.name in held for proxy in chain.parameters):
+            if is_recorded or not all(proxy.name in preparable for proxy in chain.parameters):
                 continue
             if methods := self.methods_for(chain):
                 yield chain, methods
@@ -229,13 +229,13 @@ class Claims:
 
     def claimed_trace(self) -> Trace:
         """Return the trace with all replacements."""
-        kept = (self._replaced.get(index, bsym) for index, bsym in enumerate(self._trace.bound_symbols))
+        bsyms = (self._replaced.get(index, bsym) for index, bsym in enumerate(self._trace.bound_symbols))
         records = [
             RefusedOperations(self._executor, refusal.reason, count, refusal.lasting, by_measurement=True)
             for refusal, count in self._refused.items()
         ]
         return self._trace.having(
-            [bsym for bsym in kept if bsym is not None],
+            [bsym for bsym in bsyms if bsym is not None],
             made_by=f"claim by {self._executor}",
             refused=(*self._trace.refused, *records),
         )

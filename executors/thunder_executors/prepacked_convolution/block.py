@@ -59,12 +59,12 @@ def blocks_in(trace: Trace, chains: Sequence[Chain]) -> Iterator[Block]:
     readers = readers_in(trace)
     by_result = {chain.result.name: chain for chain in chains if chain.is_pointwise}
     by_input = {chain.x.name: chain for chain in chains if chain.is_pointwise}
-    taken: set[str] = set()  # the results of convolutions that belong to a block
+    block_results: set[str] = set()  # the results of convolutions that belong to a block
     for depthwise in chains:
         if not depthwise.is_depthwise:
             continue
         expand, project = by_result.get(depthwise.x.name), by_input.get(depthwise.result.name)
-        if expand is not None and expand.result.name in taken:
+        if expand is not None and expand.result.name in block_results:
             expand = None
         if expand is not None and (expand.addend is not None or not is_only_reader(depthwise, expand, readers)):
             expand = None
@@ -72,7 +72,7 @@ def blocks_in(trace: Trace, chains: Sequence[Chain]) -> Iterator[Block]:
             project = None
         block = Block(expand, depthwise, project)
         if len(block.chains) > 1 and can_run_at_last_index(trace, block):
-            taken.update(chain.result.name for chain in block.chains)
+            block_results.update(chain.result.name for chain in block.chains)
             yield block
 
 
@@ -85,4 +85,4 @@ def is_only_reader(chain: Chain, producer: Chain, readers: Mapping[str, Sequence
 def can_run_at_last_index(trace: Trace, block: Block) -> bool:
     """Whether the whole block may be computed in place of its last operation, after the operations in between."""
     between = set(range(block.indices[0], block.indices[-1])).difference(block.indices)
-    return not any(trace.bound_symbols[index].mutates or trace.bound_symbols[index].keeps_place for index in between)
+    return not any(trace.bound_symbols[index].mutates or trace.bound_symbols[index].keeps_position for index in between)

@@ -28,7 +28,7 @@ from thunder_executors.prepacked_convolution.measurement import (
     by_kernel,
     by_onednn,
     by_pytorch,
-    compared,
+    compare_with_library,
     seconds_for,
     tensor_like,
     title_of,
@@ -101,7 +101,7 @@ def measure(block: Block, methods: Sequence[str]) -> BlockTimes:
         return value
 
     calls: dict[str, Call] = {"together": partial(by_block, block, x, addend, weights, result, whole), "": separately}
-    agrees, seconds = compared(calls, "together", x)
+    agrees, seconds = compare_with_library(calls, "together", x)
     return BlockTimes(seconds["together"], seconds[""], agrees, block_title(block))
 
 

@@ -49,12 +49,12 @@ HARDTANH = {"min_val": -1.0, "max_val": 1.0}
 
 @dataclass(frozen=True)
 class Chain:
-    """A convolution, with what precedes and what follows it.
+    """A convolution, with the operations before and after it that the kernel also computes.
 
-    `indices` are those of its operations among the bound symbols. `padding` has the rows above and below the input, and
-    the columns left and right of it. `is_padded` is True if an operation before the convolution pads. `statistics` has
-    the operands of the normalization, and `addend` is the added tensor. `without_preceding` is the chain without what
-    precedes the convolution, if anything does.
+    `indices` are the indices of all these bound symbols. `padding` has the rows above and below the input, and the
+    columns left and right of it. `is_padded` is True if an operation before the convolution pads. `statistics` has the
+    operands of the normalization, and `addend` is the added tensor. `without_preceding` is the chain without the
+    operations before the convolution, if there are any.
     """
 
     indices: tuple[int, ...]
@@ -99,8 +99,8 @@ class Chain:
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
     """Return the arguments of a bound symbol by parameter name, with defaults; None if it has an unknown argument."""
     parameters = PARAMETERS[bsym.symbol.name]
-    given = arguments_by_name(bsym, parameters)
-    return None if given is None else {**parameters, **given}
+    named = arguments_by_name(bsym, parameters)
+    return None if named is None else {**parameters, **named}
 
 
 def pair(value: Any) -> Ints | None:
@@ -114,21 +114,21 @@ def convolution_at(trace: Trace, index: int) -> Chain | None:
     bsym = trace.bound_symbols[index]
     if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
         return None
-    given = arguments_of(bsym)
-    if given is None:
+    named = arguments_of(bsym)
+    if named is None:
         return None
-    x, weight, bias = given["input"], given["weight"], given["bias"]
-    stride, dilation = pair(given["stride"]), pair(given["dilation"])
+    x, weight, bias = named["input"], named["weight"], named["bias"]
+    stride, dilation = pair(named["stride"]), pair(named["dilation"])
     if stride is None or dilation is None:
         return None
     if not all(map(is_supported, (x, weight, *([] if bias is None else [bias]), bsym.output))):
         return None
-    if len(x.shape) != 4 or type(given["groups"]) is not int or any(type(size) is not int for size in weight.shape):
+    if len(x.shape) != 4 or type(named["groups"]) is not int or any(type(size) is not int for size in weight.shape):
         return None
-    padding = padding_of(given["padding"], weight, dilation)
+    padding = padding_of(named["padding"], weight, dilation)
     if padding is None:
         return None
-    return Chain((index,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
+    return Chain((index,), x, weight, bias, stride, padding, dilation, named["groups"], bsym.output)
 
 
 def padding_of(value: Any, weight: TensorProxy, dilation: Ints) -> Ints | None:
@@ -162,19 +162,19 @@ def readers_in(trace: Trace) -> dict[str, list[int]]:
 
 
 def chains_in(trace: Trace) -> Iterator[Chain]:
-    """Yield the convolutions of a trace, each with as much of what precedes and follows as is computed with it."""
+    """Yield the convolutions of a trace, each with the operations before and after it that the kernel also computes."""
     readers = readers_in(trace)
     makers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
-    taken: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first
+    chained: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first
     for index in range(len(trace.bound_symbols)):
         chain = convolution_at(trace, index)
         if chain is None:
             continue
         for extend in (with_normalization, with_addition, with_activation):
             longer = with_reader(trace, readers, chain, extend)
-            if longer is not None and longer.indices[-1] not in taken:
+            if longer is not None and longer.indices[-1] not in chained:
                 chain = longer
-        taken.update(chain.indices)
+        chained.update(chain.indices)
         yield with_preceding(trace, readers, makers, chain)
 
 
@@ -189,7 +189,7 @@ def with_preceding(
             return chain
         bsym = trace.bound_symbols[index]
         between = trace.bound_symbols[index : chain.indices[0]]
-        if bsym.executor or any(step.mutates or step.keeps_place for step in between):
+        if bsym.executor or any(step.mutates or step.keeps_position for step in between):
             return chain
         longer = with_padding(chain, bsym) or with_format(chain, bsym)
         if longer is None:
@@ -199,23 +199,23 @@ def with_preceding(
 
 def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain that pads its input with zeros itself; None if the bound symbol pads in another way."""
-    given = arguments_of(bsym) if bsym.symbol.name == PADDING else None
-    if given is None or given["mode"] != "constant" or given["value"] or not is_supported(given["input"]):
+    named = arguments_of(bsym) if bsym.symbol.name == PADDING else None
+    if named is None or named["mode"] != "constant" or named["value"] or not is_supported(named["input"]):
         return None
-    pad = given["pad"]
+    pad = named["pad"]
     if not isinstance(pad, list | tuple) or len(pad) not in (2, 4) or any(type(n) is not int or n < 0 for n in pad):
         return None
     left, right, above, below = (*pad, 0, 0)[:4]
     around = tuple(old + new for old, new in zip(chain.padding, (above, below, left, right), strict=True))
-    return replace(chain, x=given["input"], padding=around, is_padded=True)
+    return replace(chain, x=named["input"], padding=around, is_padded=True)
 
 
 def with_format(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain that reads its input in another memory format; None if the bound symbol does not change it."""
-    given = arguments_of(bsym) if bsym.symbol.name == FORMAT else None
-    if given is None or not is_supported(given["input"]) or given["input"].name == chain.x.name:
+    named = arguments_of(bsym) if bsym.symbol.name == FORMAT else None
+    if named is None or not is_supported(named["input"]) or named["input"].name == chain.x.name:
         return None
-    return replace(chain, x=given["input"])
+    return replace(chain, x=named["input"])
 
 
 def with_reader(
@@ -240,7 +240,7 @@ def with_reader(
         return None
     if set(bsym.mutates) - {chain.result.name} or (bsym.mutates and not in_place):
         return None
-    if any(step not in members and (step.mutates or step.keeps_place) for step in between):
+    if any(step not in members and (step.mutates or step.keeps_position) for step in between):
         return None
     longer = extend(chain, bsym)
     if longer is None or not is_like(bsym.output, chain.result):
@@ -255,29 +255,29 @@ def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
 
 def with_normalization(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain with the operands of a batch normalization in eval mode; None if the bound symbol is none."""
-    given = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
-    if given is None or given["training"] is not False or given["input"].name != chain.result.name:
+    named = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
+    if named is None or named["training"] is not False or named["input"].name != chain.result.name:
         return None
-    statistics = tuple(given[name] for name in ("running_mean", "running_var", "weight", "bias"))
-    if not all(map(is_supported, statistics[:2])) or type(given["eps"]) is not float:
+    statistics = tuple(named[name] for name in ("running_mean", "running_var", "weight", "bias"))
+    if not all(map(is_supported, statistics[:2])) or type(named["eps"]) is not float:
         return None
     if not all(proxy is None or is_supported(proxy) for proxy in statistics[2:]):
         return None
-    return replace(chain, statistics=statistics, eps=given["eps"])
+    return replace(chain, statistics=statistics, eps=named["eps"])
 
 
 def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     """Return the chain with a tensor of the same layout to add; None if the bound symbol does not add one."""
-    given = arguments_of(bsym) if bsym.symbol.name in ADDITIONS else None
-    if given is None or given["alpha"] != 1:
+    named = arguments_of(bsym) if bsym.symbol.name in ADDITIONS else None
+    if named is None or named["alpha"] != 1:
         return None
-    operands = [given["input"], given["other"]]
+    operands = [named["input"], named["other"]]
     if not all(isinstance(operand, TensorProxy) for operand in operands) or operands[0].name == operands[1].name:
         return None
-    others = [operand for operand in operands if operand.name != chain.result.name]
-    if len(others) != 1 or not is_like(others[0], chain.result):
+    addends = [operand for operand in operands if operand.name != chain.result.name]
+    if len(addends) != 1 or not is_like(addends[0], chain.result):
         return None
-    return replace(chain, addend=others[0])
+    return replace(chain, addend=addends[0])
 
 
 def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
@@ -285,8 +285,8 @@ def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     if bsym.symbol.name not in ACTIVATIONS or len(bsym.inputs) != 1:
         return None
     expected, activation = ACTIVATIONS[bsym.symbol.name]
-    given = arguments_by_name(bsym, ("input", *expected, "inplace"))
+    named = arguments_by_name(bsym, ("input", *expected, "inplace"))
     defaults = HARDTANH if expected is RELU6 else expected
-    if given is None or any(given.get(name, defaults[name]) != expected[name] for name in expected):
+    if named is None or any(named.get(name, defaults[name]) != expected[name] for name in expected):
         return None
     return replace(chain, activation=activation)

@@ -53,8 +53,10 @@ class Times(KernelTimes):
     methods: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        others = sorted((item for item in self.methods.items() if item[0] != self.method), key=lambda item: item[1])
-        texts = [f"{name} {format_time(seconds)}" for name, seconds in others]
+        slower_methods = sorted(
+            (item for item in self.methods.items() if item[0] != self.method), key=lambda item: item[1]
+        )
+        texts = [f"{name} {format_time(seconds)}" for name, seconds in slower_methods]
         fastest = f"{self.method} {format_time(self.kernel)}{self.disagreement}"
         library = f"torch.nn.functional.conv2d {format_time(self.library)}"
         return f"{self.title}: {', '.join((fastest, *texts, library))}"
@@ -133,9 +135,9 @@ def measure(chain: Chain, methods: Sequence[str], kernel: Callable[..., Any]) ->
     return Times(seconds[best], seconds[""], best in agreeing, title_of(chain), best, by_method)
 
 
-def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether two results are equal up to rounding."""
-    return torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    return torch.allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
@@ -153,8 +155,8 @@ def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
     return {name: min(values[1:]) for name, values in seconds.items()}
 
 
-def compared(calls: Mapping[str, Call], name: str, x: torch.Tensor) -> tuple[bool, dict[str, float]]:
-    """Return whether the call of a name gives the result of the call without one, and the times of all calls."""
+def compare_with_library(calls: Mapping[str, Call], name: str, x: torch.Tensor) -> tuple[bool, dict[str, float]]:
+    """Return whether a method gives the same result as the library (the call named ""), and the times of all calls."""
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         return is_close(calls[name](), calls[""]()), seconds_of(calls, x)
 
@@ -197,7 +199,7 @@ def by_kernel(
 
 
 def no_kernel(*_: Any) -> None:
-    """Raise RuntimeError: stands for the kernel where it is not measured."""
+    """Raise RuntimeError, in place of a kernel that is not measured."""
     raise RuntimeError("the kernel is not measured")
 
 

@@ -44,10 +44,10 @@ def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
     """Return the pooling that a bound symbol computes; None if it computes none that this executor supports."""
     if bsym.executor or bsym.symbol.name != POOLING or bsym.mutates or not bsym.is_resolved:
         return None
-    given = arguments_by_name(bsym, ("input", "output_size"))
-    if given is None or len(given) != 2 or given["output_size"] not in (1, (1, 1), [1, 1]):
+    named = arguments_by_name(bsym, ("input", "output_size"))
+    if named is None or len(named) != 2 or named["output_size"] not in (1, (1, 1), [1, 1]):
         return None
-    x, result = given["input"], bsym.output
+    x, result = named["input"], bsym.output
     if not is_supported(x) or not is_supported(result) or len(x.shape) != 4 or not x.is_channels_last:
         return None
     return Pool((index,), x, result) if is_dense(result) else None
@@ -62,12 +62,16 @@ def with_flattening(trace: Trace, pool: Pool, index: int) -> Pool:
     """Return a pooling with the flattening at an index; the unchanged pooling if no flattening is there."""
     bsym = trace.bound_symbols[index]
     between = trace.bound_symbols[pool.indices[0] + 1 : index]
-    if bsym.executor or bsym.symbol.name not in FLATTENING or any(step.mutates or step.keeps_place for step in between):
+    if (
+        bsym.executor
+        or bsym.symbol.name not in FLATTENING
+        or any(step.mutates or step.keeps_position for step in between)
+    ):
         return pool
-    given = arguments_by_name(bsym, ("input", "start_dim", "end_dim"))
-    if given is None:
+    named = arguments_by_name(bsym, ("input", "start_dim", "end_dim"))
+    if named is None:
         return pool
-    dims = given.get("start_dim", 0), given.get("end_dim", -1)
+    dims = named.get("start_dim", 0), named.get("end_dim", -1)
     if dims not in ((1, -1), (1, 3)) or not is_supported(bsym.output) or not is_dense(bsym.output):
         return pool
     return replace(pool, indices=(*pool.indices, index), result=bsym.output)

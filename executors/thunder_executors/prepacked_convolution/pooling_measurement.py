@@ -20,7 +20,7 @@ from thunder_executors.prepacked_convolution.measurement import (
     OVERHEAD,
     PASSES,
     Call,
-    compared,
+    compare_with_library,
     tensor_like,
 )
 from thunder_executors.prepacked_convolution.pooling import POOLING, Pool
@@ -71,5 +71,5 @@ def measure(pool: Pool, kernel: Callable[..., Any]) -> PoolTimes:
         return functional.adaptive_avg_pool2d(x, 1).flatten(1)
 
     calls: dict[str, Call] = {"kernel": by_kernel, "": by_pytorch}
-    agrees, seconds = compared(calls, "kernel", x)
+    agrees, seconds = compare_with_library(calls, "kernel", x)
     return PoolTimes(seconds["kernel"], seconds[""], agrees, pool_title(pool))

@@ -30,7 +30,7 @@ PREPARED: PreparedWeights[Packed] = PreparedWeights()
 
 
 def packed_weights(tensors: Tensors, eps: float, method: str, panel: int) -> Packed:
-    """Return the weight and the bias of a convolution for a method of the kernel with so many channels in a panel.
+    """Return the weight and the bias of a convolution for a method whose panels have this number of channels.
 
     The tensors are the weight [out, in / groups, height, width], the bias or None, and the mean, variance, weight and
     bias of a batch normalization, if one follows. The result is kept as long as the weight lives, and is made again if

@@ -74,7 +74,7 @@ class Triton(OperatorExecutor):
         return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with the kernels in place of what they compute, and of products where they are faster."""
+        """Return the trace with kernels in place of the operations that they compute, and of slower products."""
         claimed = claim_products(super().claim_all(trace), self.name)
         return join_norm_products(join_cache_writes(claimed, self.name), self.name)
 
@@ -109,7 +109,7 @@ def is_over_rows(bsym: BoundSymbol) -> bool:
     )
 
 
-def is_of_labels(bsym: BoundSymbol) -> bool:
+def takes_labels(bsym: BoundSymbol) -> bool:
     """Whether a cross-entropy is of rows of logits with one label each, without weights and label smoothing."""
     logits, labels = argument(bsym, 0, "input"), argument(bsym, 1, "target")
     unusual = (
@@ -140,7 +140,7 @@ def norm(
     return result
 
 
-@EXECUTOR.implements(functional.cross_entropy, supports=is_of_labels)
+@EXECUTOR.implements(functional.cross_entropy, supports=takes_labels)
 def loss(
     input: torch.Tensor,  # noqa: A002 - PyTorch's name
     target: torch.Tensor,

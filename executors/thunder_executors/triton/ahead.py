@@ -26,8 +26,8 @@ IMAGE, FACTS = "kernel.cubin", "facts.json"
 
 def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, ...]:
     """Return the machine code of every kernel that the executor's bound symbols launch, each once, in order."""
-    wanted = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
-    return tuple(from_cache(wanted, executor, target))
+    specializations = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
+    return tuple(from_cache(specializations, executor, target))
 
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
@@ -53,10 +53,10 @@ def at_hint(leaf: Any) -> Any:
     return hint_of(leaf.value) if isinstance(leaf, NumberProxy) else with_sizes(leaf, hint_of)
 
 
-def from_cache(wanted: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:
+def from_cache(specializations: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:
     """Yield the machine code of each specialization, compiled once for all processes."""
     store = Store()
-    for specialization in wanted:
+    for specialization in specializations:
         entry = store.get_or_build(
             key_of(specialization, target), writer(specialization, target), label(specialization)
         )

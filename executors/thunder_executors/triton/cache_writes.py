@@ -59,8 +59,8 @@ def join_cache_writes(trace: Trace, executor: str) -> Trace:
         if not is_recorded and is_joinable(trace.bound_symbols, update, readers, aliasing):
             replaced |= {update.turn: [], update.keys: [], update.values: [], update.index: [bsym]}
             replaced |= {index: [] for index in unread_after(trace.bound_symbols, update, readers)}
-    kept = [new for index, bsym in enumerate(trace.bound_symbols) for new in replaced.get(index, [bsym])]
-    return trace.having(kept, made_by=trace.made_by) if replaced else trace
+    bsyms = [new for index, bsym in enumerate(trace.bound_symbols) for new in replaced.get(index, [bsym])]
+    return trace.having(bsyms, made_by=trace.made_by) if replaced else trace
 
 
 def readers_of(trace: Trace) -> Mapping[str, set[int]]:
@@ -82,10 +82,14 @@ def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) ->
         if len(written) != 1 or not is_write(bsyms, keys := next(iter(written))):
             continue
         positions = bsyms[keys].args[2]
-        others = [reader for reader in readers[positions.name] - {keys} if is_write(bsyms, reader)]
+        value_writes = [reader for reader in readers[positions.name] - {keys} if is_write(bsyms, reader)]
         maker = makers.get(positions.name, -1)
-        if len(others) == 1 and bsyms[others[0]].args[2].name == positions.name and is_count(bsyms, makers, maker):
-            yield CacheUpdate(index, keys, others[0], maker)
+        if (
+            len(value_writes) == 1
+            and bsyms[value_writes[0]].args[2].name == positions.name
+            and is_count(bsyms, makers, maker)
+        ):
+            yield CacheUpdate(index, keys, value_writes[0], maker)
 
 
 def is_write(bsyms: Sequence[BoundSymbol], index: int) -> bool:

@@ -124,10 +124,10 @@ def gradient_reference(
 ) -> torch.Tensor:
     """Return (softmax - onehot) * dloss."""
     softmax = torch.exp(logits.to(logsumexp.dtype) - logsumexp[:, None])
-    kept = labels != ignore_index
-    onehot = functional.one_hot(torch.where(kept, labels, 0), logits.shape[1])
+    is_counted = labels != ignore_index
+    onehot = functional.one_hot(torch.where(is_counted, labels, 0), logits.shape[1])
     scale = gradient_scales(dloss, labels, ignore_index, reduction)
-    return torch.where(kept[:, None], (softmax - onehot) * scale.expand(len(labels))[:, None], 0).to(logits.dtype)
+    return torch.where(is_counted[:, None], (softmax - onehot) * scale.expand(len(labels))[:, None], 0).to(logits.dtype)
 
 
 def check_labels(labels: torch.Tensor, rows: int, reduction: str) -> None:
@@ -140,9 +140,9 @@ def check_labels(labels: torch.Tensor, rows: int, reduction: str) -> None:
 
 
 REDUCTIONS = {
-    "none": lambda losses, kept: losses,
-    "sum": lambda losses, kept: losses.sum(),
-    "mean": lambda losses, kept: losses.sum() / kept.sum(),
+    "none": lambda losses, is_counted: losses,
+    "sum": lambda losses, is_counted: losses.sum(),
+    "mean": lambda losses, is_counted: losses.sum() / is_counted.sum(),
 }
 
 

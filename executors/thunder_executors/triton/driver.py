@@ -184,6 +184,6 @@ def keep(cubins: Iterable[Cubin]) -> None:
     """
     for cubin in cubins:
         kernel = CubinKernel(cubin, driver())
-        kept = KEPT.setdefault(cubin.specialization, CubinKernels())
-        if isinstance(kept, CubinKernels):
-            kept.add(kernel)
+        kernels = KEPT.setdefault(cubin.specialization, CubinKernels())
+        if isinstance(kernels, CubinKernels):
+            kernels.add(kernel)

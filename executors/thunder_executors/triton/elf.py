@@ -52,8 +52,8 @@ def parameter_sizes(image: bytes, entry: str) -> list[int]:
     sizes: dict[int, int] = {}
     for attribute, value in _records(image, entry):
         if attribute == PARAMETER:
-            _, place, shape = struct.unpack("<III", value)
-            sizes[place & 0xFFFF] = shape >> 18
+            _, parameter, shape = struct.unpack("<III", value)
+            sizes[parameter & 0xFFFF] = shape >> 18
     return [sizes[number] for number in sorted(sizes)]
 
 

@@ -61,9 +61,9 @@ def gated_forward_kernel(
     column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     x = tl.load(gate + row * gate_stride + column, inside, 0.0).to(tl.float32)
-    other = tl.load(up + row * up_stride + column, inside, 0.0).to(tl.float32)
+    up_value = tl.load(up + row * up_stride + column, inside, 0.0).to(tl.float32)
     factor, _ = factor_and_slope(x, ACTIVATION)
-    tl.store(y + row * columns + column, (x * factor * other).to(y.dtype.element_ty), inside)
+    tl.store(y + row * columns + column, (x * factor * up_value).to(y.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -87,9 +87,9 @@ def gated_gradient_kernel(
     inside = column < columns
     incoming = tl.load(dy + row * dy_stride + column, inside, 0.0).to(tl.float32)
     x = tl.load(gate + row * gate_stride + column, inside, 0.0).to(tl.float32)
-    other = tl.load(up + row * up_stride + column, inside, 0.0).to(tl.float32)
+    up_value = tl.load(up + row * up_stride + column, inside, 0.0).to(tl.float32)
     factor, slope = factor_and_slope(x, ACTIVATION)
-    gate_gradient = incoming * other * (factor + x * slope)
+    gate_gradient = incoming * up_value * (factor + x * slope)
     tl.store(dgate + row * columns + column, gate_gradient.to(dgate.dtype.element_ty), inside)
     tl.store(dup + row * columns + column, (incoming * x * factor).to(dup.dtype.element_ty), inside)
 

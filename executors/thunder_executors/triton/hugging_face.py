@@ -44,11 +44,11 @@ def is_in_one_dtype(bsym: BoundSymbol) -> bool:
 
 
 def is_in_float32(bsym: BoundSymbol) -> bool:
-    """Whether all tensors are float32, so that the places of rounding do not matter."""
+    """Whether all tensors are float32, so that roundings in between do not matter."""
     return takes_all(bsym) and {proxy.dtype for proxy in proxies(bsym)} == {torch.float32}
 
 
-def is_of_labels(bsym: BoundSymbol) -> bool:
+def takes_labels(bsym: BoundSymbol) -> bool:
     """Whether the last tensor is int64 labels, and Thunder's kernels support the others."""
     *others, labels = bsym.inputs
     return is_here(labels, torch.int64) and all(takes(proxy) for proxy in others)
@@ -148,7 +148,7 @@ CLAIMS = (
     Claim(hugging_face.swiglu, swiglu, takes_all),
     Claim(hugging_face.geglu, geglu, takes_all),
     Claim(hugging_face.geglu_tanh, geglu_tanh, takes_all),
-    Claim(hugging_face.linear_next_token_loss, linear_next_token_loss, is_of_labels),
-    Claim(hugging_face.next_token_loss, next_token_loss, is_of_labels),
-    Claim(hugging_face.cross_entropy, loss, is_of_labels),
+    Claim(hugging_face.linear_next_token_loss, linear_next_token_loss, takes_labels),
+    Claim(hugging_face.next_token_loss, next_token_loss, takes_labels),
+    Claim(hugging_face.cross_entropy, loss, takes_labels),
 )

@@ -47,7 +47,7 @@ ALIGNMENT = 16  # bytes of a pointer, units of an integer: Triton specializes on
 class Specialization:
     """The arguments' types, constants and options that a kernel is compiled for.
 
-    `kernel` is the place of its function (`module:name`). `types` are its run-time parameters in order, each with its
+    `kernel` is the path of its function (`module:name`). `types` are its run-time parameters in order, each with its
     type (`*bf16`, `i64`). `divisible` names the parameters that are multiples of 16; `constants` are built in.
     """
 
@@ -165,8 +165,8 @@ def launch_now(launch: Launch) -> None:
     """
     if 0 in launch.grid:
         return
-    if KEPT and (kept := KEPT.get(launch.specialization) or find_weaker(launch.specialization)):
-        kept(launch)
+    if KEPT and (kernel := KEPT.get(launch.specialization) or find_weaker(launch.specialization)):
+        kernel(launch)
         return
     compile_now(launch)
 
@@ -176,10 +176,10 @@ def find_weaker(specialization: Specialization) -> Callable[[Launch], None] | No
 
     If all stored code of the kernel assumes more alignment, Triton has to compile the kernel, and a warning says so.
     """
-    same = [kept for kept in KEPT if kept.with_alignment(specialization.divisible) == specialization]
-    usable = [kept for kept in same if set(kept.divisible) <= set(specialization.divisible)]
+    same = [compiled for compiled in KEPT if compiled.with_alignment(specialization.divisible) == specialization]
+    usable = [compiled for compiled in same if set(compiled.divisible) <= set(specialization.divisible)]
     if usable:
-        return KEPT[max(usable, key=lambda kept: len(kept.divisible))]
+        return KEPT[max(usable, key=lambda compiled: len(compiled.divisible))]
     if same and specialization not in _REPORTED:
         _REPORTED.add(specialization)
         name = specialization.kernel.partition(":")[2]

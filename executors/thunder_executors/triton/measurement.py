@@ -68,7 +68,7 @@ def with_faster(
 ) -> Trace:
     """Return the trace with the replacements of the bound symbols that the kernel computes faster.
 
-    A pair is a computation, and what replaces its bound symbols.
+    A pair is a computation and the replacements of its bound symbols.
     """
     budget, choices = TuningBudget(), dict[str, str]()
     reasons: Counter[str] = Counter()
@@ -147,11 +147,11 @@ def operand_of(proxy: TensorProxy) -> torch.Tensor:
     return scaled.to(proxy.dtype).view(shape)
 
 
-def is_close(found: Any, expected: Any) -> bool:
+def is_close(actual: Any, expected: Any) -> bool:
     """Whether results are equal up to rounding, relative to the largest number of each result."""
-    if not isinstance(found, torch.Tensor):
-        return all(is_close(*pair) for pair in zip(found, expected, strict=True))
-    difference = (found.float() - expected.float()).abs().max()
+    if not isinstance(actual, torch.Tensor):
+        return all(is_close(*pair) for pair in zip(actual, expected, strict=True))
+    difference = (actual.float() - expected.float()).abs().max()
     return bool(difference <= TOLERANCE * expected.float().abs().max())
 
 

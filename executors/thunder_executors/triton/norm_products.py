@@ -146,20 +146,20 @@ class NormProducts:
 
 
 def join_norm_products(trace: Trace, executor: str) -> Trace:
-    """Return the trace with each norm and the linear layers that read it as one bound symbol, where that is faster."""
+    """Return the trace with one bound symbol for each norm and the linear layers that read it, if that is faster."""
     return with_faster(
-        trace, executor, ((found, replacement(found, executor)) for found in norm_products_in(trace, executor))
+        trace, executor, ((products, replacement(products, executor)) for products in norm_products_in(trace, executor))
     )
 
 
-def replacement(found: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:
-    """Return what replaces each bound symbol: one bound symbol in place of the norm, and nothing for the others."""
-    replaced: dict[BoundSymbol, list[BoundSymbol]] = {bsym: [] for bsym in found.bsyms}
-    return replaced | {found.norm: [joined_call(found, executor)]}
+def replacement(products: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:
+    """Return the replacements of each bound symbol: one bound symbol for the norm, and none for the others."""
+    replaced: dict[BoundSymbol, list[BoundSymbol]] = {bsym: [] for bsym in products.bsyms}
+    return replaced | {products.norm: [joined_call(products, executor)]}
 
 
 def joined_call(match: NormProducts, executor: str) -> BoundSymbol:
-    """Return one bound symbol for a norm and what reads it."""
+    """Return one bound symbol for a norm and the products that read it."""
     function = match.function
     return replace(
         match.norm,

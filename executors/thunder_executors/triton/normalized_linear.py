@@ -1,16 +1,16 @@
 """Linear layers of a normalized row: RMSNorm is computed while the products read their input.
 
-Decoding a token multiplies one row by each weight, which is bound by reading the weight. Each program computes some
-columns of a product over the whole depth. It reads the row, of some thousand numbers, from the L2 cache: first for the
-mean of squares, then again for the products. A program therefore needs no result of another program, and the depth is
-not divided: a weight has enough columns to keep a GPU busy, with 4 to 16 columns for each program. The first numbers of
-the weight are requested before the row, so that both latencies overlap.
+Decoding a token multiplies one row by each weight, which is bound by reading the weight. Each thread block computes
+some columns of a product over the whole depth. It reads the row, of some thousand numbers, from the L2 cache: first for
+the mean of squares, then again for the products. A thread block therefore needs no result of another one, and the depth
+is not divided: a weight has enough columns to keep a GPU busy, with 4 to 16 columns for each thread block. The first
+numbers of the weight are requested before the row, so that both latencies overlap.
 
-SwiGLU is computed by the product of gate and up, whose programs have the same columns of both, and not by the down
-projection: each of its programs would read gate and up of all columns, and compute all exponentials again. The product
-also writes half as many numbers.
+SwiGLU is computed by the product of gate and up, whose thread blocks have the same columns of both, and not by the down
+projection: each of its thread blocks would read gate and up of all columns, and compute all exponentials again. The
+product also writes half as many numbers.
 
-A residual is added before the norm, as in `rms_norm.py`, and one program of each row writes the sum. The output
+A residual is added before the norm, as in `rms_norm.py`, and one thread block of each row writes the sum. The output
 projection before it needs no addition then. Values are rounded as by the separate operations: the sum, the quotient,
 the normalized row, and each product.
 """
@@ -40,8 +40,8 @@ from thunder_executors.triton.rows import (
     rows_of,
 )
 
-PROGRAMS = 264  # programs that keep a Hopper GPU busy: two on each of 132 multiprocessors
-WIDTHS = (16, 8, 4)  # columns of a program, of all its weights
+THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
+WIDTHS = (16, 8, 4)  # columns of a thread block, of all its weights
 TILE = 4096  # numbers of the weights at once: 32 for each thread
 LONGEST = 2048  # numbers of the row at once, for the mean of squares
 WARPS = 4
@@ -67,7 +67,7 @@ def inverse_root(
     writes: tl.int32,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """Return the inverse root of the mean of squares; one program writes the sum of the row and the residual."""
+    """Return the inverse root of the mean of squares; one thread block writes the sum of the row and the residual."""
     squares = tl.zeros([BLOCK], tl.float32)
     for start in range(0, depth, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -203,9 +203,9 @@ def normalized_gated_kernel(
         gate_tile = gate_following
         up_tile = up_following
     gated = tl.sum(gate_sums, 1).to(y.dtype.element_ty).to(tl.float32)
-    other = tl.sum(up_sums, 1).to(y.dtype.element_ty).to(tl.float32)
+    up_value = tl.sum(up_sums, 1).to(y.dtype.element_ty).to(tl.float32)
     factor, _ = factor_and_slope(gated, ACTIVATION)
-    tl.store(y + row * columns + column, (gated * factor * other).to(y.dtype.element_ty), column < columns)
+    tl.store(y + row * columns + column, (gated * factor * up_value).to(y.dtype.element_ty), column < columns)
 
 
 def normalized_and_sum(
@@ -335,7 +335,7 @@ NAMES = ("first", "second", "third")
 
 
 def _launch(kernel: Any, blocks: int, width: int, step: int, **arguments: Any) -> None:
-    """Launch a program for each row and each block of columns; programs of the same columns are next to each other."""
+    """Launch a thread block for each row and each block of columns; those of the same columns are adjacent."""
     x, residual, weight = arguments["x"], arguments["residual"], arguments["weight"]
     depth = x.shape[-1]
     rows = {"x": as_rows(x), "residual": None if residual is None else as_rows(residual)}
@@ -350,8 +350,8 @@ def sum_for(x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor | No
 
 
 def width_of(rows: int, columns: int) -> int:
-    """Return the columns of a program, such that all programs together keep a GPU busy."""
-    return next((width for width in WIDTHS if rows * parts_of(columns, width) >= PROGRAMS), WIDTHS[-1])
+    """Return the columns of a thread block, such that all thread blocks together keep a GPU busy."""
+    return next((width for width in WIDTHS if rows * parts_of(columns, width) >= THREAD_BLOCKS), WIDTHS[-1])
 
 
 def _check(
@@ -361,9 +361,9 @@ def _check(
     check_floats(x=x)
     rows_of(x)
     depth = x.shape[-1]
-    others = [tensor for tensor in (residual, weight, *matrices) if tensor is not None]
+    operands = [tensor for tensor in (residual, weight, *matrices) if tensor is not None]
     fits = (
-        all(tensor.dtype == x.dtype for tensor in others)
+        all(tensor.dtype == x.dtype for tensor in operands)
         and (residual is None or residual.shape == x.shape)
         and (weight is None or weight.shape == (depth,))
         and all(matrix.ndim == MATRIX and matrix.shape[1] == depth for matrix in matrices)
@@ -371,7 +371,7 @@ def _check(
     )
     if not fits or not depth:
         raise KernelRefuses(
-            f"products of a normalized row got {describe(x, *others)}",
+            f"products of a normalized row got {describe(x, *operands)}",
             fix="pass x and the residual: [..., depth], a weight of the norm: (depth,), and weights of the products: "
             "(columns, depth) with dense rows, all in one dtype",
         )

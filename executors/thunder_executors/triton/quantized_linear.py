@@ -4,9 +4,10 @@ The codes (quantized weights) and scales are those of `thunder_core.backend.quan
 every floating-point dtype, and sums are float32. A scale multiplies a sum of products: with 8 bits,
 `y = scale * sum(x * code)`, and with 4 bits, `y = sum over groups of scale * sum(x * (code - 8)) + zero * sum(x)`.
 
-Each Triton program computes a tile of `tile` rows of the result. The depth is the length of the sums: the number of
+Each thread block computes a tile of `tile` rows of the result. The depth is the length of the sums: the number of
 columns of x. With few rows, reading the codes limits the speed, and the result has too few tiles to keep a GPU busy.
-The depth is then split among several programs (split-K), and a second kernel adds their partial sums in a fixed order.
+The depth is then split among several thread blocks (split-K), and a second kernel adds their partial sums in a fixed
+order.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from thunder_executors.triton.rows import (
 
 FEW = 16  # rows of the smallest tile, which Tensor Cores require; up to this number, the depth is split
 TILES = (FEW, 64)
-PROGRAMS = 264  # programs that keep a Hopper GPU busy: two on each of 132 multiprocessors
-MIN_STEPS = 2  # minimum steps of a program: it loads the codes of the next step while it multiplies
+THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
+MIN_STEPS = 2  # minimum steps of a thread block: it loads the codes of the next step while it multiplies
 WARPS = 4
-SUM_BLOCK = 256  # elements of y for each program of the kernel that adds partial sums
-MIN_DEPTH, MAX_DEPTH = 16, 128  # how much of the depth a program processes in a step
+SUM_BLOCK = 256  # elements of y for each thread block of the kernel that adds partial sums
+MIN_DEPTH, MAX_DEPTH = 16, 128  # the part of the depth that a thread block processes in a step
 # Triton's interpreter stores bfloat16 numbers as 16-bit integers, and would multiply these.
 INTERPRETS = tl.constexpr(INTERPRETED)
 
@@ -182,7 +183,7 @@ def int8_linear(
 ) -> torch.Tensor:
     """Return the product of x (n, depth) and a weight in 8 bits: codes (columns, depth) and scales (columns,).
 
-    If `factors` (depth,) are given, the columns of x are multiplied by them first. A program computes `tile` rows.
+    If `factors` (depth,) are given, the columns of x are multiplied by them first. A thread block computes `tile` rows.
     """
     check_floats(x=x, scales=scales, factors=factors)
     _check(x, codes, scales, tile, factors is None or factors.shape == codes.shape[1:])
@@ -207,7 +208,7 @@ def int4_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile
     """Return the product of x (n, depth) and a weight in 4 bits: packed codes (blocks, depth, 32), scales and zeros.
 
     `scales` (groups, columns, 2) holds pairs of a scale and a zero; each group has the same number of columns of x. A
-    program computes `tile` rows.
+    thread block computes `tile` rows.
     """
     check_floats(x=x, scales=scales)
     _check(x, codes, scales, tile, codes.dtype == torch.uint8 and codes.ndim == scales.ndim == MATRIX + 1)
@@ -241,12 +242,12 @@ def _launch(kernel: Any, grid: tuple[int, int], steps: int, y: torch.Tensor, **a
     launch(sum_of_parts_kernel, (blocks,), 1, partial=partial, y=y, parts=parts, numbers=y.numel(), BLOCK=SUM_BLOCK)
 
 
-def steps_of_part(programs: int, steps: int) -> int:
-    """Return the number of steps of each part of the depth, so that the programs of all parts keep a GPU busy.
+def steps_of_part(tiles: int, steps: int) -> int:
+    """Return the number of steps of each part of the depth, so that the thread blocks of all parts keep a GPU busy.
 
-    `programs` is the number of tiles of the result, and `steps` the number of steps of the whole depth.
+    `tiles` is the number of tiles of the result, and `steps` the number of steps of the whole depth.
     """
-    parts = max(1, PROGRAMS // max(programs, 1))
+    parts = max(1, THREAD_BLOCKS // max(tiles, 1))
     return max(MIN_STEPS, parts_of(steps, parts))
 
 

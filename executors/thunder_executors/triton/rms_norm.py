@@ -301,8 +301,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 def _backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     dx, scales = rms_norm_input_gradient(dy, None, x, weight, ctx.eps)
-    wanted = weight is not None and ctx.needs_input_grad[1]
-    return dx, rms_norm_weight_gradient(dy, x, scales, weight.dtype) if wanted else None, None
+    needs_weight_gradient = weight is not None and ctx.needs_input_grad[1]
+    return dx, rms_norm_weight_gradient(dy, x, scales, weight.dtype) if needs_weight_gradient else None, None
 
 
 def _save_total(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -313,8 +313,8 @@ def _save_total(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, t
 def _add_backward(ctx: Any, dy: torch.Tensor, dtotal: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     total, weight = ctx.saved_tensors
     dx, scales = rms_norm_input_gradient(dy, dtotal, total, weight, ctx.eps)
-    wanted = weight is not None and ctx.needs_input_grad[2]
-    return dx, dx, rms_norm_weight_gradient(dy, total, scales, weight.dtype) if wanted else None, None
+    needs_weight_gradient = weight is not None and ctx.needs_input_grad[2]
+    return dx, dx, rms_norm_weight_gradient(dy, total, scales, weight.dtype) if needs_weight_gradient else None, None
 
 
 rms_norm.differentiate(_save, _backward)

@@ -28,7 +28,7 @@ from thunder_executors.triton.rows import (
     warps_of,
 )
 
-MAX_HEADS = 8  # maximum heads in one program, which reads cos and sin once
+MAX_HEADS = 8  # maximum heads in one thread block, which reads cos and sin once
 
 
 @triton.jit
@@ -172,22 +172,22 @@ def _turn(
         return outputs
     tensors = {"q": q, "k": k, "q_out": outputs[0], "k_out": outputs[1]}
     tables = {"cos": cos, "sin": sin}
-    heads, places = _dimensions(unsqueeze_dim)
+    heads, position_dim = _dimensions(unsqueeze_dim)
     most = min(MAX_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
     width = q.shape[3]
     half = power_of_two(max(width // 2, 1))
     launch(
         rotary_kernel,
-        (q.shape[0] * q.shape[places] if width else 0, sum(parts_of(x.shape[heads], most) for x in (q, k))),
+        (q.shape[0] * q.shape[position_dim] if width else 0, sum(parts_of(x.shape[heads], most) for x in (q, k))),
         warps_of(most * half),
         **tensors,
         **tables,
         **{f"{name}_batch": x.stride(0) for name, x in tensors.items()},
         **{f"{name}_head": x.stride(heads) for name, x in tensors.items()},
-        **{f"{name}_position": x.stride(places) for name, x in tensors.items()},
+        **{f"{name}_position": x.stride(position_dim) for name, x in tensors.items()},
         **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
         **{f"{name}_position": table.stride(1) for name, table in tables.items()},
-        positions=q.shape[places],
+        positions=q.shape[position_dim],
         q_heads=q.shape[heads],
         k_heads=k.shape[heads],
         half=width // 2,
@@ -210,10 +210,10 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
             f"rotary embedding got {describe(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
             fix="pass q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
         )
-    _, places = _dimensions(unsqueeze_dim)
-    size = (q.shape[0], q.shape[places], q.shape[3])
+    _, position_dim = _dimensions(unsqueeze_dim)
+    size = (q.shape[0], q.shape[position_dim], q.shape[3])
     fit = all(table.shape == ((1, *size[1:]) if is_certain(table.shape[0] == 1) else size) for table in (cos, sin))
-    if not fit or (k.shape[0], k.shape[places], k.shape[3]) != size:
+    if not fit or (k.shape[0], k.shape[position_dim], k.shape[3]) != size:
         raise KernelRefuses(
             f"rotary embedding got q, k, cos and sin of {describe(q, k, cos, sin)}",
             fix="pass k with the same batch, positions and width, and cos and sin of (batch or 1, positions, width)",

@@ -1,4 +1,4 @@
-"""Tensors as rows: how Thunder's kernels view shapes, the block sizes of their programs, and their launch."""
+"""Tensors as rows: how Thunder's kernels view shapes, the block sizes, and their launch."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def launch(kernel: Any, grid: tuple[int, ...], warps: int, **arguments_by_name: 
 
 
 def launch_over_rows(kernel: Any, rows: int, columns: int, **arguments_by_name: Any) -> None:
-    """Launch a kernel with a program for each row, which processes `BLOCK` columns at a time."""
+    """Launch a kernel with a thread block for each row, which processes `BLOCK` columns at a time."""
     block = block_of(columns)
     launch(kernel, (rows if columns else 0,), warps_of(block), columns=columns, BLOCK=block, **arguments_by_name)
 
@@ -100,7 +100,7 @@ def launch_over_rows(kernel: Any, rows: int, columns: int, **arguments_by_name: 
 def launch_over_columns(
     kernel: Any, rows: int, columns: int, longest: int, warps: Callable[[int], int], **arguments_by_name: Any
 ) -> None:
-    """Launch a kernel with a program for each block of each row; a block has `BLOCK` columns, a row `blocks`."""
+    """Launch a kernel with a thread block for each block of each row; a block has `BLOCK` columns, a row `blocks`."""
     block = block_of(columns, longest)
     blocks = parts_of(columns, block)
     launch(kernel, (rows * blocks,), warps(block), columns=columns, blocks=blocks, BLOCK=block, **arguments_by_name)

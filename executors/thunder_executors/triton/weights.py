@@ -145,7 +145,7 @@ def claim_products(trace: Trace, executor: str) -> Trace:
 
 
 def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict[BoundSymbol, list[BoundSymbol]]]]:
-    """Yield the products that the kernels support, each with what replaces its bound symbols."""
+    """Yield the products that the kernels support, each with the replacements of its bound symbols."""
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     multiplications = multiplications_in(trace)
     for bsym, is_recorded in zip(trace.bound_symbols, recorded, strict=True):

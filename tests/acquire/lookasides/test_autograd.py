@@ -35,8 +35,8 @@ def assert_same(step: Callable[..., Any], *args: Any, model: nn.Module | None = 
     for _ in range(calls):
         torch.testing.assert_close(compiled(ours, *args), step(eager, *args))
         torch.testing.assert_close(grads(ours), grads(eager))
-    for one, other in zip(grads(ours), grads(eager), strict=True):
-        assert one is None or (one.stride() == other.stride() and one.requires_grad == other.requires_grad)
+    for grad, grad in zip(grads(ours), grads(eager), strict=True):
+        assert grad is None or (grad.stride() == grad.stride() and grad.requires_grad == grad.requires_grad)
     return compiled
 
 
@@ -377,9 +377,9 @@ def test_states_and_random_numbers_match_eager(step: Callable[..., Any]) -> None
         torch.manual_seed(seed)
         wanted = tree_leaves(step(eager, X))
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-        for one, other in zip(found, wanted, strict=True):
-            assert one.requires_grad == other.requires_grad
-            assert not one.is_leaf or (one.grad is None) == (other.grad is None)
+        for result, expected_result in zip(found, wanted, strict=True):
+            assert result.requires_grad == expected_result.requires_grad
+            assert not result.is_leaf or (result.grad is None) == (expected_result.grad is None)
         torch.testing.assert_close(ours.state_dict(), eager.state_dict(), rtol=0, atol=0)
         torch.testing.assert_close(grads(ours), grads(eager), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) <= 2

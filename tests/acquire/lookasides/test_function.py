@@ -384,4 +384,4 @@ def test_forward_that_draws_outside_of_pytorch_draws_at_each_call(kind: type[tor
         np.random.seed(0)
         found.append(calls(program, requires_grad=True))
     assert found[0] == found[1]
-    assert len({str(one) for one in found[0]}) == 4
+    assert len({str(result) for result in found[0]}) == 4

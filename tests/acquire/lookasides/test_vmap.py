@@ -33,8 +33,8 @@ def mask(x: Tensor) -> Tensor:
     def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & ALLOWED[batch, key]
 
-    for place in reversed(range(4)):
-        visible = torch.vmap(visible, in_dims=tuple(0 if other == place else None for other in range(4)))
+    for index in reversed(range(4)):
+        visible = torch.vmap(visible, in_dims=tuple(0 if index == index else None for index in range(4)))
     with TransformGetItemToIndex():
         return visible(torch.arange(2), torch.arange(1), torch.arange(5), torch.arange(5)) * x.sum()
 

@@ -58,12 +58,12 @@ def outcomes_of(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) 
     """Return the results of calls under these filters, and their warnings."""
     rows: list[Any] = []
     globals().pop("__warningregistry__", None)
-    for place, action in enumerate(actions):
+    for index, action in enumerate(actions):
         with warnings.catch_warnings(record=True) as given:
             warnings.resetwarnings()
             warnings.simplefilter(action)  # type: ignore[arg-type]
             try:
-                rows.append(function(torch.full((3,), float(place))).tolist())
+                rows.append(function(torch.full((3,), float(index))).tolist())
             except Warning as error:
                 rows.append(repr(error))
             rows.append([(str(value.message), value.category, value.filename, value.lineno) for value in given])

@@ -149,5 +149,5 @@ def test_a_place_is_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -
         torch.cuda, "current_stream", lambda device: asked.append(device) or SimpleNamespace(cuda_stream=9)
     )
     tensor: Any = SimpleNamespace(device=torch.device("cuda", 1))
-    assert Cuda().place((tensor,)) == (1, 9)
+    assert Cuda().device_stream((tensor,)) == (1, 9)
     assert asked == [torch.device("cuda", 1)]

@@ -64,7 +64,9 @@ def test_decomposition_matches_the_operation(
         running, saved = (tuple(value.bfloat16() for value in pair) for pair in (running, saved))
     arguments = (gradient, x, weight if is_affine else None, *running, *saved, train, 1e-5, mask)
     found, expected = decompositions()[BACKWARD](*arguments), BACKWARD(*arguments)
-    for one, other, wanted in zip(found, expected, mask, strict=True):
+    for result, expected_result, wanted in zip(found, expected, mask, strict=True):
         if wanted:
             tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-4
-            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))
+            torch.testing.assert_close(
+                result, expected_result, rtol=tolerance, atol=tolerance * float(expected_result.abs().max())
+            )

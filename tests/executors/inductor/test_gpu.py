@@ -159,7 +159,7 @@ def test_regions_write_the_values_of_pytorch(name, interpreted):
         rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
         torch.testing.assert_close(ours, expected, **rough)
         writes = [proxy.name for proxy in region.writes]
-        versions = [one._version - first for one, first in zip(ours, before, strict=True)]
+        versions = [our._version - first for our, first in zip(ours, before, strict=True)]
         assert versions == [writes.count(proxy.name) for proxy in region.inputs]
         assert writes
 
@@ -202,15 +202,15 @@ def test_one_region_serves_all_sizes(function, interpreted):
         conditions = run.machine_code.conditions
         for sizes in SIZES:
             symbols = {proxy.value.node.expr: size for proxy, size in zip(region.symbols, sizes, strict=False)}
-            named = {f"s{place}": size for place, size in enumerate(symbols.values())}
+            named = {f"s{index}": size for index, size in enumerate(symbols.values())}
             assert all(size_of(condition, named) for condition in conditions), conditions
             size_of_call = partial(computed_size, values=symbols)
             given = [drawn(with_sizes(proxy, size_of_call)) for proxy in region.inputs]
             expected = evaluate_region(region, (*given, *symbols.values()))
             found = run([*given, *symbols.values()])
-            for one, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-                assert layout(one) == layout(other)
+            for one, expected_result in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                torch.testing.assert_close(one, expected_result, rtol=1e-4, atol=1e-5)
+                assert layout(one) == layout(expected_result)
 
 
 def test_misaligned_tensors_are_written_to(monkeypatch):
@@ -397,5 +397,5 @@ def test_on_a_gpu_regions_compute_the_results_of_pytorch(name):
     for actual, wanted in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if actual.dtype in (torch.float16, torch.bfloat16) else {}
         torch.testing.assert_close(actual, wanted, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    assert [layout(result) for result in found] == [layout(result) for result in expected]
     assert shared(found, args) == shared(expected, args)

@@ -13,7 +13,7 @@ from thunder_executors.joined import joined_linear
 from thunder_executors.triton.gated import ACTIVATIONS, gated
 from thunder_executors.triton.measurement import milliseconds
 from thunder_executors.triton.norm_products import norm_linear, norm_swiglu
-from thunder_executors.triton.normalized_linear import PROGRAMS, normalized_gated, normalized_linear, width_of
+from thunder_executors.triton.normalized_linear import THREAD_BLOCKS, normalized_gated, normalized_linear, width_of
 from thunder_executors.triton.rms_norm import add_rms_norm
 
 EPS = 1e-5
@@ -23,7 +23,7 @@ def operands(
     depth: int, *columns: int, rows: tuple[int, ...] = (1, 1), residual: bool = True, **options: Any
 ) -> list[Any]:
     x, other = draw(*rows, depth, **options), draw(*rows, depth, seed=1, **options)
-    matrices = [draw(number, depth, seed=3 + place, **options) for place, number in enumerate(columns)]
+    matrices = [draw(number, depth, seed=3 + index, **options) for index, number in enumerate(columns)]
     return [x, other if residual else None, draw(depth, seed=2, **options), EPS, *matrices]
 
 
@@ -74,8 +74,8 @@ def test_values_are_rounded_as_by_separate_operations(dtype: torch.dtype) -> Non
 
 
 def test_a_program_has_fewer_columns_if_there_are_few() -> None:
-    assert [width_of(1, columns) for columns in (16 * PROGRAMS, 8 * PROGRAMS, 40)] == [16, 8, 4]
-    assert width_of(4, 4 * PROGRAMS) == 16
+    assert [width_of(1, columns) for columns in (16 * THREAD_BLOCKS, 8 * THREAD_BLOCKS, 40)] == [16, 8, 4]
+    assert width_of(4, 4 * THREAD_BLOCKS) == 16
 
 
 def test_a_result_does_not_change_from_run_to_run_and_is_independent_of_other_weights() -> None:

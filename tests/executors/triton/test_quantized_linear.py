@@ -86,7 +86,7 @@ def test_a_long_weight_is_divided_and_a_wide_weight_is_not() -> None:
     assert only.grid == (16, 1, 1)
     wide = torch.zeros(32768, 256, dtype=torch.int8)
     assert len(int8_linear.launches(x[:, :256], wide, torch.ones(32768))) == 1
-    assert [steps_of_part(programs, 16) for programs in (1, 32, 100, 1000)] == [2, 2, 8, 16]
+    assert [steps_of_part(tiles, 16) for tiles in (1, 32, 100, 1000)] == [2, 2, 8, 16]
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)

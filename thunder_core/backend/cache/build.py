@@ -120,7 +120,7 @@ def drop_entry(root: Path, digest: str) -> bool:
 
 
 def clean_up(root: Path, digest: str) -> None:
-    """Remove what killed processes left of entries under this digest's lock, which the caller holds."""
+    """Remove the files of killed processes under this digest's lock, which the caller holds."""
     for path in unfinished_folders(root):
         if path.name.startswith(digest[:SHARED]):
             remove(path)

@@ -42,16 +42,16 @@ class MissExplanation(StoredFacts):
     differences: tuple[KeyDifference, ...] = ()
 
 
-def explain(asked: MissExplanation, fields: Mapping[str, str], earlier: Iterable[Record]) -> MissExplanation:
+def explain(miss: MissExplanation, fields: Mapping[str, str], earlier: Iterable[Record]) -> MissExplanation:
     """Return the explanation by the earlier entry that differs in the fewest fields.
 
     If several entries differ in equally few fields, the latest entry is used.
     """
-    related = [record for record in earlier if _is_related(record, asked, fields)]
+    related = [record for record in earlier if _is_related(record, miss, fields)]
     if not related:
-        return asked
+        return miss
     nearest = min(related, key=lambda record: (len(differences(record.fields, fields)), -record.created.timestamp()))
-    return asked.model_copy(update={"nearest": nearest, "differences": differences(nearest.fields, fields)})
+    return miss.model_copy(update={"nearest": nearest, "differences": differences(nearest.fields, fields)})
 
 
 def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDifference, ...]:
@@ -64,9 +64,9 @@ def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDiff
     )
 
 
-def _is_related(record: Record, asked: MissExplanation, fields: Mapping[str, str]) -> bool:
+def _is_related(record: Record, miss: MissExplanation, fields: Mapping[str, str]) -> bool:
     """Whether an entry is for the same region by the same executor, or has the same label."""
-    if record.damage or record.executor != asked.executor:
+    if record.damage or record.executor != miss.executor:
         return False
     same_region = REGION in fields and record.fields.get(REGION) == fields[REGION]
-    return same_region or (bool(asked.label) and record.label == asked.label)
+    return same_region or (bool(miss.label) and record.label == miss.label)

@@ -32,17 +32,17 @@ def choose_removed(records: Sequence[Record], max_bytes: int | None, max_age: ti
     sound = [record for record in records if not record.damage]
     now = datetime.now(UTC)
     young = sound if max_age is None else [record for record in sound if now - record.used <= max_age]
-    kept = young if max_bytes is None else fitting_records(young, max_bytes)
-    staying = {record.digest for record in kept}
-    return Freed(tuple(record for record in records if record.digest not in staying), tuple(kept))
+    staying_records = young if max_bytes is None else fitting_records(young, max_bytes)
+    staying = {record.digest for record in staying_records}
+    return Freed(tuple(record for record in records if record.digest not in staying), tuple(staying_records))
 
 
 def fitting_records(records: Sequence[Record], room: int) -> list[Record]:
     """Return the most recently used records that fit; the least recently used records are left out one by one."""
-    kept = []
+    fitting = []
     for record in sorted(records, key=lambda record: record.used, reverse=True):
         room -= record.size
         if room < 0:
             break
-        kept.append(record)
-    return kept
+        fitting.append(record)
+    return fitting

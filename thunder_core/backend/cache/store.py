@@ -115,21 +115,21 @@ class Store:
         """
         records = self.entries()
         removed = tuple(record for record in records if model in (None, record.model))
-        kept = tuple(record for record in records if model not in (None, record.model))
-        return self._free(Freed(removed, kept), dry_run=dry_run)
+        staying = tuple(record for record in records if model not in (None, record.model))
+        return self._free(Freed(removed, staying), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> MissExplanation:
         """Explain why an entry was built: how the key differs from that of the most similar earlier entry."""
         records = self.entries()
         own = next((record for record in records if record.digest == key.digest and not record.damage), None)
-        asked = MissExplanation(
+        miss = MissExplanation(
             digest=key.digest,
             executor=key.executor,
             label=label or (own.label if own else ""),
             kept=own is not None,
             replaced=own.replaced if own else "",
         )
-        return explain(asked, key.fields, [record for record in records if own is None or record.created < own.created])
+        return explain(miss, key.fields, [record for record in records if own is None or record.created < own.created])
 
     def _sound(self, key: Key) -> tuple[Entry | None, str]:
         """Return the entry if it is undamaged, and the damage if not."""

@@ -37,7 +37,7 @@ class Judge:
     """The judge of results of checks: this class raises `WrongResult` at the first wrong result."""
 
     def is_due(self, check: Check) -> bool:  # noqa: ARG002
-        """Whether a call is compared at all."""
+        """Whether a call is compared."""
         return True
 
     def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> ValueComparison:
@@ -227,7 +227,7 @@ def perturb(value: object) -> Any:
     return in_float64(value) * (1 + signs * unit)
 
 
-def place_of(function: Callable[..., Any]) -> str:
+def sentence_on_function(function: Callable[..., Any]) -> str:
     """Return the end of a sentence that names the source line of an executor's function; empty for Thunder's own."""
     line = None if is_ours(function) else line_of(function)
     return "" if line is None else f"; its function is {line}"
@@ -242,7 +242,7 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
         f"the executor {check.claimed.executor} computes a wrong result for {operations:.200}{module}: "
         f"{what} {difference.what}".rstrip()
         + largest
-        + place_of(check.claimed.symbol.target),
+        + sentence_on_function(check.claimed.symbol.target),
         fix=FIX.format(check.claimed.executor),
         where=check.claimed.source,
     )
@@ -291,7 +291,7 @@ class RandomStates:
         states = {device: torch.cuda.get_rng_state(device) for device in devices}
         return cls({torch.device("cpu"): torch.get_rng_state(), **states})
 
-    def renewed(self) -> RandomStates:
+    def current_states(self) -> RandomStates:
         """Return the current states of the same generators."""
         gpus = [device for device in self.states if device.type == "cuda"]
         states = {device: torch.cuda.get_rng_state(device) for device in gpus}

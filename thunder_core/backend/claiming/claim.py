@@ -132,12 +132,12 @@ def for_symbolic_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Tra
     if environment_of(proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)) is None:
         return trace, executors
     static_only = [executor for executor in executors if not executor.symbolic_sizes]
-    known = {refusal.executor for refusal in trace.refused}
+    refusing = {refusal.executor for refusal in trace.refused}
     count = len(trace.bound_symbols)
     refused = [
         RefusedOperations(executor.name, NEEDS_CONSTANT_SIZES, count, by_sizes=True)
         for executor in static_only
-        if executor.name not in known
+        if executor.name not in refusing
     ]
     taking = [executor for executor in executors if executor.symbolic_sizes]
     return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), taking

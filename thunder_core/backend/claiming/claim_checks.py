@@ -115,7 +115,7 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
 
 
 def reference_of(bsym: BoundSymbol, program: Unclaimed) -> tuple[BoundSymbol, ...]:
-    """Return the eager bound symbols that a claimed one stands for: the program's own, or its inner operations."""
+    """Return the eager bound symbols that a claim replaces: the program's own, or their inner operations."""
     original = program.originals.get(names_of(bsym)) if bsym.defines else None
     names = {proxy.name for proxy in bsym.inputs}
     reads_enough = original is not None and names.issuperset(proxy.name for proxy in original.inputs)
@@ -130,12 +130,12 @@ def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -
         return UNKNOWN
     if any(operation.ordered and not draws(operation) for operation in (bsym, *reference)):
         return CHANGES_STATE
-    known = {proxy.name for proxy in bsym.inputs}
+    defined = {proxy.name for proxy in bsym.inputs}
     for operation in reference:
-        if not known.issuperset(proxy.name for proxy in operation.inputs):
+        if not defined.issuperset(proxy.name for proxy in operation.inputs):
             return READS_OTHER_VALUES
-        known |= {proxy.name for proxy in operation.defines}
-    if not known.issuperset(proxy.name for proxy in bsym.outputs):
+        defined |= {proxy.name for proxy in operation.defines}
+    if not defined.issuperset(proxy.name for proxy in bsym.outputs):
         return UNKNOWN
     results = {proxy.name for proxy in bsym.outputs}
     return UNINITIALIZED if results and results <= uninitialized_results(bsym, reference) else ""

@@ -111,9 +111,9 @@ def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Float6
 
 
 def describe_difference(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
-    """Describe the difference of two tensors: the place where it is largest, and the values there."""
-    place, left, right = values_at_largest_difference(actual, expected)
-    return Difference(f"is {left} at {place}, but {right} in eager PyTorch", largest)
+    """Describe the difference of two tensors: the index where it is largest, and the values there."""
+    index, left, right = values_at_largest_difference(actual, expected)
+    return Difference(f"is {left} at {index}, but {right} in eager PyTorch", largest)
 
 
 def blocks_of(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -43,13 +43,13 @@ def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
     return copy._neg_view() if value.is_neg() else copy
 
 
-def shares_memory(left: object, right: object) -> bool:
+def shares_memory(first: object, second: object) -> bool:
     """Whether two values are strided tensors in one storage."""
-    if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
+    if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
         return False
-    if not left.layout is right.layout is torch.strided:
+    if not first.layout is second.layout is torch.strided:
         return False
-    return bool(left.numel() and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr())
+    return bool(first.numel() and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr())
 
 
 def large_names(values: Values) -> list[str]:

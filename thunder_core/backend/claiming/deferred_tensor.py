@@ -75,7 +75,9 @@ class DeferredTensor(torch.Tensor):
         return func(*args, **kwargs)
 
 
-def product_by_columns(func: Any, args: Any, kwargs: Any, weight: DeferredTensor) -> torch.Tensor:
+def product_by_columns(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], weight: DeferredTensor
+) -> torch.Tensor:
     """Return the product with a weight and the added bias, converting some columns of the weight at a time."""
     index = PRODUCTS[func]
     rows, columns = weight.shape

@@ -31,8 +31,8 @@ class Executor(Traits, ABC):
     An executor that `fuses_regions` takes many bound symbols as one. An executor without `symbolic_sizes` is left out
     of programs that have symbolic sizes; an executor with `symbolic_sizes` may branch on them, which adds constraints.
     An executor that `only_compares` claims nothing, and compares the results of the other executors at run time:
-    `thunder optimize` runs it once, and the artifact does not contain it. The traits decide an executor's place among
-    the executors of combined recipes: see `Traits`.
+    `thunder optimize` runs it once, and the artifact does not contain it. The traits decide an executor's position
+    among the executors of combined recipes: see `Traits`.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Implementation:
     writes: bool = False
 
     def is_for(self, bsym: BoundSymbol) -> bool:
-        """Whether the implementation covers a bound symbol of its operation."""
+        """Whether the implementation supports a bound symbol of its operation."""
         return (self.writes or not bsym.mutates) and self.supports(bsym)
 
 

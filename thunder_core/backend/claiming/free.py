@@ -1,7 +1,7 @@
 """Freeing: each tensor's name is deleted after the bound symbol that reads it last, so that its memory can be reused.
 
-A bound symbol that empties its input list gets the tensors that it reads last in a list that nothing else holds: their
-names are deleted before the call.
+A bound symbol that empties its input list is the only owner of the tensors that it reads last: their names are deleted
+before the call.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
     """
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     last_uses: list[list[Proxy]] = []
-    held = Waits(trace.bound_symbols).held_inputs()
+    inputs_until_wait = Waits(trace.bound_symbols).held_inputs()
     for index, bsym in reversed(list(enumerate(trace.bound_symbols))):
-        used = (*bsym.inputs, *held.get(index, ()), *bsym.defines)
+        used = (*bsym.inputs, *inputs_until_wait.get(index, ()), *bsym.defines)
         last = {proxy.name: proxy for proxy in used if proxy.name not in live}
         live.update(last)
         last_uses.append(list(last.values()))
@@ -73,6 +73,6 @@ def deletion(names: Iterable[Proxy], at: BoundSymbol) -> BoundSymbol:
 
 def _names_for_lists(trace: Trace) -> Iterator[Proxy]:
     """Yield names that the trace does not use."""
-    taken = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
+    used_names = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
     names = (f"given_{number}" for number in itertools.count())
-    return (Proxy(name) for name in names if name not in taken)
+    return (Proxy(name) for name in names if name not in used_names)

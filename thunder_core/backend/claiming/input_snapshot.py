@@ -77,7 +77,7 @@ def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
 
 @cache
 def factors_on(device: torch.device) -> torch.Tensor:
-    """Return the odd factors of the words of a chunk, which make the sum depend on the places of words."""
+    """Return the odd factors of the words of a chunk, which make the sum depend on the positions of words."""
     factors = torch.randint(1 << 62, (CHUNK,), generator=torch.Generator().manual_seed(SEED)) * 2 + 1
     return factors.to(device)
 
@@ -94,7 +94,7 @@ def aligned_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, to
     The parts are the bytes before the first whole word of the storage, the whole words, and the remaining bytes.
     """
     length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    start, end = (place * tensor.itemsize for place in (tensor.storage_offset(), tensor.storage_offset() + length))
+    start, end = (offset * tensor.itemsize for offset in (tensor.storage_offset(), tensor.storage_offset() + length))
     storage = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
     first, last = -(-start // WORD.itemsize) * WORD.itemsize, end // WORD.itemsize * WORD.itemsize
     return storage[start:first], storage[first:last].view(WORD), storage[last:end]

@@ -80,7 +80,7 @@ def _own_choice(
     """Return times as JSON, from the cache or measured by this process; None if there is no time to measure."""
     store = Store()
     entry = store.get(key)
-    if entry is None and seconds > budget.left:
+    if entry is None and seconds > budget.seconds_left:
         return None
     if entry is None:
         measure = prepare()

@@ -25,7 +25,7 @@ _seconds: ContextVar[float | None] = ContextVar("tuning seconds", default=None)
 
 @contextmanager
 def tuning(seconds: float | None) -> Iterator[None]:
-    """Let executors measure candidates for this many seconds in each program within the block; zero means not at all.
+    """Let executors measure candidates for these seconds in each program within the block; zero disables measurements.
 
     With None, the variable `THUNDER_TUNE` sets the time; its default is one second.
     """
@@ -54,12 +54,12 @@ def clock() -> Callable[[], float]:
 class TuningBudget:
     """The seconds that are left for measuring candidates of a program."""
 
-    left: float = field(default_factory=tuning_seconds)
+    seconds_left: float = field(default_factory=tuning_seconds)
 
     @property
     def is_off(self) -> bool:
         """Whether nothing may be measured."""
-        return self.left == 0
+        return self.seconds_left == 0
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -70,4 +70,4 @@ class TuningBudget:
         try:
             yield
         finally:
-            self.left -= read() - start
+            self.seconds_left -= read() - start

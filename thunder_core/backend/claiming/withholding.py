@@ -98,11 +98,11 @@ class WithholdingExecutor(Executor):
         """
         trace, indices = turn.original, turn.indices
         matches = matched_positions(trace, self.name, self.executor.replacements) if indices else ()
-        taken = {index for positions in matches if positions & indices for index in positions}
+        matched = {index for positions in matches if positions & indices for index in positions}
         bsyms = trace.bound_symbols
-        offered = [index for index in indices - taken if bsyms[index].is_resolved]
-        taken |= {index for index in offered if self.executor.takes(with_traced_sizes(bsyms[index]))}
-        return len(taken)
+        offered = [index for index in indices - matched if bsyms[index].is_resolved]
+        matched |= {index for index in offered if self.executor.takes(with_traced_sizes(bsyms[index]))}
+        return len(matched)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def is_within(bsym: BoundSymbol, patterns: Sequence[str]) -> bool:
 
 
 def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
-    """Return the bound symbol with the sizes and numbers seen while tracing in place of symbolic ones."""
+    """Return the bound symbol with the sizes and numbers of the traced call in place of symbols."""
     if environment_of((*bsym.inputs, *bsym.outputs)) is None:
         return bsym
     args, kwargs, output = at_hints((bsym.args, dict(bsym.kwargs), bsym.output))
@@ -164,5 +164,5 @@ def with_refused(trace: Trace, executor: str, count: int) -> Trace:
     most = max([count, *(item.count for item in mine)])
     if not most:
         return trace
-    others = [item for item in trace.refused if item not in mine]
-    return replace(trace, refused=(*others, RefusedOperations(executor, LEFT_OUT, most)))
+    other_refusals = [item for item in trace.refused if item not in mine]
+    return replace(trace, refused=(*other_refusals, RefusedOperations(executor, LEFT_OUT, most)))

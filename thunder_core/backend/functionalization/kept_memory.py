@@ -39,15 +39,15 @@ class KeptMemory:
         self.recorded = tracking_starts(trace)
         self.tracked = {aliasing.representative(name) for name in self.recorded}
         self.tracked_since: dict[str, int] = {}
-        self.given = Counter(
+        self.count_by_storage = Counter(
             aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
         )
 
     def kept_representatives(self) -> set[str]:
         """Return the representatives of the alias sets whose in-place writes must be kept."""
-        kept = {
+        representatives = {
             representative
-            for representative, count in self.given.items()
+            for representative, count in self.count_by_storage.items()
             if count > 1 or representative in self.tracked
         }
         enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
@@ -55,18 +55,22 @@ class KeptMemory:
         tracked_since = self._memory_tracked_since_writes()
         for index, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
             touched = set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.tracked
-            kept |= {representative for representative in touched if index > tracked_since.get(representative, -1)}
-            self.tracked_since |= {representative: tracked_since[representative] for representative in touched - kept}
-            kept |= self._kept_for_ordered(bsym) if bsym.ordered else set()
+            representatives |= {
+                representative for representative in touched if index > tracked_since.get(representative, -1)
+            }
+            self.tracked_since |= {
+                representative: tracked_since[representative] for representative in touched - representatives
+            }
+            representatives |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
-                kept |= self._kept_for_operation(operation, bsym)
+                representatives |= self._kept_for_operation(operation, bsym)
             if switches_inference_mode(bsym) or is_decisive(bsym):
                 return {
                     self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
                 }
         if enabled:
-            return kept
-        return kept | self.tracked  # autograd does not see later operations on the results
+            return representatives
+        return representatives | self.tracked  # autograd does not see later operations on the results
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
@@ -81,19 +85,19 @@ class KeptMemory:
         for name, index in self.recorded.items():
             representative = self.aliasing.representative(name)
             tracked_since[representative] = min(index, tracked_since.get(representative, index))
-        made = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.defines}
-        last = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.inputs}
-        last |= {proxy.name: len(self.trace.bound_symbols) for proxy in self.trace.outputs}
+        defined_at = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.defines}
+        last_read_at = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.inputs}
+        last_read_at |= {proxy.name: len(self.trace.bound_symbols) for proxy in self.trace.outputs}
         lasting: dict[str, set[str]] = {}
-        for name, index in last.items():
+        for name, index in last_read_at.items():
             representative = self.aliasing.representative(name)
-            if made.get(name, -1) < tracked_since.get(representative, -1) <= index:
+            if defined_at.get(name, -1) < tracked_since.get(representative, -1) <= index:
                 lasting.setdefault(representative, set()).add(name)
         return {
             representative: index
             for representative, index in tracked_since.items()
             if index >= 0
-            and representative not in self.given
+            and representative not in self.count_by_storage
             and lasting.get(representative) == set(self.trace.bound_symbols[index].mutates)
         }
 
@@ -122,13 +126,15 @@ class KeptMemory:
             return memory
         target = operation.symbol.target
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
-            return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is visible outside
+            return memory & (
+                self.count_by_storage.keys() | self._of(self.trace.outputs)
+            )  # the object is visible outside
         if name.startswith(DETACHING):
             detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
-            unseen = memory & self.given.keys() if name.startswith(UNSEEN) else set()
+            unseen = memory & self.count_by_storage.keys() if name.startswith(UNSEEN) else set()
             return unseen | (memory & self.tracked if detaches else set())
         if is_as_strided(operation):
-            return memory & (self.given.keys() | (set() if _stays_within(operation) else self.tracked))
+            return memory & (self.count_by_storage.keys() | (set() if _stays_within(operation) else self.tracked))
         if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
             return {self.aliasing.representative(name) for name in bsym.mutates}
         return set()
@@ -168,11 +174,13 @@ def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
     does not track these.
     """
     inputs = {proxy.name for proxy in operation.inputs}
-    makers = [other for other in bsym.at_level("aten") if any(proxy.name in inputs for proxy in other.defines)]
-    if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
+    producers = [
+        producer for producer in bsym.at_level("aten") if any(proxy.name in inputs for proxy in producer.defines)
+    ]
+    if producers and all(FACTORY.match(maker.symbol.name) for maker in producers):
         return False
     outputs = {proxy.name for proxy in operation.outputs}
-    readers = (other for other in bsym.at_level("aten") if other is not operation)
+    readers = (reader for reader in bsym.at_level("aten") if reader is not operation)
     return any(proxy.name in outputs for reader in readers for proxy in reader.inputs) or any(
         proxy.name in outputs for proxy in bsym.outputs
     )

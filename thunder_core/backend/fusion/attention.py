@@ -64,19 +64,25 @@ def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     """
     bsyms = trace.bound_symbols
     makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
-    kept = {proxy.name for proxy in tensors_of(attention)}
+    names_of_attention = {proxy.name for proxy in tensors_of(attention)}
     defined_before = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-    if name not in makers or not kept <= defined_before | makers.keys() or name in tracked_by_autograd(trace):
+    if (
+        name not in makers
+        or not names_of_attention <= defined_before | makers.keys()
+        or name in tracked_by_autograd(trace)
+    ):
         return set()
     result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
     if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:
         return set()
-    indices = _slice(bsyms, {proxy.name for proxy in trace.outputs} | kept, attention, makers[name])
+    indices = _slice(bsyms, {proxy.name for proxy in trace.outputs} | names_of_attention, attention, makers[name])
     inside = [bsyms[index] for index in indices]
     defined = {proxy.name for bsym in inside for proxy in bsym.defines}
-    others = [proxy for bsym in inside for proxy in bsym.inputs if proxy.name not in defined | kept]
+    outside_inputs = [
+        proxy for bsym in inside for proxy in bsym.inputs if proxy.name not in defined | names_of_attention
+    ]
     softmax = any("softmax" in bsym.symbol.short_name for bsym in inside)
-    if not softmax or any(is_scores(proxy, attention) for proxy in others):
+    if not softmax or any(is_scores(proxy, attention) for proxy in outside_inputs):
         return set()
     between = (bsyms[index] for index in range(min(indices), max(indices)) if index not in indices)
     return set() if any(bsym.has_effect for bsym in between) else indices
@@ -96,8 +102,10 @@ def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
     return proxy.shape == (*batches, rows, attention.key.shape[-2])
 
 
-def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexAttention, index: int) -> set[int]:
-    """Return the indices of bound symbols, back from `index`, whose results only lead to the attention's result.
+def _slice(
+    bsyms: Sequence[BoundSymbol], names_of_attention: Collection[str], attention: FlexAttention, index: int
+) -> set[int]:
+    """Return the indices of the bound symbols up to `index` whose results are only used for the attention's result.
 
     The result may be copied into a tensor that is made there. Bound symbols that a transform has changed stay.
     """
@@ -107,18 +115,18 @@ def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexA
             readers.setdefault(proxy.name, set()).add(number)
     indices = {index}
     following = bsyms[index + 1] if index + 1 < len(bsyms) else None
-    if following is not None and following.symbol.name == COPY and is_of(following, attention):
+    if following is not None and following.symbol.name == COPY and belongs_to(following, attention):
         indices.add(index + 1)
     for number in range(index - 1, -1, -1):
         bsym = bsyms[number]
         names = [proxy.name for proxy in bsym.defines]
-        is_inner = all(readers.get(name, set()) <= indices and name not in kept for name in names)
-        if is_inner and any(readers.get(name) for name in names) and is_of(bsym, attention):
+        is_inner = all(readers.get(name, set()) <= indices and name not in names_of_attention for name in names)
+        if is_inner and any(readers.get(name) for name in names) and belongs_to(bsym, attention):
             indices.add(number)
     return indices
 
 
-def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:
+def belongs_to(bsym: BoundSymbol, attention: FlexAttention) -> bool:
     """Whether a bound symbol was recorded for a flex attention, and is not claimed."""
     return not bsym.executor and identity_of(bsym) in attention.identities
 
@@ -126,9 +134,9 @@ def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:
 def read_bound_symbols(bsyms: Sequence[BoundSymbol], outputs: Iterable[Proxy]) -> list[BoundSymbol]:
     """Return the bound symbols that have an effect, or whose results are read."""
     read = {proxy.name for proxy in outputs}
-    kept: list[BoundSymbol] = []
+    live: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
         if bsym.has_effect or not bsym.defines or any(proxy.name in read for proxy in bsym.outputs):
-            kept.append(bsym)
+            live.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
-    return kept[::-1]
+    return live[::-1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.backend.fusion.foreach import one_by_one
-from thunder_core.backend.fusion.order import order_groups
+from thunder_core.backend.fusion.schedule import schedule_groups
 from thunder_core.backend.fusion.updates import result_of, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import AliasSets
 from thunder_core.tracing.analysis.cuts import is_extern_call
@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 @dataclass(frozen=True)
-class ChainOrder:
+class ChainSchedule:
     """Bound symbols in an order with the members of each chain next to each other, and the ranges of the chains."""
 
     bsyms: tuple[BoundSymbol, ...]
@@ -33,25 +33,27 @@ class ChainOrder:
 
 @dataclass(frozen=True)
 class ChainConditions:
-    """The conditions for joining chains: `takes` accepts the bound symbol, and it writes to none of `excluded`.
+    """The conditions under which a bound symbol joins a chain.
 
-    `divides` says which bound symbols for lists of tensors may be split. `aliasing` says which names share memory, and
-    `written` which memory is written to. `reads` counts the reads of each name, including returned names.
+    `can_join` must accept the bound symbol, which must not write to the memory of the `excluded_names`. `can_split`
+    says which bound symbols for lists of tensors may be split. `aliasing` has the names that share memory, and
+    `written_memory` the representatives of memory that is written to. `read_counts` has the number of reads of each
+    name, including returned names.
     """
 
-    takes: Callable[[BoundSymbol], bool]
-    divides: Callable[[BoundSymbol], bool]
-    excluded: Collection[str]
+    can_join: Callable[[BoundSymbol], bool]
+    can_split: Callable[[BoundSymbol], bool]
+    excluded_names: Collection[str]
     aliasing: AliasSets
-    written: Collection[str]
-    reads: Counter[str]
+    written_memory: Collection[str]
+    read_counts: Counter[str]
 
     def representatives(self, names: Collection[str]) -> set[str]:
         """Return the representatives of the memory behind these names."""
         return {self.aliasing.representative(name) for name in names}
 
 
-def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> ChainOrder:
+def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> ChainSchedule:
     """Move the bound symbols of each chain together.
 
     No bound symbol moves across a change of state, a collective or a matrix product, so that the results of a product
@@ -60,10 +62,10 @@ def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> Ch
     result: list[BoundSymbol] = []
     chains: list[range] = []
     for window in _windows(bsyms):
-        order = _Window(window, conditions).chain_order()
-        chains += [range(chain.start + len(result), chain.stop + len(result)) for chain in order.chains]
-        result += order.bsyms
-    return ChainOrder(tuple(result), tuple(chains))
+        schedule = _Window(window, conditions).schedule_chains()
+        chains += [range(chain.start + len(result), chain.stop + len(result)) for chain in schedule.chains]
+        result += schedule.bsyms
+    return ChainSchedule(tuple(result), tuple(chains))
 
 
 def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
@@ -71,7 +73,7 @@ def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
     window: list[BoundSymbol] = []
     for bsym in bsyms:
         window.append(bsym)
-        if bsym.keeps_place or bsym.executor or any(map(is_extern_call, bsym.operations)):
+        if bsym.keeps_position or bsym.executor or any(map(is_extern_call, bsym.operations)):
             yield window
             window = []
     yield window
@@ -93,25 +95,25 @@ class _Window:
     bsyms: Sequence[BoundSymbol]
     conditions: ChainConditions
 
-    def chain_order(self) -> ChainOrder:
+    def schedule_chains(self) -> ChainSchedule:
         if not any(bsym.mutates for bsym in self.bsyms):
-            return ChainOrder(tuple(self.bsyms))
-        divides = (index for index, bsym in enumerate(self.bsyms) if self.conditions.divides(bsym))
-        parts = {index: split for index in divides if (split := one_by_one(self.bsyms[index]))}
-        excluded = self.conditions.representatives(self.conditions.excluded)
+            return ChainSchedule(tuple(self.bsyms))
+        splittable = (index for index, bsym in enumerate(self.bsyms) if self.conditions.can_split(bsym))
+        parts = {index: split for index in splittable if (split := one_by_one(self.bsyms[index]))}
+        excluded = self.conditions.representatives(self.conditions.excluded_names)
         while True:
             steps = [*self._steps(parts)]
-            chains = _Joining(steps, self.conditions, excluded).chains()
-            inside = {index for chain in chains for index in chain}
-            partial = {step.index for number, step in enumerate(steps) if step.is_part and number not in inside}
-            if partial:
-                parts = {index: split for index, split in parts.items() if index not in partial}
+            chains = _ChainBuilder(steps, self.conditions, excluded).chains()
+            chained = {index for chain in chains for index in chain}
+            partly_chained = {step.index for number, step in enumerate(steps) if step.is_part and number not in chained}
+            if partly_chained:
+                parts = {index: split for index, split in parts.items() if index not in partly_chained}
                 continue
-            sharing = self._sharing(chains, steps)
-            fit = [chain for chain in chains if chain not in sharing]
-            order, stuck = order_groups([step.bsym for step in steps], fit, self.conditions.aliasing)
+            sharing = self._chains_sharing_storage(chains, steps)
+            candidates = [chain for chain in chains if chain not in sharing]
+            schedule, stuck = schedule_groups([step.bsym for step in steps], candidates, self.conditions.aliasing)
             if not sharing and not stuck:
-                return _chain_order(order, steps)
+                return _flatten_schedule(schedule, steps)
             for chain in (*sharing, *stuck):
                 excluded |= self.conditions.representatives(
                     [name for index in chain for name in steps[index].bsym.mutates]
@@ -121,9 +123,11 @@ class _Window:
         for index, bsym in enumerate(self.bsyms):
             yield from (_Step(part, index, index in parts) for part in parts.get(index, [bsym]))
 
-    def _sharing(self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]) -> set[tuple[int, ...]]:
+    def _chains_sharing_storage(
+        self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]
+    ) -> set[tuple[int, ...]]:
         """Return the chains that share written storage with bound symbols outside by more than one name."""
-        here = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
+        reads_in_window = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
         readers: dict[str, set[int]] = {}
         for index, step in enumerate(steps):
             for proxy in step.bsym.inputs:
@@ -135,32 +139,34 @@ class _Window:
             read = [
                 name
                 for name in defined
-                if self.conditions.reads[name] > here[name] or readers.get(name, set()) - set(chain)
+                if self.conditions.read_counts[name] > reads_in_window[name] or readers.get(name, set()) - set(chain)
             ]
-            if not shares_written_storage_by_one_name(bsyms, read, self.conditions.aliasing, self.conditions.written):
+            if not shares_written_storage_by_one_name(
+                bsyms, read, self.conditions.aliasing, self.conditions.written_memory
+            ):
                 sharing.add(chain)
         return sharing
 
 
-def _chain_order(order: Sequence[Sequence[int]], steps: Sequence[_Step]) -> ChainOrder:
+def _flatten_schedule(schedule: Sequence[Sequence[int]], steps: Sequence[_Step]) -> ChainSchedule:
     bsyms: list[BoundSymbol] = []
     chains: list[range] = []
-    for group in order:
+    for group in schedule:
         if len(group) > 1:
             chains.append(range(len(bsyms), len(bsyms) + len(group)))
         bsyms += [steps[index].bsym for index in group]
-    return ChainOrder(tuple(bsyms), tuple(chains))
+    return ChainSchedule(tuple(bsyms), tuple(chains))
 
 
-class _Joining:
-    """Steps joined by the memory of one shape that some of them make or write to."""
+class _ChainBuilder:
+    """Builds chains of steps that make or write to the same memory of one shape."""
 
     def __init__(self, steps: Sequence[_Step], conditions: ChainConditions, excluded: Collection[str]) -> None:
         self.steps = steps
         self.conditions = conditions
         self.excluded = excluded
         self.shapes = self._shapes()
-        self.joined = DisjointSets[int]()
+        self.groups = DisjointSets[int]()
 
     def chains(self) -> list[tuple[int, ...]]:
         """Return the chains, as ordered indices: groups that write and have more than one operation."""
@@ -177,11 +183,11 @@ class _Joining:
                 if comparison_keys(proxy.shape) == shape
             }
             for representative in representatives & owned:
-                self.joined.unite(index, first.setdefault(representative, index))
-        groups: dict[int, list[int]] = {}
+                self.groups.unite(index, first.setdefault(representative, index))
+        chains: dict[int, list[int]] = {}
         for index in self.shapes:
-            groups.setdefault(self.joined.representative(index), []).append(index)
-        return [tuple(group) for group in groups.values() if self._is_worthwhile(group)]
+            chains.setdefault(self.groups.representative(index), []).append(index)
+        return [tuple(group) for group in chains.values() if self._is_worthwhile(group)]
 
     def _shapes(self) -> dict[int, tuple[Any, ...]]:
         """Return the indices of the steps that may be joined, from the first step that writes, with their shapes."""
@@ -197,7 +203,7 @@ class _Joining:
         shapes = {None if result is None else comparison_keys(result.shape) for result in results}
         (shape,) = shapes if len(shapes) == 1 else (None,)
         fits = shape is not None and not self.conditions.representatives(bsym.mutates) & set(self.excluded)
-        return shape if fits and self.conditions.takes(bsym) else None
+        return shape if fits and self.conditions.can_join(bsym) else None
 
     def _owned_names(self, bsym: BoundSymbol) -> set[str]:
         return self.conditions.representatives([*bsym.mutates, *(proxy.name for proxy in bsym.tensors)])

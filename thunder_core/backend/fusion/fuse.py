@@ -43,7 +43,7 @@ class FusionExecutor(Executor):
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol could be part of a region."""
-        return bool(bsym.operations) and not bsym.keeps_place and self.fuses(bsym)
+        return bool(bsym.operations) and not bsym.keeps_position and self.fuses(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with each region that the executor compiles as one bound symbol."""
@@ -82,7 +82,7 @@ class Fused:
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
     """Return the trace with each region that the executor compiles as one bound symbol; claimed bound symbols stay.
 
-    Bound symbols that were moved for a region that is then refused return to their places.
+    Bound symbols that were moved for a region that is then refused return to their positions.
     """
     compiled: dict[str, Fused | Refusal] = {}
     excluded: set[str] = set()
@@ -106,8 +106,8 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
         excluded.update(name for _, occurrence in refused_chains for bsym in occurrence.bsyms for name in bsym.mutates)
     plan, unsupported = _without_unsupported(plan, compiled, executor.name)
     refused += [*_refusals(plan.occurrences, compiled, executor.name), *unsupported]
-    kept = _replace(plan, compiled, executor.name)
-    return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
+    bsyms = _replace(plan, compiled, executor.name)
+    return trace.having(bsyms, made_by=f"fuse by {executor.name}", refused=tuple(refused))
 
 
 def _without_unsupported(
@@ -117,15 +117,15 @@ def _without_unsupported(
 
     An occurrence is unsupported if its sizes do not meet the conditions of the compiled region.
     """
-    kept, refused = [], []
+    occurrences, refused = [], []
     for indices, occurrence in plan.occurrences:
         result = compiled[occurrence.region.digest]
         failing = unmet(result.conditions, occurrence.region.symbols) if isinstance(result, Fused) else ""
         if failing:
             refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(indices), lasting=False))
         else:
-            kept.append((indices, occurrence))
-    return replace(plan, occurrences=tuple(kept)), refused
+            occurrences.append((indices, occurrence))
+    return replace(plan, occurrences=tuple(occurrences)), refused
 
 
 def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from thunder_core.backend.fusion.chains import ChainConditions, ChainOrder, form_chains
+from thunder_core.backend.fusion.chains import ChainConditions, ChainSchedule, form_chains
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
@@ -49,7 +49,7 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     Regions with equal bodies return the same outputs: every value that is read after any of the regions.
     """
     rules = _Partitioning(trace, fuses, updates)
-    arranged = rules.chain_order(excluded)
+    arranged = rules.schedule_chains(excluded)
     last_read = _last_reads(arranged.bsyms, trace.outputs)
     candidates = [*_candidate_ranges(arranged, rules, last_read)]
     ranges = [positions for positions in candidates if _is_worthwhile(arranged.bsyms[positions.start : positions.stop])]
@@ -83,19 +83,19 @@ class _Partitioning:
         pairs = zip(trace.bound_symbols, may_be_recorded(trace, tracked), strict=True)
         self.recorded_by_autograd = {id(bsym) for bsym, is_recorded in pairs if is_recorded}
 
-    def chain_order(self, excluded: Collection[str]) -> ChainOrder:
+    def schedule_chains(self, excluded: Collection[str]) -> ChainSchedule:
         """Return the bound symbols, with each chain of updates next to each other; unchanged without updates."""
         bsyms = self.trace.bound_symbols
         if not (self.updates and self.writes):
-            return ChainOrder(bsyms)
+            return ChainSchedule(bsyms)
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
-        takes, divides = self._can_join_chain, self._can_split_foreach
-        return form_chains(bsyms, ChainConditions(takes, divides, excluded, self.aliasing, self.written, reads))
+        can_join, can_split = self._can_join_chain, self._can_split_foreach
+        return form_chains(bsyms, ChainConditions(can_join, can_split, excluded, self.aliasing, self.written, reads))
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may join a region if the region's writes are visible outside by one name only."""
-        if bsym.executor or bsym.keeps_place or not bsym.operations or not self._is_unrecorded(bsym):
+        if bsym.executor or bsym.keeps_position or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
             return False
@@ -115,7 +115,7 @@ class _Partitioning:
         )
 
     def _can_join_chain(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a chain, which writes, so no member may raise depending on values."""
+        """Whether a bound symbol may join a chain. A chain writes, so values may not decide whether a member raises."""
         return self.can_fuse(bsym) and not may_raise(bsym)
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
@@ -129,7 +129,7 @@ class _Partitioning:
         return not bsym.mutates or id(bsym) not in self.recorded_by_autograd
 
 
-def _candidate_ranges(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
+def _candidate_ranges(arranged: ChainSchedule, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
     """Yield the range of each chain, and between chains the longest fusible runs that cross no cut."""
     borders = sorted((chain.start, chain.stop) for chain in arranged.chains)
     for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
@@ -146,10 +146,12 @@ def _regions_between_chains(
     A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
     """
     section = bsyms[positions.start : positions.stop]
-    takes = [rules.can_fuse(bsym) for bsym in section]
-    fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, section, strict=True)]
+    fusible_flags = [rules.can_fuse(bsym) for bsym in section]
+    fusible_anywhere = [
+        can_fuse and rules.can_fuse_anywhere(bsym) for can_fuse, bsym in zip(fusible_flags, section, strict=True)
+    ]
     for run in _split_at_unconnected_updates(
-        _runs(divide(section), takes if rules.updates else fusible_anywhere), section
+        _runs(divide(section), fusible_flags if rules.updates else fusible_anywhere), section
     ):
         group = section[run.start : run.stop]
         defined = (proxy.name for bsym in group for proxy in bsym.defines)
@@ -180,12 +182,12 @@ def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSy
         yield from [range(start, run.stop)] if run.stop > start else []
 
 
-def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
+def _runs(divisions: Iterable[range], fusible: Sequence[bool]) -> Iterator[range]:
     """Yield the maximal ranges of positions that are taken, within each division."""
     for division in divisions:
         start = division.start
         for index in division:
-            if not takes[index]:
+            if not fusible[index]:
                 if index > start:
                     yield range(start, index)
                 start = index + 1

@@ -36,7 +36,7 @@ class PreparedWeights(Generic[Form]):
     made in inference mode have no version counter: their form is made at each call.
     """
 
-    kept: dict[int, KeptForms[Form]] = field(default_factory=dict)  # by the `id` of the weight
+    forms: dict[int, KeptForms[Form]] = field(default_factory=dict)  # by the `id` of the weight
     lock: RLock = field(default_factory=RLock)
 
     def form_of(
@@ -51,8 +51,12 @@ class PreparedWeights(Generic[Form]):
             raise
         weight = tensors[0]
         assert weight is not None
-        kept = self.kept.get(id(weight))
-        entry = kept.forms.get(settings) if kept is not None and kept.weight() is weight else None
+        forms_of_weight = self.forms.get(id(weight))
+        entry = (
+            forms_of_weight.forms.get(settings)
+            if forms_of_weight is not None and forms_of_weight.weight() is weight
+            else None
+        )
         if entry is None or entry[0] != state:
             with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
                 entry = state, make()
@@ -62,19 +66,19 @@ class PreparedWeights(Generic[Form]):
     def _kept_for(self, weight: torch.Tensor) -> KeptForms[Form]:
         """Return the forms that are kept for a weight, which are freed with the weight."""
         number = id(weight)
-        kept = self.kept.get(number)
-        if kept is None or kept.weight() is not weight:
-            kept = self.kept[number] = KeptForms(weakref.ref(weight, partial(self._free, number)))
-        return kept
+        forms_of_weight = self.forms.get(number)
+        if forms_of_weight is None or forms_of_weight.weight() is not weight:
+            forms_of_weight = self.forms[number] = KeptForms(weakref.ref(weight, partial(self._free, number)))
+        return forms_of_weight
 
     def _free(self, number: int, reference: weakref.ref[torch.Tensor]) -> None:
         """Free the forms of a weight that was freed, unless another weight has its `id` by now."""
-        kept = self.kept.get(number)
-        if kept is not None and kept.weight is reference:
-            self.kept.pop(number, None)
+        forms_of_weight = self.forms.get(number)
+        if forms_of_weight is not None and forms_of_weight.weight is reference:
+            self.forms.pop(number, None)
 
 
 def names_to_prepare(trace: Trace) -> set[str]:
     """Return the names of the inputs that objects hold, such as parameters, and that the trace does not write to."""
-    held = {proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, ""))}
-    return held - names_written_to(trace)
+    held_names = {proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, ""))}
+    return held_names - names_written_to(trace)

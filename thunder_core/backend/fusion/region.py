@@ -100,7 +100,7 @@ class RegionOccurrence:
 
 
 def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
-    """Return the region of these bound symbols; it returns nothing yet."""
+    """Return the region of these bound symbols, without outputs."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
     inputs_by_name: dict[str, Proxy] = {}
@@ -156,7 +156,7 @@ class _Spelling:
 
     @classmethod
     def of(cls, symbols: Sequence[NumberProxy]) -> _Spelling:
-        """Return the spelling with canonical names for these symbols, which keep their positivity."""
+        """Return the spelling with canonical names for these symbols; positive symbols stay positive."""
         names: dict[sympy.Basic, sympy.Symbol] = {}
         kinds = []
         for index, expression in enumerate(proxy.value.node.expr for proxy in symbols):

@@ -57,7 +57,7 @@ class WrappingExecutor(Executor):
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a claimed bound symbol could be wrapped."""
-        return bool(bsym.executor) and not bsym.keeps_place and self.wraps(bsym)
+        return bool(bsym.executor) and not bsym.keeps_position and self.wraps(bsym)
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
@@ -88,7 +88,7 @@ def move_transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymb
     """
     bsyms = trace.bound_symbols
     inputs = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-    free = list(itertools.takewhile(lambda bsym: not bsym.keeps_place, bsyms))
+    free = list(itertools.takewhile(lambda bsym: not bsym.keeps_position, bsyms))
     moving = [is_transfer(bsym) and reads_only(bsym, inputs - memory.written) for bsym in free]
     first = [bsym for bsym, moves in zip(free, moving, strict=True) if moves]
     rest = [bsym for bsym, moves in zip(free, moving, strict=True) if not moves]
@@ -141,14 +141,15 @@ def runs_of(
 class WrittenMemory:
     """The memory that a trace writes to, divided into held memory (parameters, buffers, caches) and other memory.
 
-    `held` are the names of written memory that objects hold. `moving` are the names of written memory with a different
-    address at each call: arguments themselves, and tensors that the trace makes. `from_outside` represent the moving
-    memory of arguments. `recorded` are the names of tensors whose making autograd records, and of other tensors in
-    their memory if it is written to. `static` are the inputs that objects hold, written to or not, and the constants.
+    `held_names` are the names of written memory that objects hold. `moving` are the names of written memory with a
+    different address at each call: arguments themselves, and tensors that the trace makes. `from_outside` represent the
+    moving memory of arguments. `recorded` are the names of tensors whose operations autograd records, and of other
+    tensors in their memory if it is written to. `static` are the inputs that objects hold, written to or not, and the
+    constants.
     """
 
     aliasing: AliasSets
-    held: frozenset[str]
+    held_names: frozenset[str]
     moving: frozenset[str]
     from_outside: frozenset[str]
     recorded: frozenset[str]
@@ -162,17 +163,17 @@ class WrittenMemory:
         recorded = tracked_by_autograd(trace)
         aliasing = alias_sets(bsyms, trace.aliases)
         outside = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-        held, moving, arguments, barred = set[str](), set[str](), set[str](), set(recorded & defined)
+        held_names, moving, arguments, barred = set[str](), set[str](), set[str](), set(recorded & defined)
         for head in {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}:
             names = aliasing.members(head)
             roots = names & outside
             stays = roots and all(is_held(trace.origins.get(name, "")) for name in roots)
-            (barred if names & recorded else held if stays else moving).update(names)
+            (barred if names & recorded else held_names if stays else moving).update(names)
             arguments.update({head} if roots else ())
         inputs = frozenset(proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, "")))
         return cls(
             aliasing,
-            held=frozenset(held),
+            held_names=frozenset(held_names),
             moving=frozenset(moving),
             from_outside=frozenset(arguments),
             recorded=frozenset(barred),
@@ -181,12 +182,12 @@ class WrittenMemory:
 
     @property
     def written(self) -> frozenset[str]:
-        """The names of all memory that is written to, and of what autograd records."""
-        return self.held | self.moving | self.recorded
+        """The names of memory that is written to, and of tensors whose operations autograd records."""
+        return self.held_names | self.moving | self.recorded
 
     def indices(self, inputs: Sequence[str]) -> tuple[int, ...]:
         """Return the indices of the inputs whose memory is written to."""
-        return tuple(index for index, name in enumerate(inputs) if name in self.held)
+        return tuple(index for index, name in enumerate(inputs) if name in self.held_names)
 
     def moving_heads(self, names: Iterable[str]) -> set[str]:
         """Return the representatives of moving memory among names."""
@@ -252,7 +253,7 @@ class RegionCandidate:
     def writes(self) -> list[str]:
         """The name that is written to, for each write to memory from outside of the run."""
         names = (name for bsym in self.bsyms for name in bsym.mutates)
-        return [name for name in names if name in self.memory.held]
+        return [name for name in names if name in self.memory.held_names]
 
     @property
     def is_symbolic(self) -> bool:
@@ -262,7 +263,7 @@ class RegionCandidate:
     @property
     def copied_bytes(self) -> int:
         """The bytes that are copied at each call: inputs that no object holds, and results in new memory."""
-        fixed = self.memory.static | self.memory.held
+        fixed = self.memory.static | self.memory.held_names
         moving = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
         heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}
         tensors = [proxy for proxy in self.outputs if isinstance(proxy, TensorProxy)]
@@ -287,7 +288,7 @@ def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) 
 
     With `numbers` it may read symbolic integers.
     """
-    if bsym.executor == WITHHELD or bsym.keeps_place or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
+    if bsym.executor == WITHHELD or bsym.keeps_position or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
     inputs = [proxy for proxy in bsym.inputs if not (numbers and is_symbolic_integer(proxy))]
     proxies = (*inputs, *bsym.outputs)
@@ -334,11 +335,11 @@ def _options(run: RegionCandidate) -> str:
 
 
 def _write_options(inputs: Sequence[str], writes: Iterable[str], memory: WrittenMemory) -> dict[str, Any]:
-    held = memory.indices(inputs)
-    by_memory = {memory.aliasing.representative(inputs[index]): index for index in reversed(held)}
+    written_indices = memory.indices(inputs)
+    by_memory = {memory.aliasing.representative(inputs[index]): index for index in reversed(written_indices)}
     named = {name: index for index, name in enumerate(inputs)}
     written = [named.get(name, by_memory[memory.aliasing.representative(name)]) for name in writes]
-    return {"held": held, "written": tuple(sorted(written))}
+    return {"held": written_indices, "written": tuple(sorted(written))}
 
 
 def _text(listing: Listing, executor: WrappingExecutor, options: str) -> str:

@@ -34,7 +34,7 @@ def groups_of_gradients(backward: Trace, sizes: Sequence[int], buckets: BucketSi
     for position, after in zip(order, [*order[1:], None], strict=True):
         groups[-1].append(position)
         size += sizes[position] if ends[position] >= 0 else 0
-        is_full = size >= (buckets.first if len(groups) == 1 else buckets.others)
+        is_full = size >= (buckets.first if len(groups) == 1 else buckets.following)
         if is_full and after is not None and ends[after] > ends[position]:
             groups.append([])
             size = 0

@@ -16,7 +16,7 @@ class BucketSizes:
     """The sizes in bytes at which a bucket is full: the first bucket, and the others."""
 
     first: float = MEBIBYTE
-    others: float = 25 * MEBIBYTE
+    following: float = 25 * MEBIBYTE
 
 
 @dataclass
@@ -81,7 +81,7 @@ def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *
         bucket = open_buckets.setdefault((group, dtypes, tensor.device, by_layer and layer_of(bsym)), Bucket())
         bucket.members.append((index, bsym))
         bucket.bytes += max(tensor.bytes, result_of(bsym).bytes)
-        if bucket.bytes >= (sizes.others if full else sizes.first):
+        if bucket.bytes >= (sizes.following if full else sizes.first):
             full.append(bucket)
             open_buckets = {key: still_open for key, still_open in open_buckets.items() if still_open is not bucket}
     return sorted((*full, *open_buckets.values()), key=lambda bucket: bucket.last)

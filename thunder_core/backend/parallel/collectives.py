@@ -62,16 +62,16 @@ class Schedule:
 def without_replicas(trace: Trace) -> Trace:
     """Return the trace without `replicate` and `copy_to_group`, which return their inputs unchanged."""
     names: dict[str, Proxy] = {}
-    kept: list[BoundSymbol] = []
+    bsyms: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
         if is_call(bsym, "replicate") or is_call(bsym, "copy_to_group"):
             tensor = tensor_of(bsym)
             names[result_of(bsym).name] = names.get(tensor.name, tensor)
         else:
-            kept.append(bsym.rename(names) if names else bsym)
+            bsyms.append(bsym.rename(names) if names else bsym)
     if not names:
         return trace
-    return trace.having(kept, made_by="read parameters", output=renamed_proxies(trace.output, names))
+    return trace.having(bsyms, made_by="read parameters", output=renamed_proxies(trace.output, names))
 
 
 def with_all_reduces(trace: Trace) -> Trace:
@@ -260,13 +260,13 @@ def scatter(
     group_name = bsyms[0].args[2]
     gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
     take = OPERATORS.take_held_gradients.default
-    taken = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
+    taking = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
     reduce = scatter_each if coalesces(group_name, gradients[0].device) else scatter_flat
-    starts, ends, averages = reduce(emitter, group_name, bsyms, taken.output)
+    starts, ends, averages = reduce(emitter, group_name, bsyms, taking.output)
     for bsym, shard in zip(bsyms, averages, strict=True):
         if differs(result_of(bsym), dtype) and result_of(bsym).name in averaged:
             wide[result_of(bsym).name] = shard
-    return [taken, *starts], with_results(emitter, bsyms, ends, averages, wide)
+    return [taking, *starts], with_results(emitter, bsyms, ends, averages, wide)
 
 
 def scatter_each(
@@ -335,10 +335,10 @@ def average(
     parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
     is_coalesced = coalesces(group_name, gradients[0].device)
     take = OPERATORS.take_gradients.default if is_coalesced else OPERATORS.take_into_flat.default
-    taken = emitter.call(take, gradients, parameters, factor, at=bsyms[0], ordered=True)
+    taking = emitter.call(take, gradients, parameters, factor, at=bsyms[0], ordered=True)
     add_up = sum_each if is_coalesced else sum_flat
-    starts, ends, averages = add_up(emitter, group_name, bsyms, taken.output)
-    return [taken, *starts], with_results(emitter, bsyms, ends, averages, {})
+    starts, ends, averages = add_up(emitter, group_name, bsyms, taking.output)
+    return [taking, *starts], with_results(emitter, bsyms, ends, averages, {})
 
 
 def sum_each(

@@ -74,7 +74,7 @@ class Search:
     """
 
     own: Standstill = field(default_factory=Standstill)
-    others: dict[int, Standstill] = field(default_factory=dict)
+    standstills: dict[int, Standstill] = field(default_factory=dict)
     stuck: dict[int, list[Wait]] = field(default_factory=dict)
     answered: dict[int, str] = field(default_factory=dict)  # the last question that each rank has answered
     asked_at: float = 0.0
@@ -87,21 +87,21 @@ class Search:
         if seconds == 0:
             self.processor_before = processor_seconds()
         if seconds < PATIENCE or program.last_started is None:
-            self.others.clear()
+            self.standstills.clear()
             self.stuck.clear()
             return ""
-        others = self.ask(ledger, now)
-        found = next(filter(None, (self.of_rank(program, rank, now) for rank in others)), "")
-        return found or self.of_all_ranks(program, others, now)
+        other_ranks = self.ask(ledger, now)
+        sentence = next(filter(None, (self.of_rank(program, rank, now) for rank in other_ranks)), "")
+        return sentence or self.of_all_ranks(program, other_ranks, now)
 
     def ask(self, ledger: Ledger, now: float) -> list[int]:
         """Ask the other ranks in which collectives they wait, unless they were asked just now; return their numbers."""
-        others = [rank for rank in range(ledger.size) if rank != ledger.rank]
+        other_ranks = [rank for rank in range(ledger.size) if rank != ledger.rank]
         if now - self.asked_at > QUESTION_PAUSE:
             self.asked_at = now
-            for rank in others:
+            for rank in other_ranks:
                 ledger.ask(rank)
-        return others
+        return other_ranks
 
     def of_rank(self, program: Running, rank: int, now: float) -> str:
         """Return a sentence about a deadlock with another rank; empty if the other rank may only be late."""
@@ -121,7 +121,7 @@ class Search:
             return standing.position, []
         self.answered[rank] = standing.question
         self.stuck.pop(rank, None)
-        if self.others.setdefault(rank, Standstill()).read(standing[:2], now) < PROOF:
+        if self.standstills.setdefault(rank, Standstill()).read(standing[:2], now) < PROOF:
             return standing.position, []
         self.stuck[rank] = [Wait(*values) for values in json.loads(standing.waits)]
         return standing.position, self.stuck[rank]
@@ -154,23 +154,23 @@ class EagerSearch(Search):
         if seconds == 0:
             self.processor_before = processor_seconds()
         if seconds < PATIENCE:
-            self.others.clear()
+            self.standstills.clear()
             self.stuck.clear()
             return ""
-        others = self.ask(ledger, now)
-        for rank in others:
+        other_ranks = self.ask(ledger, now)
+        for rank in other_ranks:
             position, waiting = self.new_answer(ledger, rank, now)
             for wait in waiting:
                 if never_meet(own, position, wait):
                     return sentence_of_waits(own, ledger, rank, wait)
-        return self.of_all_waits(own, ledger, others, now)
+        return self.of_all_waits(own, ledger, other_ranks, now)
 
     def of_all_waits(self, own: Wait, ledger: Ledger, ranks: Sequence[int], now: float) -> str:
         """Return a sentence about a deadlock if all other ranks wait in other or later collectives of the group."""
         waits_of_ranks = ([wait for wait in self.stuck.get(rank, ()) if has_left(own, wait)] for rank in ranks)
-        left = [waiting[0] for waiting in waits_of_ranks if waiting]
-        is_proof = len(left) == len(ranks) and self.is_quiet(now)
-        return sentence_of_waits(own, ledger, ranks[0], left[0]) if is_proof else ""
+        first_waits = [waiting[0] for waiting in waits_of_ranks if waiting]
+        is_proof = len(first_waits) == len(ranks) and self.is_quiet(now)
+        return sentence_of_waits(own, ledger, ranks[0], first_waits[0]) if is_proof else ""
 
 
 def sentence_of_waits(own: Wait, ledger: Ledger, rank: int, wait: Wait) -> str:

@@ -18,16 +18,16 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 @dataclass
 class Emitter:
-    """A factory of bound symbols for a trace. New results get names that the trace does not use (`taken`)."""
+    """A factory of bound symbols for a trace. New results get names that the trace does not use (`used_names`)."""
 
     trace: Trace
-    taken: set[str] = field(init=False)
+    used_names: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         proxies: Iterable[Proxy] = itertools.chain(
             self.trace.inputs, *((*bsym.inputs, *bsym.outputs) for bsym in self.trace.bound_symbols)
         )
-        self.taken = {proxy.name for proxy in proxies} | set(self.trace.constants)
+        self.used_names = {proxy.name for proxy in proxies} | set(self.trace.constants)
 
     def call(
         self,
@@ -45,8 +45,8 @@ class Emitter:
         device = next(leaf.device for leaf in leaves(args) if isinstance(leaf, TensorProxy))
         result = output
         if result is None:
-            made = operator(*replace_leaves(args, without_data), **kwargs)
-            result = replace_leaves(made, lambda leaf: tensor_proxy(self.next_name(at), leaf))
+            meta_result = operator(*replace_leaves(args, without_data), **kwargs)
+            result = replace_leaves(meta_result, lambda leaf: tensor_proxy(self.next_name(at), leaf))
             result = replace_leaves(result, lambda leaf: on_device(leaf, device))
         source = at.source or (at.derives.source if at.derives else None)
         return BoundSymbol(
@@ -56,8 +56,8 @@ class Emitter:
     def next_name(self, at: BoundSymbol) -> str:
         """Return a new name that begins with the name of a bound symbol's first result."""
         stem = at.outputs[0].name
-        name = next(name for number in itertools.count() if (name := f"{stem}_{number}") not in self.taken)
-        self.taken.add(name)
+        name = next(name for number in itertools.count() if (name := f"{stem}_{number}") not in self.used_names)
+        self.used_names.add(name)
         return name
 
 

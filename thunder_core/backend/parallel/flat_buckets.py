@@ -28,7 +28,7 @@ Reduction = tuple[list[BoundSymbol], list[BoundSymbol], list[TensorProxy]]
 
 
 def coalesces(group_name: str, device: torch.device) -> bool:
-    """Whether the backend of a group coalesces collectives, or is unknown, such as that of a group in Python."""
+    """Whether the backend of a group coalesces collectives; True for unknown backends, such as groups in Python."""
     try:
         return bool(group_of(group_name)._get_backend(device).supports_coalescing)
     except (AttributeError, RuntimeError):

@@ -63,24 +63,24 @@ class Synchronization:
     gradients that are not None.
     """
 
-    held: dict[str, HeldGradient] = field(default_factory=dict)
+    held_gradients: dict[str, HeldGradient] = field(default_factory=dict)
     holders: list[tuple[torch.nn.Module, Mapping[str, str]]] = field(default_factory=list)
     pending: set[HeldGradient] = field(default_factory=set)
     queued_pass: int = -1  # the backward pass at whose end held gradients are reduced; it may have failed since
 
     def require(self, unit: str, required: bool, *, recurse: bool) -> None:
         """Set whether backwards reduce the gradients of a unit, and with `recurse` of the units inside."""
-        for path, held in self.held.items():
+        for path, held_gradient in self.held_gradients.items():
             if is_below(path, unit) if recurse else layer_of_path(path) == unit:
-                held.is_synchronized = required
+                held_gradient.is_synchronized = required
         self.update()
 
     def update(self) -> None:
         """Store in each module the names of its parameters whose gradients are held, which programs read."""
         for module, paths in self.holders:
-            names = (name for name, path in paths.items() if path in self.held)
+            names = (name for name, path in paths.items() if path in self.held_gradients)
             module.__dict__[UNSYNCHRONIZED] = tuple(
-                name for name in names if not self.held[paths[name]].is_synchronized
+                name for name in names if not self.held_gradients[paths[name]].is_synchronized
             )
 
     def queue(self) -> None:
@@ -93,10 +93,10 @@ class Synchronization:
     @torch.no_grad()
     def _reduce(self) -> None:
         """Reduce the gradients that the backward has not reduced, in the order of the parameters."""
-        for held in self.held.values():
-            if held.is_synchronized and held.gradient is not None:
-                held.reduce(held.gradient)
-                held.take()
+        for held_gradient in self.held_gradients.values():
+            if held_gradient.is_synchronized and held_gradient.gradient is not None:
+                held_gradient.reduce(held_gradient.gradient)
+                held_gradient.take()
 
 
 def is_below(path: str, unit: str) -> bool:
@@ -104,22 +104,22 @@ def is_below(path: str, unit: str) -> bool:
     return not unit or path.startswith(f"{unit}.")
 
 
-def hold_gradient_of(held: HeldGradient) -> None:
+def hold_gradient_of(held_gradient: HeldGradient) -> None:
     """Let autograd add the gradients of the unsharded leaf to the held gradient."""
-    reference = weakref.ref(held)
+    reference = weakref.ref(held_gradient)
 
     def hold(unsharded: torch.Tensor) -> None:
         gradient, unsharded.grad = unsharded.grad, None
-        held = reference()
-        if held is None or gradient is None:
+        held_gradient = reference()
+        if held_gradient is None or gradient is None:
             return
-        held.add(gradient)
-        if held.is_synchronized:  # since the forward, `set_requires_gradient_sync` was called
-            held.synchronization.queue()
+        held_gradient.add(gradient)
+        if held_gradient.is_synchronized:  # since the forward, `set_requires_gradient_sync` was called
+            held_gradient.synchronization.queue()
 
-    requires_grad = held.unsharded.requires_grad
-    held.unsharded.requires_grad_().register_post_accumulate_grad_hook(hold)  # type: ignore[no-untyped-call]
-    held.unsharded.requires_grad_(requires_grad)
+    requires_grad = held_gradient.unsharded.requires_grad
+    held_gradient.unsharded.requires_grad_().register_post_accumulate_grad_hook(hold)  # type: ignore[no-untyped-call]
+    held_gradient.unsharded.requires_grad_(requires_grad)
 
 
 def unsharded_leaf(shard: torch.Tensor, rows: int, requires_grad: bool) -> torch.Tensor:
@@ -144,13 +144,13 @@ def no_sync(self: Any) -> Iterator[None]:
     At the end of the block, the settings of before the block are restored.
     """
     synchronization, path = self.__dict__[SYNCHRONIZATION]
-    before = {held: held.is_synchronized for held in synchronization.held.values()}
+    before = {held_gradient: held_gradient.is_synchronized for held_gradient in synchronization.held_gradients.values()}
     synchronization.require(path, required=False, recurse=True)
     try:
         yield
     finally:
-        for held, is_synchronized in before.items():
-            held.is_synchronized = is_synchronized
+        for held_gradient, is_synchronized in before.items():
+            held_gradient.is_synchronized = is_synchronized
         synchronization.update()
 
 

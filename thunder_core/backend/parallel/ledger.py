@@ -38,7 +38,7 @@ class RecordedRun(NamedTuple):
 
 
 class RankWaits(NamedTuple):
-    """The position of a rank, the collectives in which that rank waits, and the question that this answers."""
+    """The position of a rank, the collectives in which it waits, and the question to which it replies."""
 
     position: int
     waits: str
@@ -69,9 +69,9 @@ class Ledger:
     answered: bytes = b""
     lock: Lock = field(default_factory=Lock)
     # The lines of the runs that were read, by rank and key; the number of these runs; and all lines by number.
-    others: defaultdict[int, dict[RunKey, tuple[str, ...]]] = field(default_factory=lambda: defaultdict(dict))
+    lines_by_rank: defaultdict[int, dict[RunKey, tuple[str, ...]]] = field(default_factory=lambda: defaultdict(dict))
     counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
-    known: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
+    distinct_lines: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self, group_store: Any) -> None:
         c10d: Any = dist.distributed_c10d
@@ -148,8 +148,8 @@ class Ledger:
             head, *lines = self.store.get(key).decode().split("\n")
             key, _, number = head.partition(" ")
             if not number:
-                self.known[rank].append(tuple(lines))
-            self.others[rank][run_key_of(key)] = self.known[rank][int(number or -1)]
+                self.distinct_lines[rank].append(tuple(lines))
+            self.lines_by_rank[rank][run_key_of(key)] = self.distinct_lines[rank][int(number or -1)]
             self.counts[rank] += 1
 
     def standing_of(self, rank: int) -> RankWaits:
@@ -172,7 +172,7 @@ class Ledger:
         """
         position = self.position_of(rank)  # before the runs, which are published before the position
         self.read(rank)
-        runs = {key: lines for key, lines in self.others[rank].items() if key.position == run.key.position}
+        runs = {key: lines for key, lines in self.lines_by_rank[rank].items() if key.position == run.key.position}
         agrees = any(first_difference(run.lines, lines) is None for lines in runs.values())
         if agrees or (not runs and position > run.key.position):
             return None

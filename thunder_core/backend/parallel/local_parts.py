@@ -73,8 +73,8 @@ def handing_over_to(
     def hand_over(leaf: torch.Tensor) -> None:
         gradient, leaf.grad = leaf.grad, None
         parameter = parameter_of()
-        if (held := getattr(leaf, HELD, None)) is not None:
-            held.synchronization.queue()
+        if (held_gradient := getattr(leaf, HELD, None)) is not None:
+            held_gradient.synchronization.queue()
         if parameter is not None and gradient is not None and parameter.requires_grad:
             add_gradient(parameter, gradient, distributed)
 

@@ -80,7 +80,7 @@ def is_named(group: Any) -> bool:
 
 
 def axis_names(axis: str, layout: AxisLayout) -> Iterator[str]:
-    """Yield names for an axis: names that are no numbers, because PyTorch names groups by numbers."""
+    """Yield names for an axis that are not numbers, because PyTorch names groups by numbers."""
     stem = f"{axis if axis.isidentifier() else f'axis_{axis}'}_{layout.size}x{layout.stride}"
     yield stem
     yield from (f"{stem}_{number}" for number in itertools.count(2))
@@ -88,9 +88,9 @@ def axis_names(axis: str, layout: AxisLayout) -> Iterator[str]:
 
 def register(group: Any, name: str) -> bool:
     """Register a process group by a name; return False if another group has this name."""
-    other = registered_group(name)
-    if other is not group:
-        if other is not None and is_alive(other):
+    registered = registered_group(name)
+    if registered is not group:
+        if registered is not None and is_alive(registered):
             return False
         c10d: Any = torch._C._distributed_c10d
         c10d._unregister_process_group(name)

@@ -54,7 +54,7 @@ def row_padding(dimensions: int, missing: int) -> list[int]:
     return [0, 0] * (dimensions - 1) + [0, missing] if missing else []
 
 
-def padded(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+def pad_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     """Append rows of zeros to a tensor, up to a number of rows."""
     padding = row_padding(tensor.dim(), rows - tensor.shape[0])
     return torch.nn.functional.pad(tensor, padding) if padding else tensor
@@ -253,9 +253,9 @@ def take_held_gradients(
     """
     results = []
     for gradient, shard in zip(gradients, shards, strict=True):
-        held: Any = None if gradient.is_meta else getattr(shard, HELD, None)
-        is_held = held is not None and held.gradient is not None
-        total = held.take() if is_held and is_accumulated(shard) else None
+        held_gradient: Any = None if gradient.is_meta else getattr(shard, HELD, None)
+        is_held = held_gradient is not None and held_gradient.gradient is not None
+        total = held_gradient.take() if is_held and is_accumulated(shard) else None
         results.append((gradient if dtype is None else gradient.to(dtype)) if total is None else total.add_(gradient))
     return results
 
@@ -275,7 +275,7 @@ def reduced_shard(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
     """Return this rank's rows of the average of the gradients of all ranks."""
     size = group_of(group_name).size()
     own = shard_rows(gradient.shape[0], size)
-    whole = padded(gradient, own * size).contiguous()
+    whole = pad_rows(gradient, own * size).contiguous()
     shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", size, group_name))
     result: torch.Tensor = shard * (1 / size)
     return result

@@ -146,10 +146,10 @@ class Sharding:
         if leaf.is_floating_point() or leaf.is_complex():
             unsharded = unsharded_leaf(leaf, rows, parameter.requires_grad)
             reduce = self._reducing(weakref.ref(shard), distributor(mesh, placements))
-            held = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
-            hold_gradient_of(held)
-            setattr(leaf, HELD, held)
-            synchronization.held[path] = held
+            held_gradient = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
+            hold_gradient_of(held_gradient)
+            setattr(leaf, HELD, held_gradient)
+            synchronization.held_gradients[path] = held_gradient
         return ShardedParameter(shard, leaf, unsharded, rows, path)
 
     def _placement_of(self, module: torch.nn.Module, name: str) -> tuple[DeviceMesh, list[Placement]]:
@@ -253,8 +253,8 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
                 shard = module._parameters[name]
                 if shard is not None and leaf.requires_grad != shard.requires_grad:
                     leaf.requires_grad_(shard.requires_grad)
-                    if (held := getattr(leaf, HELD, None)) is not None:
-                        held.unsharded.requires_grad_(shard.requires_grad)
+                    if (held_gradient := getattr(leaf, HELD, None)) is not None:
+                        held_gradient.unsharded.requires_grad_(shard.requires_grad)
 
     return follow
 

@@ -195,10 +195,10 @@ class TensorParallelism:
 def require_untied(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
     """Raise `RecipeMismatch` if a module shares a parameter with another module, which needs the full parameter."""
     parameters = {id(parameter) for parameter in own_parameters(module).values()}
-    others = (name for name, other in model.named_modules() if other is not module and parameters & ids_of(other))
-    if (other := next(others, None)) is not None:
+    other_owners = (name for name, owner in model.named_modules() if owner is not module and parameters & ids_of(owner))
+    if (other_path := next(other_owners, None)) is not None:
         raise RecipeMismatch(
-            f"{path} and {other} share a parameter, so the recipe cannot divide {path} alone among the ranks",
+            f"{path} and {other_path} share a parameter, so the recipe cannot divide {path} alone among the ranks",
             fix="leave the module out of the plan, or do not tie the parameters",
         )
 

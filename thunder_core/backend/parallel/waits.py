@@ -106,15 +106,15 @@ def frames_outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def waits(running: Sequence[Running]) -> list[Wait]:
     """Return the collectives in which the threads of this process wait now."""
-    found: list[Wait] = []
+    waits: list[Wait] = []
     main = threading.main_thread().ident
     for thread, innermost in list(sys._current_frames().items()):
         if waits_in_program(innermost):
             waiting = [wait for program in running for wait in program_wait(program)]
         else:
             waiting = eager_wait(innermost) if innermost.f_code.co_filename == C10D else work_wait(innermost)
-        found += [wait._replace(in_main=thread == main) for wait in waiting]
-    return found
+        waits += [wait._replace(in_main=thread == main) for wait in waiting]
+    return waits
 
 
 def waits_in_program(innermost: FrameType) -> bool:

@@ -31,13 +31,13 @@ class NoMatch(Exception):
 class Match:
     """Bound symbols that compute what a pattern computes.
 
-    `positions` are the positions of the bound symbols, `kept` the positions of the bound symbols that stay because
-    other bound symbols read them too, and `place` is the position of the bound symbol that replaces them.
+    `positions` are the positions of the bound symbols. Those at `kept_positions` stay, because other bound symbols read
+    them too. `position` is the position of the bound symbol that replaces the others.
     """
 
     positions: frozenset[int]
-    kept: frozenset[int]
-    place: int
+    kept_positions: frozenset[int]
+    position: int
     results: tuple[Proxy, ...]
 
 
@@ -50,8 +50,8 @@ def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replaceme
     for replacement in replacements:
         replacement.pattern.refused.clear()
         lost += _apply_everywhere(replacement, index, executor)
-    kept = [bsym for bsym in index.at if bsym is not None]
-    return trace.having(kept, made_by=trace.made_by, refused=(*trace.refused, *lost))
+    bsyms = [bsym for bsym in index.at if bsym is not None]
+    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *lost))
 
 
 def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Iterator[frozenset[int]]:
@@ -99,14 +99,14 @@ def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIn
     """Replace a match; the conditions on symbolic sizes that this needs are recorded as needed by the executor."""
     environment = _environment_of(candidate)
     if environment is None:
-        taken = _check(replacement, candidate, index, executor)
+        checked = _check(replacement, candidate, index, executor)
     else:
         source = index.bsym_at(max(candidate.positions)).source
-        place = f" at {source}" if source else ""
-        with environment.deciding_for(f"needed by {executor} for {replacement.symbol.short_name}{place}"):
-            taken = _check(replacement, candidate, index, executor)
-            environment.require(taken.conditions)
-    index.replace(taken.match.positions, taken.match.kept, taken.match.place, taken.bsym)
+        location = f" at {source}" if source else ""
+        with environment.deciding_for(f"needed by {executor} for {replacement.symbol.short_name}{location}"):
+            checked = _check(replacement, candidate, index, executor)
+            environment.require(checked.conditions)
+    index.replace(checked.match.positions, checked.match.kept_positions, checked.match.position, checked.bsym)
 
 
 def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
@@ -219,7 +219,7 @@ def prove(
 
 
 def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
-    """Return the match with a place for its bound symbol; raise `NoMatch` if the rest of the program would notice."""
+    """Return the match with its replacement position; raise `NoMatch` if the rest of the program would notice."""
     positions = candidate.positions
     defined = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
     names = {proxy.name for proxy in results}
@@ -228,35 +228,40 @@ def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceInd
     between = index.effect_between(min(positions), max(positions))
     if between is not None:
         raise NoMatch(f"`{index.bsym_at(between).symbol.name}` in between has an effect")
-    kept = _kept_positions(positions, names, index)
-    return Match(positions, kept, _place(positions - kept, names, candidate, index), results)
+    positions_of_views = _kept_positions(positions, names, index)
+    return Match(
+        positions,
+        positions_of_views,
+        _replacement_position(positions - positions_of_views, names, candidate, index),
+        results,
+    )
 
 
 def _kept_positions(positions: frozenset[int], names: set[str], index: TraceIndex) -> frozenset[int]:
     """Return the positions of views that are read outside too; raise `NoMatch` for any other value read outside."""
-    kept: set[int] = set()
+    positions_of_views: set[int] = set()
     for position in sorted(positions, reverse=True):
         bsym = index.bsym_at(position)
         inner = [proxy for proxy in bsym.defines if proxy.name not in names]
         read = [
             proxy
             for proxy in inner
-            if proxy.name in index.returned or (index.readers.get(proxy.name, set()) - (positions - kept))
+            if proxy.name in index.returned or (index.readers.get(proxy.name, set()) - (positions - positions_of_views))
         ]
         if not read:
             continue
         if not is_view(bsym) or len(inner) < len(bsym.defines):
             raise NoMatch(f"`{read[0].name}` is read outside too")
-        kept.add(position)
-    return frozenset(kept)
+        positions_of_views.add(position)
+    return frozenset(positions_of_views)
 
 
-def _place(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
+def _replacement_position(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
     """Return the last freed position that is before every reader and after every input; raise `NoMatch` if none is."""
     readers = {reader for name in names for reader in index.readers.get(name, ())} - free
     first = min(readers, default=len(index.at))
     inputs = [index.producer.get(leaf.name, -1) for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)]
-    places = [position for position in free if max(inputs, default=-1) < position < first]
-    if not places:
+    positions_between = [position for position in free if max(inputs, default=-1) < position < first]
+    if not positions_between:
         raise NoMatch("a result is read before the last input is computed")
-    return max(places)
+    return max(positions_between)

@@ -16,7 +16,7 @@ from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake, metadata
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
@@ -158,12 +158,12 @@ def _stand_in(
 
 def live_operations(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
     """Return the aten operations of the bound symbols that lead to the names in `read`."""
-    kept: list[BoundSymbol] = []
+    operations: list[BoundSymbol] = []
     for operation in reversed([inner for bsym in bsyms for inner in (bsym.subsymbols or (bsym,))]):
         if any(proxy.name in read for proxy in operation.defines):
-            kept.append(operation)
+            operations.append(operation)
             read = read | {proxy.name for proxy in operation.inputs}
-    return tuple(reversed(kept))
+    return tuple(reversed(operations))
 
 
 def names_in(output: object) -> tuple[str, ...]:
@@ -230,8 +230,8 @@ class Outcomes:
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
         floats = names_of_floats(arguments)
         proxies = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
-        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
-        signature = (known, _state(grad))
+        leaf_keys = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
+        signature = (leaf_keys, _state(grad))
         if signature not in outcomes:
             if len(outcomes) >= MAX_OUTCOMES:
                 outcomes.clear()
@@ -283,6 +283,6 @@ class ParametersOnly(RecordedProgram):
         """Refuse a tensor that is no argument."""
         raise TypeError("it uses a tensor that is not one of its parameters")
 
-    def place(self) -> Place:
-        """Return a place without a line."""
-        return Place()
+    def location(self) -> Location:
+        """Return a location without a line."""
+        return Location()

@@ -118,8 +118,8 @@ def _parameters(function: Callable[..., Any], where: SourceLine | None) -> tuple
         hints = typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
         hints = {}
-    wanted = [name for name, parameter in signature.parameters.items() if parameter.default is parameter.empty]
-    return tuple(Parameter(name, KINDS.get(hints.get(name))) for name in wanted)
+    required = [name for name, parameter in signature.parameters.items() if parameter.default is parameter.empty]
+    return tuple(Parameter(name, KINDS.get(hints.get(name))) for name in required)
 
 
 def _check_sketch(

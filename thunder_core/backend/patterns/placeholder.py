@@ -88,24 +88,24 @@ Node = Parameter | PlaceholderCall | ResultItem
 
 @dataclass
 class Decisions:
-    """The outcomes of branches on facts; branches beyond `taken` are taken."""
+    """The outcomes of branches on facts; branches beyond `outcomes` are taken."""
 
-    taken: list[bool] = field(default_factory=list)
-    asked: int = 0
+    outcomes: list[bool] = field(default_factory=list)
+    position: int = 0
 
     def next(self) -> bool:
         """Return the outcome of the current branch."""
-        self.asked += 1
-        if self.asked > len(self.taken):
-            self.taken.append(True)
-        return self.taken[self.asked - 1]
+        self.position += 1
+        if self.position > len(self.outcomes):
+            self.outcomes.append(True)
+        return self.outcomes[self.position - 1]
 
-    def other(self) -> Decisions | None:
+    def next_combination(self) -> Decisions | None:
         """Return the next combination of branch outcomes; None after the last."""
-        taken = self.taken[: self.asked]
-        while taken and not taken[-1]:
-            taken.pop()
-        return Decisions([*taken[:-1], False]) if taken else None
+        outcomes = self.outcomes[: self.position]
+        while outcomes and not outcomes[-1]:
+            outcomes.pop()
+        return Decisions([*outcomes[:-1], False]) if outcomes else None
 
 
 decisions: list[Decisions] = []
@@ -195,8 +195,8 @@ def _in_place(self: PlaceholderValue, other: object) -> NoReturn:
     raise PatternRefused("it writes to a tensor")
 
 
-def _fact(self: Fact, *others: Any) -> Any:
-    return NotImplemented if any(isinstance(operand, PlaceholderValue) for operand in others) else Fact()
+def _fact(self: Fact, *operands: Any) -> Any:
+    return NotImplemented if any(isinstance(operand, PlaceholderValue) for operand in operands) else Fact()
 
 
 for _name in BINARY:

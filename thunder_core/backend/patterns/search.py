@@ -71,7 +71,7 @@ def _candidates_at(
 ) -> Iterator[MatchCandidate]:
     for state in _match_outputs(sketch, index, anchor, _State({}, frozenset()), anchor):
         if all(parameter in state.bindings for parameter in pattern.parameters):
-            arguments = tuple(index.known(state.bindings[parameter]) for parameter in pattern.parameters)
+            arguments = tuple(index.with_requires_grad(state.bindings[parameter]) for parameter in pattern.parameters)
             yield MatchCandidate(arguments, state.positions)
 
 
@@ -118,7 +118,7 @@ def _possible_producers(value: PlaceholderValue, index: TraceIndex) -> list[int]
     return sorted(producers)
 
 
-# ---- one sketch, one place ----------------------------------------------------------------------------------------
+# ---- one sketch, one position -------------------------------------------------------------------------------------
 
 
 def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
@@ -132,9 +132,9 @@ def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
             goals = inner + goals
             continue
         node = node_of(expected)
-        known = state.bindings.get(node, MISSING)
-        if known is not MISSING:
-            if not _equal(known, actual):
+        bound = state.bindings.get(node, MISSING)
+        if bound is not MISSING:
+            if not _equal(bound, actual):
                 return
         elif isinstance(node, Parameter):
             if not _accepts(node, actual):

@@ -77,22 +77,25 @@ def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], wh
     """Return the sketch of each combination of branch outcomes; raise `BadPattern` if all of them fail."""
     result: list[Sketch] = []
     failures: list[BadPattern] = []
-    way: Decisions | None = Decisions()
-    while way is not None and len(result) + len(failures) < MAX_PATHS:
+    branch_outcomes: Decisions | None = Decisions()
+    while branch_outcomes is not None and len(result) + len(failures) < MAX_PATHS:
         try:
-            result.append(_sketch(function, parameters, way, where))
+            result.append(_sketch(function, parameters, branch_outcomes, where))
         except BadPattern as error:  # an `assert` about shapes fails for one branch outcome
             failures.append(error)
-        way = way.other()
+        branch_outcomes = branch_outcomes.next_combination()
     if not result:
         raise failures[0]
     return result
 
 
 def _sketch(
-    function: Callable[..., Any], parameters: tuple[Parameter, ...], way: Decisions, where: SourceLine | None
+    function: Callable[..., Any],
+    parameters: tuple[Parameter, ...],
+    branch_outcomes: Decisions,
+    where: SourceLine | None,
 ) -> Sketch:
-    decisions.append(way)
+    decisions.append(branch_outcomes)
     try:
         with torch._C._EnableTorchFunction(), _Sketching():  # a program that imports its executor runs without them
             output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})

@@ -61,18 +61,20 @@ class TraceIndex:
         if not bsym.executor:
             self.by_family.setdefault(self.families[position], []).append(position)
 
-    def replace(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
-        """Put a bound symbol at `place` in place of the bound symbols at `positions`.
+    def replace(
+        self, positions: frozenset[int], kept_positions: frozenset[int], replacement_position: int, bsym: BoundSymbol
+    ) -> None:
+        """Put a bound symbol at `replacement_position` in place of the bound symbols at `positions`.
 
-        The bound symbols at the `kept` positions are read elsewhere and stay.
+        The bound symbols at the `kept_positions` positions are read elsewhere and stay.
         """
-        for position in positions - kept:
+        for position in positions - kept_positions:
             for proxy in self.bsym_at(position).inputs:
                 self.readers[proxy.name].discard(position)
             self.at[position] = None
-        for position in positions | {place}:
-            self.free[position] = self.free[position] and position in kept
-        self._enter(place, bsym)
+        for position in positions | {replacement_position}:
+            self.free[position] = self.free[position] and position in kept_positions
+        self._enter(replacement_position, bsym)
 
     def effect_between(self, first: int, last: int) -> int | None:
         """Return the position of a bound symbol with an effect between two positions; None if there is none."""
@@ -93,7 +95,7 @@ class TraceIndex:
             named = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
         return named
 
-    def known(self, value: object) -> Any:
+    def with_requires_grad(self, value: object) -> Any:
         """Return a proxy whose `requires_grad` says whether autograd will track its tensor."""
         if not isinstance(value, TensorProxy):
             return value

@@ -46,7 +46,7 @@ def in_compute_dtype(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 def bfloat16_of(codes: Tensor) -> Tensor:
     """Return numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits.
 
-    PyTorch converts element by element, which is slower. Sign, exponent and fraction are moved to their places, which
+    PyTorch converts element by element, which is slower. Sign, exponent and fraction are moved to their bits, which
     gives the number times 2^(7 - 127), the difference of the exponent biases.
     """
     bits = codes.view(torch.uint8).to(torch.int16)

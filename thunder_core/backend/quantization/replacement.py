@@ -111,7 +111,7 @@ def quantized_model(
     if is_trained(model, settings):
         return trained_model(model, settings)
     codes: dict[Hashable, Mapping[str, Tensor]] = {}
-    result = copied(model) if trains_others(model) else copied_with_frozen_parameters(model)
+    result = copy_model(model) if trains_others(model) else copy_with_frozen_parameters(model)
     for name, plan in planned_layers(model, settings).items():
         shared = codes.get(plan.codes_key)
         layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
@@ -131,7 +131,7 @@ def trained_model(model: torch.nn.Module, settings: QuantizationSettings) -> tor
     Raises `BadQuantization` like `planned_layers`.
     """
     names = planned_layers(model, settings)
-    result = copied(model)
+    result = copy_model(model)
     for name in names:
         layer = result.get_submodule(name)
         kind: Any = type(model.get_submodule(name))
@@ -175,8 +175,8 @@ def is_chosen(name: str, settings: QuantizationSettings) -> bool:
 
 
 def _names_like(pattern: str, names: Iterable[str]) -> str:
-    known = list(names)
-    near = get_close_matches(pattern, known, SHOWN, cutoff=0.3) or known[:SHOWN]
+    module_names = list(names)
+    near = get_close_matches(pattern, module_names, SHOWN, cutoff=0.3) or module_names[:SHOWN]
     return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
 
 
@@ -234,9 +234,9 @@ def _with_group_size(name: str, plan: LayerPlan, settings: QuantizationSettings)
 
 def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
     """Return a copy of a quantized model whose named layers are the original's float layers, frozen like the others."""
-    result = copied(model)
+    result = copy_model(model)
     is_float = any(isinstance(module, RoundedLayer) for module in model.modules())
-    float_layers = copied(original) if is_float else copied_with_frozen_parameters(original)
+    float_layers = copy_model(original) if is_float else copy_with_frozen_parameters(original)
     for name in names:
         parent, _, last = name.rpartition(".")
         setattr(result.get_submodule(parent), last, float_layers.get_submodule(name))
@@ -255,12 +255,12 @@ def is_frozen(layer: torch.nn.Module) -> bool:
     return not any(parameter.requires_grad for parameter in layer.parameters())
 
 
-def copied(model: torch.nn.Module) -> torch.nn.Module:
+def copy_model(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model that shares parameters and buffers with the model."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
-def copied_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
+def copy_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model that shares parameters and buffers with the model; the parameters have no gradients."""
     memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
     for parameter in model.parameters():

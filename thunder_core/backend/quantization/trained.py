@@ -54,7 +54,7 @@ def rounded_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def transposed_forward(self: Any, x: Tensor) -> Tensor:
-    """Return what transformers' `Conv1D` returns, whose weight is (columns, rows), with a product in bfloat16."""
+    """Return the result of transformers' `Conv1D`, with a weight of (columns, rows) and a product in bfloat16."""
     result: Tensor = rounded_product(x, self.weight.t()) + self.bias.to(x.dtype)
     return result
 

@@ -164,15 +164,15 @@ def is_same(own: RunInGroup, rank: int) -> bool:
     return False
 
 
-def raise_difference(own_run: RunInGroup, rank: int, others: Sequence[str]) -> NoReturn:
+def raise_difference(own_run: RunInGroup, rank: int, lines_of_rank: Sequence[str]) -> NoReturn:
     """Raise `CollectivesDiffer` for the first collective that differs between two ranks."""
     ledger, run, collectives = own_run
-    index = first_difference(run.lines, others) or 0
-    own, other = next(islice(zip_longest(collectives, others), index, None))
+    index = first_difference(run.lines, lines_of_rank) or 0
+    own, theirs = next(islice(zip_longest(collectives, lines_of_rank), index, None))
     where: SourceLine | None = (own or collectives[-1]).source
     message = (
         f"the compiled programs of the ranks differ: collective {index + 1} of the process group "
-        f"{ledger.name!r} is `{own or NOTHING}` on rank {ledger.rank} and `{other or NOTHING}` on rank "
+        f"{ledger.name!r} is `{own or NOTHING}` on rank {ledger.rank} and `{theirs or NOTHING}` on rank "
         f"{rank}"
     )
     ledger.report(run, message if where is None else f"{message} (rank {ledger.rank}: {where})")

@@ -1,4 +1,4 @@
-"""Calls whose arguments are passed in another way than those of an artifact's example."""
+"""Calls that pass their arguments in another way (by position or by name) than an artifact's example."""
 
 from __future__ import annotations
 

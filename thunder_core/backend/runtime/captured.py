@@ -10,7 +10,7 @@ from thunder_core.foundation.errors import SourceLine
 
 @dataclass(frozen=True)
 class Split:
-    """A place at which Dynamo ended a graph: the `reason`, and the user's source line, which runs in eager PyTorch.
+    """A line at which Dynamo ended a graph: the `reason`, and the user's source line, which runs in eager PyTorch.
 
     If `function` is set, Dynamo captured nothing of that function: the function runs in eager PyTorch, except for
     called functions that have graphs.

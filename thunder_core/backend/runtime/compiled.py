@@ -28,7 +28,10 @@ from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
 from thunder_core.backend.runtime.refusals import (
     numbers_refused,
+    other_branch_error,
+    other_input_error,
     refusal_reason,
+    refused_own_inputs,
     refused_sizes_of_one,
     too_many_values,
 )
@@ -36,14 +39,7 @@ from thunder_core.backend.runtime.retraces import Retraces, subject_name
 from thunder_core.backend.runtime.selector import Selector
 from thunder_core.backend.runtime.tracers import require_no_tracer
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
-from thunder_core.foundation.errors import (
-    ArtifactError,
-    Bug,
-    CannotReplay,
-    DataDependent,
-    OperationFailed,
-    WrongInputs,
-)
+from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDependent, OperationFailed
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
@@ -327,10 +323,7 @@ class Specializations:
     def _require_same_input(self, reasons: Sequence[str]) -> None:
         """Raise `WrongInputs` with these reasons if `cache="same input"` is set and there is a program."""
         if self.options.cache == "same input" and self.programs:
-            raise WrongInputs(
-                f'cache="same input" was given, but the input differs: {"; ".join(reasons)}',
-                fix='pass inputs like the first ones, or use cache="constant values"',
-            )
+            raise other_input_error(reasons)
 
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
         """Record why a call is traced again, and which numbers and sizes differ."""
@@ -366,10 +359,7 @@ class Specializations:
             except GuardFailed as refused:
                 take_back_draws(self.subject)
                 if threading.active_count() == 1 or attempt == ATTEMPTS - 1:
-                    raise Bug(
-                        f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
-                        fix="this is a bug in Thunder: please report it with the program that was compiled",
-                    ) from None
+                    raise refused_own_inputs(program, refused) from None
         raise AssertionError("a call was never tried")
 
     def _run_first(
@@ -390,13 +380,7 @@ class Specializations:
             take_back_draws(self.subject)
             with COMPILING:
                 self._drop(program)
-            raise DataDependent(
-                f"the program branches on the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch but "
-                f"{error.found!s:.40} in the compiled program",
-                fix="branch on a value that rounding does not change, keep the line out of the compiled program, or "
-                "leave out the executors and transforms that round differently",
-                where=program.line_of(error),
-            ) from None
+            raise other_branch_error(program, error) from None
         except Exception as error:
             failure = error
         else:

@@ -65,7 +65,7 @@ class Route:
         tried.add(program)
         self.refusals.append((program, error))
         if isinstance(error, GuardFailed):
-            feature = refusal_site(program, error), key_of(error.found)
+            feature = refusal_site(program, error), key_of(error.actual)
             self.features.append(feature)
             guard = program.guard_of(error)
             if guard is not None and guard.plain_path is not None:

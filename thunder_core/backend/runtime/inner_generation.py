@@ -105,13 +105,13 @@ def generating_method(call: Specializations, compile_inner: Compile | None) -> d
     @functools.wraps(own if own is not None else getattr(module, GENERATE))
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A wrapper whose class has no `generate` finds the inner model's method by `__getattr__`, at each call.
-        method = functools.partial(own, self) if own is not None else found_by(kind, self)
+        method = functools.partial(own, self) if own is not None else lookup_of_generate(kind, self)
         return inner.run(method, args, kwargs) if self.__dict__ is state else method(*args, **kwargs)
 
     return {GENERATE: generate}
 
 
-def found_by(kind: Any, module: Any) -> Callable[..., Any]:
+def lookup_of_generate(kind: Any, module: Any) -> Callable[..., Any]:
     """Return a function that looks up `generate` by the class's `__getattr__` at each call."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

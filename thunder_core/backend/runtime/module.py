@@ -174,7 +174,7 @@ def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn
 
 
 def itself(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a module from a pickle, which replaces a module of a compiled class with its own state."""
+    """Return the module that replaces a module of a compiled class, with its state, in a pickle."""
     return module
 
 

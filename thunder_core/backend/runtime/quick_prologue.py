@@ -1,4 +1,4 @@
-"""A prologue that skips what it has read from the module, as long as the module has not changed.
+"""A prologue that skips its reads of the module while the module has not changed.
 
 A prologue reads and checks each module and weight of a model. For a model of many modules, most of that time is waiting
 for memory. From the third call on, a program runs a shorter function: it compares the words of memory that change when
@@ -40,26 +40,26 @@ class QuickPrologue:
 
     def __init__(self, program: Any, whole: Prepare, trace: Trace, reads: ModuleReads) -> None:
         self._program = weakref.ref(program)  # the program refers to this object
-        self._whole = whole
+        self._full_prologue = whole
         self._trace, self._reads = trace, reads
         self._skipped = skipped_variables(trace, reads)
         self._state: ModuleState | None = None
-        self._whole_runs = 0  # runs that refused the call do not count
+        self._full_runs = 0  # runs that refused the call do not count
 
     def first_call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and from the next call on keep the module's state."""
-        prepared = self._whole(module, args, kwargs)
-        self._install(self.whole)
+        prepared = self._full_prologue(module, args, kwargs)
+        self._install(self.run_full_prologue)
         return prepared
 
-    def whole(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def run_full_prologue(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and keep the module's state for the next call."""
         self._state = None
         state = self._observe(module)
-        prepared = self._whole(module, args, kwargs)
+        prepared = self._full_prologue(module, args, kwargs)
         if state is not None and state.is_unchanged(module):  # the prologue has checked this state
             self._state = state
-        if self._whole_runs == 0:
+        if self._full_runs == 0:
             self._install(self._quick())
         self._note_whole_run()
         return prepared
@@ -71,14 +71,14 @@ class QuickPrologue:
                 module, self._reads.steps, self._reads.roots, [self._reads.variables[name] for name in self._skipped]
             )
         except CannotWatch:
-            self._whole_runs = MAX_WHOLE_RUNS
+            self._full_runs = MAX_WHOLE_RUNS
         except (AttributeError, LookupError):  # the module has changed, and the prologue says what
             pass
         return None
 
     def for_other_tensors(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue for tensors whose metadata has not been seen before."""
-        prepared = self._whole(module, args, kwargs)
+        prepared = self._full_prologue(module, args, kwargs)
         self._note_whole_run()
         return prepared
 
@@ -94,10 +94,10 @@ class QuickPrologue:
 
     def _note_whole_run(self) -> None:
         """Count a run of the whole prologue; after many, no longer try the quick one."""
-        self._whole_runs += 1
-        if self._whole_runs > MAX_WHOLE_RUNS:
+        self._full_runs += 1
+        if self._full_runs > MAX_WHOLE_RUNS:
             self._state = None
-            self._install(self._whole)
+            self._install(self._full_prologue)
 
     def _install(self, prepare: Prepare) -> None:
         program = self._program()
@@ -111,15 +111,15 @@ class QuickPrologue:
         functions = {
             UNCHANGED: self.unchanged_objects,
             STILL: self.is_unchanged,
-            WHOLE: self.whole,
+            WHOLE: self.run_full_prologue,
             DIFFERS: self.for_other_tensors,
-            self._trace.name: self._whole,
+            self._trace.name: self._full_prologue,
         }
         return executable(replace(source, constants={**source.constants, **functions}), NAME)
 
 
 def install_quick_prologue(program: Any, trace: Trace, reads: ModuleReads) -> None:
-    """Let a program skip what its prologue reads of the module, as long as the module is unchanged."""
+    """Let a program skip the reads of its prologue from the module while the module is unchanged."""
     object.__setattr__(program, "prepare", QuickPrologue(program, program.prepare, trace, reads).first_call)
 
 
@@ -138,9 +138,9 @@ def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> T
     checks = reads.tensor_checks
     for bsym in remaining_statements(trace, reads):
         if checks.passed and isinstance(bsym.output, Proxy) and bsym.output.name == checks.passed:
-            given = f"({', '.join(checks.given)},)" if checks.given else "()"
+            tuple_text = f"({', '.join(checks.given)},)" if checks.given else "()"
             call = statement(replace(bsym, output=None), Scope())
-            bsyms.append(python_statement(f"if not {call[:-1]}, {given}): return {DIFFERS}{arguments}"))
+            bsyms.append(python_statement(f"if not {call[:-1]}, {tuple_text}): return {DIFFERS}{arguments}"))
         else:
             bsyms.append(bsym)
     if reads.runs_user_code:  # it may have changed the module after the objects were read

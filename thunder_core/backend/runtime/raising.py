@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.program import Program
-from thunder_core.backend.runtime.retracing import changes_state, is_of_epilogue
+from thunder_core.backend.runtime.retracing import changes_state, was_raised_by_epilogue
 from thunder_core.foundation.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
@@ -102,7 +102,7 @@ class RaisingCalls:
         return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
 
     def another_compiled(self) -> None:
-        """Record that another program has been compiled, which accepts the calls that do not raise."""
+        """Record that another program has been compiled. It accepts calls that do not raise."""
         self.value_dependent.clear()
 
     def call_after_failure(
@@ -129,7 +129,7 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
     A program may have left side effects if it writes to its inputs, draws random numbers, communicates or had begun its
     epilogue.
     """
-    if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
+    if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or was_raised_by_epilogue(failure):
         return False
     computation = program.traces("computation")[0]
     if any(bsym.communicates for bsym in computation.bound_symbols):

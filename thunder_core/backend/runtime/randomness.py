@@ -16,15 +16,15 @@ class RandomState:
 
     cpu: torch.Tensor
     cuda: Mapping[int, torch.Tensor] = field(default_factory=dict)
-    others: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
+    generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
 
     @classmethod
-    def now(cls, others: Iterable[Any] = ()) -> RandomState:
-        """Return the current states, including the states of the generators among `others`."""
+    def now(cls, generators: Iterable[Any] = ()) -> RandomState:
+        """Return the current states, including the states of the generators among `generators`."""
         return cls(
             cpu=torch.get_rng_state(),
             cuda={device: torch.cuda.get_rng_state(device) for device in cuda_devices()},
-            others=[(each, each.get_state()) for each in others if isinstance(each, torch.Generator)],
+            generators=[(each, each.get_state()) for each in generators if isinstance(each, torch.Generator)],
         )
 
     def put_back(self) -> None:
@@ -32,7 +32,7 @@ class RandomState:
         torch.set_rng_state(self.cpu)
         for device, state in self.cuda.items():
             torch.cuda.set_rng_state(state, device)
-        for generator, state in self.others:
+        for generator, state in self.generators:
             generator.set_state(state)
 
 
@@ -48,7 +48,7 @@ def cuda_devices() -> range:
 @contextmanager
 def drawing_from(state: RandomState) -> Iterator[None]:
     """Within this context, generators continue from a state; afterwards they are restored."""
-    before = RandomState.now(generator for generator, _ in state.others)
+    before = RandomState.now(generator for generator, _ in state.generators)
     try:
         state.put_back()
         yield

@@ -1,10 +1,10 @@
-"""Refusals: the reasons why programs refused a call, the numbers and sizes that differ, and the limit of retraces."""
+"""Refusals: the reasons why programs refused a call, the values that differ, the limit of retraces, and errors."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from thunder_core.backend.runtime.dispatch import Refusal
 from thunder_core.backend.runtime.observed_values import Number, same
 from thunder_core.backend.runtime.program import Program
-from thunder_core.foundation.errors import DataDependent, SourceLine
+from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
@@ -29,10 +29,10 @@ MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
 def numbers_refused(program: Program, error: Exception) -> Iterator[str]:
     """Yield the paths of the numbers because of which a guard on a number or on a tuple refused a call."""
     guard = program.guard_of(error)
-    if guard is None or not guard.is_of_number or not isinstance(error, GuardFailed):
+    if guard is None or not guard.guards_number or not isinstance(error, GuardFailed):
         return
-    if type(error.found) is tuple and guard.path not in program.observed:
-        for path, number in numbers_of_tuple(guard.path, error.found):
+    if type(error.actual) is tuple and guard.path not in program.observed:
+        for path, number in numbers_of_tuple(guard.path, error.actual):
             if path in program.observed and not same(program.observed[path], number):
                 yield path
     else:
@@ -53,7 +53,7 @@ def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
 
     Constraints are checked last, so all other guards of the call held.
     """
-    if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
+    if type(error) is not GuardFailed or type(error.actual) is not int or error.actual != 1:
         return
     constraint = program.guard_of(error)
     if isinstance(constraint, StatedConstraint):
@@ -71,10 +71,10 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
             errors_by_line.setdefault(program.line_of(error), []).append(error)
     many = sum(map(len, errors_by_line.values())) >= MAX_VALUES
     for line, errors in sorted(errors_by_line.items(), key=lambda item: -len(item[1])):
-        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
+        values = dict.fromkeys(f"{error.expected!s:.40}" for error in errors)
         most = MAX_DATA_OF_A_LINE if all(value.startswith(OF_DATA) for value in values) else MAX_VALUES_OF_A_LINE
         if many or len(values) >= most:
-            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
+            seen = ", ".join((*values, f"{errors[0].actual!s:.40}"))
             return DataDependent(
                 f"the program was traced for {len(errors)} values of a tensor at this line, and this call has another "
                 f"value: {seen}",
@@ -98,16 +98,16 @@ def _refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         where = "" if line is None else f" ({line})"
-        return f"a value that the program reads from a tensor{where}: was {error.wanted}, is {error.found}"
+        return f"a value that the program reads from a tensor{where}: was {error.expected}, is {error.actual}"
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guard_of(error)
-    if guard is not None and isinstance(error.found, torch.Tensor):
-        for constraint, size in refused_sizes(program, guard.path, error.found):
+    if guard is not None and isinstance(error.actual, torch.Tensor):
+        for constraint, size in refused_sizes(program, guard.path, error.actual):
             return f"{constraint}, is {size}"
-    shows_tuple = isinstance(guard, StatedGuard) and guard.is_of_tuple and is_literal(error.found)
-    found = f"{error.found!r:.80}" if shows_tuple else describe_value(error.found)
-    return f"{guard or f'guard {error.number}'}, is {found}"
+    shows_tuple = isinstance(guard, StatedGuard) and guard.guards_tuple and is_literal(error.actual)
+    actual = f"{error.actual!r:.80}" if shows_tuple else describe_value(error.actual)
+    return f"{guard or f'guard {error.number}'}, is {actual}"
 
 
 def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator[tuple[StatedConstraint, int]]:
@@ -144,3 +144,30 @@ def describe_value(value: object) -> str:
             return f"a dict with the keys {list(value)!r}"
         return f"a {type(value).__name__} of {len(value)} items"
     return f"a {type(value).__name__}"
+
+
+def other_branch_error(program: Program, error: UnexpectedValue) -> DataDependent:
+    """Return the error for a new program that reads another value from a tensor than eager PyTorch."""
+    return DataDependent(
+        f"the program branches on the value of a tensor, which is {error.expected!s:.40} in eager PyTorch but "
+        f"{error.actual!s:.40} in the compiled program",
+        fix="branch on a value that rounding does not change, keep the line out of the compiled program, or "
+        "leave out the executors and transforms that round differently",
+        where=program.line_of(error),
+    )
+
+
+def other_input_error(reasons: Sequence[str]) -> WrongInputs:
+    """Return the error for an input that differs from the first one, with `cache="same input"`."""
+    return WrongInputs(
+        f'cache="same input" was given, but the input differs: {"; ".join(reasons)}',
+        fix='pass inputs like the first ones, or use cache="constant values"',
+    )
+
+
+def refused_own_inputs(program: Program, refused: GuardFailed) -> Bug:
+    """Return the error for a new program whose guards refuse the inputs that it was traced with."""
+    return Bug(
+        f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
+        fix="this is a bug in Thunder: please report it with the program that was compiled",
+    )

@@ -93,7 +93,7 @@ def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exc
     name, is_asked = name_of(subject, constraint.number), "==" in constraint.condition
     what = f"its value (`{constraint.condition}`)" if is_asked else f"`{constraint.condition}`"
     fix = f"leave the code that needs {what} uncompiled, or use torch.where"
-    if type(error.found) is not int or not name:
+    if type(error.actual) is not int or not name:
         return fix
     return f"{fix}; symbolic={{{name!r}: (MINIMUM, MAXIMUM)}} makes one program for a whole range"
 
@@ -118,7 +118,7 @@ def fix_for(error: Exception) -> str:
     """Return the advice on how to avoid a retrace."""
     if isinstance(error, UnexpectedValue):
         return VALUE_FIX
-    value = error.found if isinstance(error, GuardFailed) else error
+    value = error.actual if isinstance(error, GuardFailed) else error
     return next(fix for classes, fix in FIXES if isinstance(value, classes))
 
 

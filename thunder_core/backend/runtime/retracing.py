@@ -26,7 +26,7 @@ def lines_caught(
     """
     if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
         return frozenset()
-    if is_of_epilogue(error) or any(is_lasting(bsym) for bsym in computation.bound_symbols):
+    if was_raised_by_epilogue(error) or any(is_lasting(bsym) for bsym in computation.bound_symbols):
         return frozenset()
     line = user_line(error, last)
     if line is None:
@@ -45,7 +45,7 @@ def draws(computation: Trace) -> bool:
     return any(map(is_drawing, computation.bound_symbols))
 
 
-def is_of_epilogue(failure: Exception) -> bool:
+def was_raised_by_epilogue(failure: Exception) -> bool:
     """Whether an error was raised by a program's epilogue."""
     return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
 

@@ -1,4 +1,4 @@
-"""The choice of the program to try first, by the values at the paths at which programs have differed."""
+"""The choice of the program to try first. It depends on the values at the paths in which the programs differ."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Selector:
         roots = {"args": args, "kwargs": kwargs}
         guarded = {guard.plain_path for guard in program.guards if guard.plain_path is not None}
         paths = [path for path in guarded if path[0][0] == "root" and path[0][1] in roots]
-        values = {path: found_at(path, roots[path[0][1]]) for path in paths}
+        values = {path: value_at_path(path, roots[path[0][1]]) for path in paths}
         self._compiled_for[program] = {path: (quick_key_of(value), key_of(value)) for path, value in values.items()}
 
     def _restart(self, value_key: ValueKey) -> None:
@@ -107,7 +107,7 @@ def key_function(paths: tuple[PlainPath, ...], value_key: ValueKey = quick_key_o
     return generated
 
 
-def found_at(path: PlainPath, owner: object) -> Any:
+def value_at_path(path: PlainPath, owner: object) -> Any:
     """Return the value at a path, starting from its root; `NOWHERE` if there is none."""
     try:
         for kind, key in path[1:]:
@@ -143,7 +143,7 @@ def constant(value: object, constants: dict[str, Any]) -> str:
     return name
 
 
-def item_of(owner: Any, key: Any) -> Any:
+def item_of(owner: Any, key: object) -> Any:
     """Return an item of a built-in container; `NOWHERE` for other classes."""
     kind = type(owner)
     return owner[key] if kind is dict or kind is list or kind is tuple else NOWHERE

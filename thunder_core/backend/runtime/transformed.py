@@ -40,7 +40,7 @@ class CompiledFunctionLike(Protocol):
     def acts(self) -> bool:
         """Whether the latest call wrote to objects of the user."""
 
-    def call(self, args: Any, kwargs: Any) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function."""
 
 
@@ -71,26 +71,30 @@ class TransformedCall:
         return tree_unflatten(leaves, self.output_structure)
 
     def fill(self, tensors: Sequence[Any], others: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
-        """Return the nested arguments with `tensors` in the places of the tensors."""
+        """Return the nested arguments with their tensors replaced by `tensors`."""
         remaining = iter(tensors)
         return tree_unflatten(
             [next(remaining) if is_tensor(leaf) else others(leaf) for leaf in self.leaves], self.structure
         )
 
     def flat(
-        self, compiled: CompiledFunctionLike, args: Any, kwargs: Any, given: Sequence[torch.Tensor]
+        self,
+        compiled: CompiledFunctionLike,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        transformed: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
         """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
-        versions, drawn = versions_of(given), random_states()
+        versions, drawn = versions_of(transformed), random_states()
         self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
-        if versions != versions_of(given):
+        if versions != versions_of(transformed):
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(drawn, random_states(), strict=True)):
             self.refusal = DRAWS
         elif compiled.acts:
             self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
-        return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in given) else leaf for leaf in tensors)
+        return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in transformed) else leaf for leaf in tensors)
 
     def beneath(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function on tensors without transforms."""

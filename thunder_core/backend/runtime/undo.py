@@ -1,4 +1,4 @@
-"""Undo what a computation has written, before the call is repeated.
+"""Undo the writes of a computation before its call is repeated.
 
 A computation is undone if a value differs from the value at tracing, or if an operation raises an error that the
 program catches.

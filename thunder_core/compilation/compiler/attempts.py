@@ -89,11 +89,11 @@ class TracingAttempts:
 
     def _at_numbers(self, tried: Symbolic, reason: NeedsNumbers) -> bool:  # noqa: ARG002
         """Make numbers constant because C code needs their values: first the numbers in containers, then all."""
-        if not tried.may_be:
+        if not tried.may_have_symbols:
             raise Bug(
                 f"{NEEDS_VALUES}, but all numbers are constants", fix="report this with the program that was compiled"
             )
-        if tried.in_containers and tried.may_be:
+        if tried.in_containers and tried.may_have_symbols:
             self.pending.insert(0, tried.with_changes(in_containers=False))
             return True
         self.pending = [CONSTANT]

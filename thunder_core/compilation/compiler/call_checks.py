@@ -16,7 +16,7 @@ from thunder_core.tracing.library.draws import take_back_draws
 
 def require_for_this_call(sizes: SymbolicSizes) -> None:
     """Raise `Retrace` if a decision based on sizes does not hold for the call."""
-    if violated := sizes.violated():
+    if violated := sizes.violated_symbols():
         raise Retrace(DecidesForOtherCalls(violated))
 
 

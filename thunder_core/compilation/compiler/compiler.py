@@ -58,7 +58,7 @@ from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import rewritten_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.constant_sizes import with_constant_sizes
-from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, asked_dump
+from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, requested_dump
 from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, with_number_inputs
@@ -204,7 +204,7 @@ class Compiler:
         observed: ObservedValues,
     ) -> Program:
         """Return the program of a call; raise `Retrace` if the program would accept only other calls."""
-        dump = self.dump or asked_dump(None)
+        dump = self.dump or requested_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
         oblivious_mode = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
@@ -214,7 +214,7 @@ class Compiler:
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
             forward = self._claim(trace, derivative, underivable, log)
-            if symbolic.sizes and not (symbolic.is_asked or symbolic.named):
+            if symbolic.sizes and not (symbolic.is_requested or symbolic.named):
                 require_all_kernels(log.stages)
             if derivative and (body := derivative.take(forward.inputs)) is not None:
                 log.note(body)

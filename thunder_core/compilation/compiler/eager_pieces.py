@@ -47,18 +47,18 @@ class EagerSettings:
 class EagerPiece:
     """A function that is called in eager PyTorch.
 
-    `kept` maps positions to arguments that the program created from constants.
+    `constants` maps positions to arguments that the program created from constants.
     """
 
     subject: Callable[..., Any]
     compiler: EagerSettings
-    kept: dict[int, Any] = field(default_factory=dict)
+    constants: dict[int, Any] = field(default_factory=dict)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function with the given and the kept arguments."""
         passed = iter(args)
-        indices = range(len(args) + len(self.kept))
-        return self.subject(*(self.kept[at] if at in self.kept else next(passed) for at in indices), **kwargs)
+        indices = range(len(args) + len(self.constants))
+        return self.subject(*(self.constants[at] if at in self.constants else next(passed) for at in indices), **kwargs)
 
 
 class PieceCall(NestedCall):
@@ -72,7 +72,7 @@ class PieceCall(NestedCall):
         gradient.
         """
         piece: Any = self.compiled
-        indices = [index for index in range(len(self.args)) if index not in piece.kept]
+        indices = [index for index in range(len(self.args)) if index not in piece.constants]
         args = self._line_arguments(tuple(self.args[index] for index in indices))
         kwargs = self._line_arguments(dict(self.kwargs))
         probe, acquired = self._probe()
@@ -133,7 +133,7 @@ def eager_call(
         raise CannotReplay(
             f"the function `{plain.__qualname__}`, which needs values of tensors, reads variables of the program",
             fix="pass the variables as arguments, so that the function can be called in eager PyTorch",
-            where=run.place().source,
+            where=run.location().source,
         )
     constants = {index: value for index, value in enumerate(arguments) if is_made_of_constants(value, run)}
     piece: Any = EagerPiece(plain, EagerSettings(settings.options), constants)

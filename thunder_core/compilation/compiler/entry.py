@@ -29,7 +29,7 @@ from thunder_core.passes.autodiff.rules import register_derivative
 from thunder_core.tracing.extension.leaving_out import remaining, require_modules, require_parts
 from thunder_core.tracing.extension.lookaside import Lookaside, require_distinct
 from thunder_core.tracing.extension.transform import Transform, order_transforms
-from thunder_core.tracing.ir.dump import asked_dump
+from thunder_core.tracing.ir.dump import requested_dump
 
 
 def jit(
@@ -140,9 +140,9 @@ def compile_in_order(
     require_parameters(subject, options.symbolic)
     if isinstance(subject, torch.nn.Module) and not isinstance(subject, torch.fx.GraphModule):
         require_modules(options.without, subject)
-    requested_dump = asked_dump(dump)  # the environment variable is read again at each compilation
+    current_dump = requested_dump(dump)  # the environment variable is read again at each compilation
     distinct_lookasides = require_distinct(lookasides)
-    dump_argument = requested_dump if dump is not None else None
+    dump_argument = current_dump if dump is not None else None
     register_operators(executors)
     compiler = Compiler(
         tuple(transforms), tuple(executors), options, lookasides=distinct_lookasides, dump=dump_argument

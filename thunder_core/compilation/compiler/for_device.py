@@ -114,8 +114,8 @@ class CompilerForDevice:
             devices_read_as(self.device, (args, kwargs)),
         ):
             program = compiler(subject, args, kwargs, observed)
-        kept = {code.image for code in self.kernels}
-        self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in kept)
+        own_images = {code.image for code in self.kernels}
+        self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in own_images)
         stated = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
         return EagerProgram(**stated, device=self.device)
 
@@ -124,7 +124,7 @@ class CompilerForDevice:
 class EagerProgram(Program):
     """A program for a device that this machine may not have, whose calls run in eager PyTorch on the meta device.
 
-    Its prologue checks all guards, and accepts tensors on the meta device in the place of tensors on the `device`.
+    Its prologue checks all guards, and accepts tensors on the meta device instead of tensors on the `device`.
     """
 
     device: torch.device = WITHOUT_DATA
@@ -164,7 +164,7 @@ class StandingFor:
 
 
 def standing_for(constant: object, device: torch.device) -> object:
-    """Return a constant of a prologue, or what stands for it where the constant is the absent device."""
+    """Return a constant of a prologue, or a `StandingFor` in place of the absent device."""
     if not isinstance(constant, torch.device) or constant.type != device.type:
         return constant
     return StandingFor(constant)

@@ -109,7 +109,7 @@ def record_call(
             finally:
                 call.release()
     except ThunderError as error:
-        error.where = error.where or run.place().source
+        error.where = error.where or run.location().source
         run.recorder.failure = error
         raise
 
@@ -150,7 +150,7 @@ class NestedCall:
         self.args, self.kwargs = args, kwargs
         self.stand_ins = StandIns(self.recorder.tensors, self.device)
         self.depends_on_values = False
-        self.line = run.place().source
+        self.line = run.location().source
         self._probes: list[Run] = []
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:

@@ -78,9 +78,9 @@ def graphs(compiled: object) -> tuple[CapturedGraph, ...]:
 
 
 def splits(compiled: object) -> tuple[Split, ...]:
-    """Return the places at which Dynamo ended the graphs of a `thunderfx` result, each with the reason.
+    """Return the lines at which Dynamo ended the graphs of a `thunderfx` result, each with the reason.
 
-    Code at such a place runs in eager PyTorch and is not optimized. Code after it is in a graph again. If a split names
+    Such a line runs in eager PyTorch and is not optimized. Code after it is in a graph again. If a split names
     a `function`, no part of that function is in a graph. Raises `WrongInputs` if `thunderfx` did not return `compiled`.
     """
     return tuple(captured_subject(compiled).splits)

@@ -1,4 +1,4 @@
-"""The places of a graph that Dynamo captured: the source line and the module of each line of its code."""
+"""The locations of a graph that Dynamo captured: the source line and the module of each line of its code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.capture.place import GENERATED_PLACES, Place
+from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location
 
 FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")  # Dynamo's name for the code after a split
@@ -32,18 +32,18 @@ def note_lines_of(module: torch.fx.GraphModule) -> SourceLine | None:
     start: int = getattr(module, "_prologue_start", 0)
     locations = {start + line: location_of(nodes[node]) for line, node in lines.items() if node is not None}
     filename = type(module).forward.__code__.co_filename
-    GENERATED_PLACES[filename] = {line: location for line, location in locations.items() if location != Place()}
-    weakref.finalize(module, GENERATED_PLACES.pop, filename, None).atexit = False
+    GENERATED_LOCATIONS[filename] = {line: location for line, location in locations.items() if location != Location()}
+    weakref.finalize(module, GENERATED_LOCATIONS.pop, filename, None).atexit = False
     operations = (location_of(node) for node in nodes if node.op not in ("placeholder", "output"))
     return next((location.source for location in operations if location.source is not None), None)
 
 
-def location_of(node: torch.fx.Node) -> Place:
+def location_of(node: torch.fx.Node) -> Location:
     """Return the source line and the module of a node."""
     frames = FRAME.finditer(node.meta.get("stack_trace") or "")
     lines = [SourceLine(frame["file"], int(frame["line"]), function_name(frame["function"])) for frame in frames]
     modules = list((node.meta.get("nn_module_stack") or {}).values())
-    return Place(users_line(lines), MODULE.sub("", modules[-1][0]) if modules else "")
+    return Location(users_line(lines), MODULE.sub("", modules[-1][0]) if modules else "")
 
 
 def users_line(lines: Iterable[SourceLine]) -> SourceLine | None:

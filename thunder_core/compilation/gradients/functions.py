@@ -168,11 +168,11 @@ def _compile(kind: object, function: object, options: tuple[Hashable, ...], exec
             f"a derivative needs a function or a module, not a {type(function).__name__}",
             fix="pass a function or a module",
         )
-    wanted = None if executors is None else tuple(executors)
+    executor_tuple = None if executors is None else tuple(executors)
     try:
-        return _cached_compile(kind, SameFunction(function), options, wanted)
+        return _cached_compile(kind, SameFunction(function), options, executor_tuple)
     except TypeError:  # an option that cannot be hashed
-        return _cached_compile.__wrapped__(kind, SameFunction(function), options, wanted)
+        return _cached_compile.__wrapped__(kind, SameFunction(function), options, executor_tuple)
 
 
 class SameFunction:
@@ -198,9 +198,11 @@ def _cached_compile(
     kind: object, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
 ) -> Any:
     function = same.function
-    known = programs_of(function)
-    if isinstance(known, Specializations):
-        compiled = bind_compiler(_settings(known, executors), _subject(kind, known.subject, options))
+    specializations = programs_of(function)
+    if isinstance(specializations, Specializations):
+        compiled = bind_compiler(
+            _settings(specializations, executors), _subject(kind, specializations.subject, options)
+        )
         specializations_of(compiled).derivative_of = function
     else:
         compiled = jit(_subject(kind, function, options), executors=executors or ("torch",))
@@ -212,11 +214,11 @@ def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
     return function if kind is None else kind(function, *options).call
 
 
-def _settings(known: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
+def _settings(specializations: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
     """Return the settings of a derivative: those of a compiled function, with `executors` if given.
 
     The values that a `functional` program has bound are guarded instead, with their present values.
     """
-    settings: Compiler = known.compiler.settings
+    settings: Compiler = specializations.compiler.settings
     settings = replace(settings, options=replace(settings.options, functional=False))
     return settings if executors is None else replace(settings, executors=tuple(map(find_executor, executors)))

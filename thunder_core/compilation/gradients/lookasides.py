@@ -41,7 +41,7 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
     reverse = Reverse(run, gradient.name, tuple(args[index] for index in indices))
     primals_by_index = dict(zip(indices, reverse.primals, strict=True))
     output = reverse.call(differentiated, [primals_by_index.get(index, arg) for index, arg in enumerate(args)], kwargs)
-    where = run.place().source
+    where = run.location().source
     value, aux = split_aux(output, gradient.has_aux, gradient.name, where)
     scalar = require_scalar(value, gradient.name, where)
     reverse.follow([scalar])
@@ -56,7 +56,7 @@ def pull_back(
     """Record the function; reverse mode runs when the returned pullback is called."""
     reverse = Reverse(run, "vjp", primals)
     output = reverse.call(function, reverse.primals, {})
-    where = run.place().source
+    where = run.location().source
     output, aux = split_aux(output, has_aux, "vjp", where)
     reverse.follow(require_tensors(tree_flatten(output)[0], "vjp", where))
     answer = (output, Pullback(reverse, output))
@@ -93,7 +93,7 @@ def forward(run: TracedRun, function: Run, primals: object, tangents: object, ha
     segment = RecordedSegment(run.recorder)
     output = run.machine.call(function, *tree_unflatten(starts, structure))
     segment.close()
-    where = run.place().source
+    where = run.location().source
     output, aux = split_aux(output, has_aux, "jvp", where)
     results, shape = tree_flatten(output)
     require_tensors(results, "jvp", where)

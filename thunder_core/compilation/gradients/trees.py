@@ -93,10 +93,10 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
     return list(leaves)
 
 
-def require_same(found: object, wanted: object, what: tuple[str, str], name: str) -> list[torch.Tensor]:
+def require_same(actual: object, expected: object, what: tuple[str, str], name: str) -> list[torch.Tensor]:
     """Return the tensors of a tree; raise `WrongInputs` unless it has the structure, shapes and dtypes of another."""
-    leaves, structure = tree_flatten(found)
-    wanted_leaves, wanted_structure = tree_flatten(wanted)
+    leaves, structure = tree_flatten(actual)
+    wanted_leaves, wanted_structure = tree_flatten(expected)
     if structure != wanted_structure:
         raise WrongInputs(
             f"{name}: {what[0]} have the structure {structure}, but {what[1]} have {wanted_structure}",

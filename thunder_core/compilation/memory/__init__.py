@@ -20,7 +20,7 @@ UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 
 
 def examine_memory(subject: object) -> MemoryUse:
-    """Return the bytes that are held after each bound symbol, with the peak and its place.
+    """Return the bytes that are held after each bound symbol, with the peak and its line.
 
     `subject` is a trace, or the result of `jit` or `compile`, of which the latest call is examined. If the call has a
     backward, forward and backward are one timeline. A tensor that the forward saves is held until its last reader in

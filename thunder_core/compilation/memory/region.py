@@ -22,10 +22,10 @@ INSIDE = "in a region: "  # prefix of the region's own names, among the caller's
 
 
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
-    """Add what a call of the region allocates, and return the peak in bytes during the call.
+    """Add the allocations of a call of the region, and return the peak in bytes during the call.
 
-    `alone` names the inputs that only the region holds, which are freed where the region drops them. A function that
-    ends by raising an error is only called after a failure, and does not count.
+    `alone` names the inputs that only the region holds. They are freed when the region drops them. A function that ends
+    by raising an error is only called after a failure, and does not count.
     """
     run = _Run(bsym, storages, alone)
     for function in ast.parse(text).body:
@@ -68,7 +68,7 @@ class _Run:
             self._return(statement.value)
         elif ast.unparse(statement) in [f"{name}.clear()" for name in self.takes]:
             self._drop_inputs()
-        self.peak = max(self.peak, self.storages.held)
+        self.peak = max(self.peak, self.storages.live_bytes)
 
     def leave(self) -> None:
         """Drop the region's own names; allocate the outputs that are still unknown as PyTorch does."""
@@ -79,7 +79,7 @@ class _Run:
                 self.storages.make(proxy.name, size_of(proxy))
         for name in self.names:
             self.storages.drop(name)
-        self.peak = max(self.peak, self.storages.held)
+        self.peak = max(self.peak, self.storages.live_bytes)
 
     def _unpack(self, targets: ast.expr) -> None:
         """Handle `arg0_1, arg1_1 = args`: bind the inputs one by one."""
@@ -95,9 +95,13 @@ class _Run:
             self.storages.drop(name)
 
     def _drop(self, name: str) -> None:
-        for known in [known for known in self.names if known == INSIDE + name or known.startswith(f"{INSIDE}{name}[")]:
-            self.storages.drop(known)
-            self.names.discard(known)
+        for inner_name in [
+            inner_name
+            for inner_name in self.names
+            if inner_name == INSIDE + name or inner_name.startswith(f"{INSIDE}{name}[")
+        ]:
+            self.storages.drop(inner_name)
+            self.names.discard(inner_name)
 
     def _make(self, name: str, size: int) -> None:
         self.names.add(INSIDE + name)
@@ -119,7 +123,7 @@ class _Run:
             self._share(name, INSIDE + base)
 
     def _take_results(self, name: str, operation: BoundSymbol | None) -> None:
-        """Allocate what an operation of PyTorch returns: one tensor, or several by index."""
+        """Allocate the results of an operation of PyTorch: one tensor, or several by index."""
         output = None if operation is None else operation.output
         if isinstance(output, TensorProxy):
             self._make(name, size_of(output))

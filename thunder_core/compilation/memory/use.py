@@ -90,15 +90,15 @@ class Meter:
         for proxy in proxies:
             self.storages.make(proxy.name, size_of(proxy))
             self.storages.pin(proxy.name)
-        self.outside = self.storages.held
+        self.outside = self.storages.live_bytes
 
     def keep(self, constants: Mapping[str, object]) -> None:
-        """Add the constants of a trace, which stay."""
+        """Add the constants of a trace, which are never freed."""
         for name, value in constants.items():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 self.storages.make(name, value.untyped_storage().nbytes())
                 self.storages.pin(name)
-        self.outside = self.storages.held
+        self.outside = self.storages.live_bytes
 
     def unpack(self, trace: Trace) -> None:
         """Add the tensors that a trace unpacks from its argument list; tensors with an origin outside stay."""
@@ -112,7 +112,7 @@ class Meter:
         """Yield each bound symbol with the bytes held after it."""
         for number, bsym in enumerate(trace.bound_symbols, start=1):
             peak = self._run(bsym)
-            yield MemoryLine(trace.name, number, bsym.symbol.name, self.storages.held, peak)
+            yield MemoryLine(trace.name, number, bsym.symbol.name, self.storages.live_bytes, peak)
 
     def end(self, names: Iterable[str]) -> None:
         """End a function that returns these names: drop its other names."""
@@ -123,7 +123,7 @@ class Meter:
 
     def _run(self, bsym: BoundSymbol) -> int:
         """Return the peak while a bound symbol runs."""
-        before = self.storages.held
+        before = self.storages.live_bytes
         if bsym.symbol.name == PYTHON:
             return before
         if bsym.symbol.name == DELETE.name:
@@ -141,7 +141,7 @@ class Meter:
         if bsym.subsymbols and bsym.executor in EAGER:
             return self._steps(bsym)
         self.storages.enter(bsym)
-        return self.storages.held + workspace(bsym)
+        return self.storages.live_bytes + workspace(bsym)
 
     def _put(self, list_name: str, proxies: tuple[Proxy, ...]) -> None:
         """Record that a list holds tensors."""
@@ -157,7 +157,7 @@ class Meter:
             peak = run_region(code.text, named, self.storages, alone)
         else:
             self.storages.enter(named)
-            peak = self.storages.held
+            peak = self.storages.live_bytes
         for name in alone:
             self.storages.drop(name)
         return peak
@@ -179,18 +179,18 @@ class Meter:
         returned = {proxy.name for proxy in bsym.outputs}
         last = {proxy.name: index for index, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
         intermediates: set[str] = set()
-        peak = self.storages.held
+        peak = self.storages.live_bytes
         for index, step in enumerate(steps):
             self.storages.enter(step)
             intermediates |= {proxy.name for proxy in step.defines} - returned
-            peak = max(peak, self.storages.held + workspace(step))
+            peak = max(peak, self.storages.live_bytes + workspace(step))
             for name in [name for name in intermediates if last[name] <= index]:
                 self.storages.drop(name)
                 intermediates.discard(name)
         for proxy in bsym.tensors:  # outputs of no recorded operation
             if not self.storages.knows(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
-        return max(peak, self.storages.held)
+        return max(peak, self.storages.live_bytes)
 
 
 def is_outside(proxy: Proxy, trace: Trace) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 class RecompileWarning(UserWarning):
     """A compiled function is traced too often, has more programs than are kept, or is called outside a range.
 
-    The message names the cause and what to do. Python's `warnings` module shows the warning once for each place.
+    The message names the cause and what to do. Python's `warnings` module shows the warning once for each source line.
     """
 
 

@@ -47,13 +47,13 @@ class Option:
         """The option as it is written on the command line."""
         return f"--{self.name}"
 
-    def value_of(self, given: Any) -> Any:
+    def value_of(self, value: Any) -> Any:
         """Return the value of the field for a value from the command line or from a settings file."""
         if self.parse is not None:
-            return self.parse(self.flag, given)
+            return self.parse(self.flag, value)
         if self.repeats:
-            return dict(given) if self.kind is dict else tuple([given] if isinstance(given, str) else given)
-        return not given if self.negative else self.kind(given)
+            return dict(value) if self.kind is dict else tuple([value] if isinstance(value, str) else value)
+        return not value if self.negative else self.kind(value)
 
     def require(self, value: Any) -> None:
         """Raise `BadOption` if a value is out of bounds, and what the option's `check` raises."""
@@ -101,7 +101,7 @@ def same_option(request: type, field_name: str, *, starts: object = MISSING, **c
 def options_of(request: type) -> Mapping[str, Option]:
     """The options of a request by field name, in the order of the fields."""
     stated = ((each.name, each.metadata[METADATA]) for each in dataclasses.fields(request) if METADATA in each.metadata)
-    return {name: replace(found, field=name, name=found.name or name.replace("_", "-")) for name, found in stated}
+    return {name: replace(option, field=name, name=option.name or name.replace("_", "-")) for name, option in stated}
 
 
 def require_values(request: object) -> None:

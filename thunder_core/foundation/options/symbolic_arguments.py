@@ -148,20 +148,20 @@ def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
         raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=WRITE_RANGE)
 
 
-def symbolic_arguments(given: Given) -> tuple[SymbolicArgument, ...]:
+def symbolic_arguments(ranges: Given) -> tuple[SymbolicArgument, ...]:
     """Return the symbolic arguments of names, or of names with ranges; raise `BadSymbolicArgument` for invalid ones."""
-    if isinstance(given, str) or not isinstance(given, Mapping | Iterable):
-        raise BadSymbolicArgument(f"symbolic={given!r:.80} is not a list of names", fix='write symbolic=["x.size(0)"]')
-    if isinstance(given, Mapping):
-        return tuple(SymbolicArgument(name, *bounds_of(name, bounds)) for name, bounds in given.items())
-    arguments = [item if isinstance(item, SymbolicArgument) else SymbolicArgument(item, None, None) for item in given]
+    if isinstance(ranges, str) or not isinstance(ranges, Mapping | Iterable):
+        raise BadSymbolicArgument(f"symbolic={ranges!r:.80} is not a list of names", fix='write symbolic=["x.size(0)"]')
+    if isinstance(ranges, Mapping):
+        return tuple(SymbolicArgument(name, *bounds_of(name, bounds)) for name, bounds in ranges.items())
+    arguments = [item if isinstance(item, SymbolicArgument) else SymbolicArgument(item, None, None) for item in ranges]
     return tuple(dict.fromkeys(arguments))
 
 
-def bounds_of(name: object, given: object) -> Bounds:
+def bounds_of(name: object, bounds: object) -> Bounds:
     """Return the lower and the upper bound of a range; raise `BadSymbolicArgument` if it is not a pair."""
-    if given is None:
+    if bounds is None:
         return None, None
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise BadSymbolicArgument(f"the range of {name} is {given!r:.80}, which is not a pair", fix=WRITE_RANGE)
-    return given[0], given[1]
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, which is not a pair", fix=WRITE_RANGE)
+    return bounds[0], bounds[1]

@@ -49,7 +49,7 @@ class Tolerance:
         return f"times_eager={self.times_eager:g} floor={self.floor:g} kl={self.kl:g} top1={self.top1:g}"
 
 
-def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Tolerance:
+def requested_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Tolerance:
     """Return `base` with the bounds of texts such as `times_eager=4`; raise `BadOption` if a text is not a bound.
 
     A number without a name is `times_eager`.

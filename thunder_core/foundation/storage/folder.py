@@ -135,7 +135,7 @@ def temporary_name(folder: Path, kind: str) -> Path:
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what ended processes left next to the folder, and restore a folder that one of them had moved away."""
+    """Remove the temporary folders of ended processes next to the folder, and restore a folder that they moved."""
     for path in sorted(folder.parent.iterdir()):
         match = LEFT_BEHIND.fullmatch(path.name)
         if match is None or match["name"] != folder.name or match["host"] != HOST:
@@ -145,13 +145,13 @@ def clean_up(folder: Path) -> None:
                 put_back_or_remove(path, folder if match["kind"] == "old" else None)
 
 
-def put_back_or_remove(left: Path, folder: Path | None) -> None:
+def put_back_or_remove(old: Path, folder: Path | None) -> None:
     """Restore the name of a folder that was left behind if that name is free; otherwise remove the folder."""
     if folder is not None and not folder.exists():
         with suppress(OSError):  # another process was faster
-            left.rename(folder)
+            old.rename(folder)
     else:
-        shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:

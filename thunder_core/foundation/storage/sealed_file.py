@@ -19,6 +19,6 @@ def fault_of_size(status: os.stat_result, size: int) -> str:
     return "" if status.st_size == size else f"has {status.st_size} bytes instead of {size}"
 
 
-def fault_of_digest(found: str, digest: str) -> str:
+def fault_of_digest(actual: str, digest: str) -> str:
     """Return the problem with a file whose digest differs from the manifest; empty if the digest is right."""
-    return "" if found == digest else "does not match its digest in the manifest"
+    return "" if actual == digest else "does not match its digest in the manifest"

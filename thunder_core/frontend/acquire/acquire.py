@@ -77,7 +77,7 @@ def trace_program(run: Run) -> Acquired:
     the run when the run is not needed any more.
     """
     if run.options.functional:
-        run.outside.outside_reads = OutsideReads(lambda: run.place().source)
+        run.outside.outside_reads = OutsideReads(lambda: run.location().source)
     state = process_state(run.device)
     try:
         output = run.output = _interpret(run, state)

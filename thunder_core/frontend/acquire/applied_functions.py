@@ -78,20 +78,20 @@ class AppliedFunctions:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
         A forward that writes, draws random numbers outside of PyTorch, or reads what the program has written, is a part
-        of the program instead. Raises `CannotReplay` if an argument contains computed tensors in a place where a trace
-        has no names for them.
+        of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a position where a
+        trace has no names for them.
         """
         self._read_methods(kind)
         with without_functions():
-            given = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
-        if not kwargs and self._conflicts(kind, given):
+            objects = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
+        if not kwargs and self._conflicts(kind, objects):
             return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
-        given.require_same_objects()
+        objects.require_same_objects()
         effects = self._run.outside.effects.effects
-        args, kwargs = given.for_operation()
+        args, kwargs = objects.for_operation()
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
-            self._met[key] = ((args, kwargs), self._meet(kind, given))
+            self._met[key] = ((args, kwargs), self._meet(kind, objects))
         with without_functions():
             output = self._run.recorder.function(operation_of(kind), args, kwargs)
         if effects and not self._met[key][1]:
@@ -133,9 +133,9 @@ class AppliedFunctions:
         with torch._C.DisableTorchFunction():
             return (str(tensor_proxy("", fake)), fake.requires_grad, self._run.outside.path_of(leaf))
 
-    def _meet(self, kind: Function, given: GivenObjects) -> bool:
+    def _meet(self, kind: Function, objects: GivenObjects) -> bool:
         """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
-        (stand_in_args, stand_in_kwargs), copies = self._stand_ins(given)
+        (stand_in_args, stand_in_kwargs), copies = self._stand_ins(objects)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
             self._keep(kind, [value for value, _ in copies])
@@ -152,7 +152,7 @@ class AppliedFunctions:
         )
         backward = None if both is None or both.fills_caches else self._handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
-        self._keep(kind, kept_by(output, copies), are_written=is_writing)
+        self._keep(kind, objects_kept_by(output, copies), are_written=is_writing)
         self._meet_backward(kind, backward)
         return True
 
@@ -214,12 +214,12 @@ class AppliedFunctions:
             probe.release()
 
     def _handover(self, called: Function | str, probe: Any) -> Handover:
-        line = self._run.place().source
+        line = self._run.location().source
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
     def _refusal(self, called: Function | str) -> Callable[[str], NoReturn]:
         """Return a function that refuses a call, such as a forward, at the current line for a reason."""
-        line = self._run.place().source
+        line = self._run.location().source
         if not isinstance(called, str):
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
 
@@ -234,7 +234,7 @@ class AppliedFunctions:
 
     # ---- running through the methods ------------------------------------------------------------------------
 
-    def _probe(self, program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Return a run that has gone through a program, and the program's result; None if the run fails."""
         run, output = self._run, None
         kind: Any = type(run)
@@ -252,13 +252,13 @@ class AppliedFunctions:
                 run.replacements.were_called |= self._probes[-1].replacements.were_called
         return probe, output
 
-    def _stand_ins(self, given: GivenObjects) -> Any:
+    def _stand_ins(self, objects: GivenObjects) -> Any:
         """Return the arguments with tensors and numbers of their kind that do not belong to the program.
 
         Each object that the program creates follows, with its copy in the arguments.
         """
-        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(given.for_operation())}
-        return given.changed(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
+        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_operation())}
+        return objects.with_changes(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
@@ -271,7 +271,7 @@ class AppliedFunctions:
             return stand_in.requires_grad_(fake.requires_grad)
 
 
-def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tuple[Any, ...]:
+def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple[Any, ...]:
     """Return the arguments of `gradients` for a function with this output, before the function's own arguments."""
     is_tuple = isinstance(output, tuple)
     outputs = output if is_tuple else (output,)
@@ -285,14 +285,14 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
-def kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
+def objects_kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
     """Return the objects whose copies are in the `ctx` of an output; all objects if an output has another node."""
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
     if not all(hasattr(node, "__dict__") for node in nodes):
         return [value for value, _ in copies]
-    kept = {id(value) for node in nodes for value in values_behind(vars(node))}
-    return [value for value, copy in copies if id(copy) in kept]
+    ids_in_graph = {id(value) for node in nodes for value in values_behind(vars(node))}
+    return [value for value, copy in copies if id(copy) in ids_in_graph]
 
 
 def example(leaf: Any) -> Any:

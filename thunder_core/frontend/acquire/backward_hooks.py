@@ -65,7 +65,7 @@ class BackwardHooks:
 
     def knows(self, handle: object) -> bool:
         """Whether a handle belongs to a hook that the program has registered."""
-        return any(kept is handle for kept in self._kept)
+        return any(own_handle is handle for own_handle in self._kept)
 
     def remove(self, handle: Any) -> None:
         """Remove a hook of the program."""
@@ -89,22 +89,24 @@ class BackwardHooks:
         self._run.outside.effects.calls(set_function, (hook, hook.function, *owners))
 
     def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: object) -> BoundSymbol:
-        place = self._run.place()
-        return BoundSymbol(symbol_of(function), args, {}, output, (), place.source, place.module, ordered=True)
+        location = self._run.location()
+        return BoundSymbol(symbol_of(function), args, {}, output, (), location.source, location.module, ordered=True)
 
     def _proxy_of(self, node: Node) -> Proxy:
         """Return the proxy of a node. When a node is met for the first time, record a line that finds the node."""
-        proxy: Proxy | None = self._recorder.tensors.made(node)
+        proxy: Proxy | None = self._recorder.tensors.proxy_of_made_object(node)
         if proxy is not None:
             return proxy
-        found = tensor_and_steps_to(node, self._recorder.tensors.latest)
-        if found is None:
+        tensor_and_steps = tensor_and_steps_to(node, self._recorder.tensors.latest)
+        if tensor_and_steps is None:
             raise OperationFailed(
                 f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
                 "program leads to",
                 fix="register the hook outside the compiled program, or on the `grad_fn` of a tensor that it computes",
-                where=self._run.place().source,
+                where=self._run.location().source,
             )
         new_proxy: Proxy = self._recorder.tensors.made_object(node)
-        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(found[0]), found[1]), new_proxy))
+        self._recorder.emit(
+            self._line(node_at, (self._recorder.tensors.proxy(tensor_and_steps[0]), tensor_and_steps[1]), new_proxy)
+        )
         return new_proxy

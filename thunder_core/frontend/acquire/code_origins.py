@@ -14,7 +14,7 @@ from thunder_core.foundation import package
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.tracing.capture.place import Place, generated_place
+from thunder_core.tracing.capture.location import Location, generated_location
 
 # Files of wrappers, such as deprecated functions, that only call the function that they wrap.
 WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
@@ -39,16 +39,16 @@ class CodeOrigins:
             frame = frame.back
         if frame is None:
             return None
-        generated = generated_place(frame.filename, frame.lineno)
+        generated = generated_location(frame.filename, frame.lineno)
         return generated.source if generated else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
-    def users_place(self, frame: Frame | None, module: str) -> Place:
+    def users_location(self, frame: Frame | None, module: str) -> Location:
         """Return the user's line and the innermost module.
 
         Code generated from a program has both in its own records.
         """
-        generated = generated_place(frame.filename, frame.lineno) if frame is not None else None
-        return generated or Place(self.users_line(frame), module)
+        generated = generated_location(frame.filename, frame.lineno) if frame is not None else None
+        return generated or Location(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a function is interpreted when C code calls it. Most of PyTorch's own functions are not."""

@@ -10,14 +10,14 @@ Site = tuple[tuple[CodeType, int], ...]  # the running functions with their line
 
 
 class Detours:
-    """The calls of `torch.compiler.is_compiling()` by a program, and the answers.
+    """The calls of `torch.compiler.is_compiling()` by a program, and their results.
 
-    `taken` are the sites of the calls that return True. `last` is the site of the last call before a failure. Libraries
+    `sites` are the sites of the calls that return True. `last` is the site of the last call before a failure. Libraries
     call the function just before they need a value, so True at `last` may avoid a value that is not available.
     """
 
-    def __init__(self, taken: frozenset[Site] = frozenset()) -> None:
-        self.taken = taken
+    def __init__(self, sites: frozenset[Site] = frozenset()) -> None:
+        self.sites = sites
         self.last: Site | None = None
 
     def answer(self, frame: Frame | None, *, is_failing: bool) -> bool:
@@ -30,13 +30,13 @@ class Detours:
         site = site_of(frame)
         if not is_failing:
             self.last = site
-        return site in self.taken
+        return site in self.sites
 
     def further(self) -> Detours | None:
         """Return these detours and the detour around the last failure; None if it is already taken."""
-        if self.last is None or self.last in self.taken:
+        if self.last is None or self.last in self.sites:
             return None
-        return Detours(self.taken | {self.last})
+        return Detours(self.sites | {self.last})
 
 
 def site_of(frame: Frame | None) -> Site:

@@ -1,4 +1,4 @@
-"""Template fields that read attributes and items (`"{0.name}"`), so that the interpreter reads them and not C."""
+"""Template fields with attributes and items (`"{0.name}"`), which the interpreter reads instead of C code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fields = list[tuple[str, str | None, str | None, str | None]]
 
 
 def with_values(machine: Machine, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return a template whose fields are numbers, and the values of the fields; None if C has to format the template.
+    """Return the template with numbered fields, and the values of the fields; None if C code must format it.
 
     The result is also None if no field reads an attribute or an item, because then C reads nothing.
     """

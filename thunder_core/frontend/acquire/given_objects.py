@@ -1,4 +1,4 @@
-"""The objects that the program creates and gives to a bound symbol, as arguments or for a backward.
+"""Objects that a program creates and passes to a bound symbol, as arguments or for a backward.
 
 A trace holds an object as it is after the program, with the tensors of the traced call. So the bound symbol takes a
 snapshot of such objects, and the tensors and numbers in them.
@@ -27,7 +27,7 @@ IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, tuple, fro
 
 
 class ObjectSnapshot:
-    """A snapshot of a tree, and the `values` in its holes: tensors and numbers of the program.
+    """A snapshot of nested objects with holes; `values` are the program's tensors and numbers that fill the holes.
 
     The containers in `entered` are new at each call, also if they are from outside. `refuse(reason)` raises for an
     object that cannot be copied.
@@ -101,9 +101,9 @@ class GivenObjects:
         self, outside: Outside, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: Callable[[str], NoReturn]
     ) -> None:
         self.args, self.kwargs = args, kwargs
-        given = (args, kwargs)
-        self._objects = ObjectSnapshot(outside, _containers_in(given), refuse)
-        snapshot = self._objects.of(given)
+        arguments = (args, kwargs)
+        self._objects = ObjectSnapshot(outside, _containers_in(arguments), refuse)
+        snapshot = self._objects.of(arguments)
         self._snapshot = snapshot if self._objects.pairs else None
 
     def for_operation(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -112,16 +112,16 @@ class GivenObjects:
             return self.args, self.kwargs
         return (self._snapshot, tuple(self._objects.values)), {}
 
-    def changed(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+    def with_changes(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
         """Return the arguments with changed tensors and numbers, and each created object with its copy in them."""
-        given = (self.args, self.kwargs)
+        call = (self.args, self.kwargs)
         if self._snapshot is None:
-            arguments = replace_leaves(given, change)
-            return arguments, _lists_of(given, arguments)
-        arguments, copies = self._snapshot.filled([change(value) for value in self._objects.values])
-        copy_of = {id(made): copy for made, copy in copies.pairs}
-        pairs = [(value, copy_of[id(made)]) for value, made in self._objects.pairs if id(made) in copy_of]
-        return arguments, [*pairs, *_lists_of(given, arguments)]
+            arguments = replace_leaves(call, change)
+            return arguments, _lists_of(call, arguments)
+        arguments, copies = self._snapshot.fill([change(value) for value in self._objects.values])
+        copy_of = {id(stand_in): copy for stand_in, copy in copies.pairs}
+        pairs = [(value, copy_of[id(stand_in)]) for value, stand_in in self._objects.pairs if id(stand_in) in copy_of]
+        return arguments, [*pairs, *_lists_of(call, arguments)]
 
     def require_same_objects(self) -> None:
         """Guard that each object from outside is the same at each call, if it refers to tensors."""
@@ -136,7 +136,7 @@ def _containers_in(tree: Any) -> Iterator[Any]:
             yield from _containers_in(item)
 
 
-def _lists_of(given: Any, changed: Any) -> list[tuple[Any, Any]]:
-    """Return the lists and dicts of arguments, each with the one in the same place of the changed arguments."""
-    pairs = zip(_containers_in(given), _containers_in(changed), strict=True)
+def _lists_of(original: Any, changed: Any) -> list[tuple[Any, Any]]:
+    """Return the lists and dicts of the arguments, each with its counterpart in the changed arguments."""
+    pairs = zip(_containers_in(original), _containers_in(changed), strict=True)
     return [(value, copy) for value, copy in pairs if type(value) is not tuple]

@@ -47,7 +47,7 @@ class OutsideGradients(OutsideFacts):
                 raise OperationFailed(
                     "backward() would have to continue outside the program, where an input was computed",
                     fix="compile that part too, or call backward() outside the program",
-                    where=self.run.place().source,
+                    where=self.run.location().source,
                 )
             if not isinstance(tensor, torch.nn.Parameter):
                 self._read(tensor, "grad_fn", None)
@@ -71,7 +71,7 @@ class OutsideGradients(OutsideFacts):
 
 def log_gradients(run: Recording) -> None:
     """Log each change of a `.grad` as an effect."""
-    for tensor, grad in run.recorder.gradients.changed():
+    for tensor, grad in run.recorder.gradients.changed_gradients():
         if run.outside.path_of(tensor) is None:
             raise OperationFailed(
                 f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which the "

@@ -28,13 +28,13 @@ Finish = Callable[[], Any]
 class Group:
     """A process group that the program communicates in: its name and its number of ranks.
 
-    `is_of_python` means that its methods are written in Python. The functional `all_reduce` and `broadcast` call these
-    methods. The functional collectives that gather, scatter, or send from all ranks to all ranks do not.
+    `is_python_group` means that its methods are written in Python. The functional `all_reduce` and `broadcast` call
+    these methods. The functional collectives that gather, scatter, or send from all ranks to all ranks do not.
     """
 
     name: str
     size: int
-    is_of_python: bool = False
+    is_python_group: bool = False
 
 
 Method = Callable[..., Finish]
@@ -185,7 +185,7 @@ def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None,
 def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: object = None) -> Finish:
     """Gather a tensor of each rank into one tensor."""
     require_fit(output, tensor, tensor.numel() * group.size)
-    if group.is_of_python:
+    if group.is_python_group:
         written, read = output.data, tensor.data
         return waiting(OPERATORS.all_gather_into_tensor(written, read, group.name), [written], [read])
     return copying([output.data], [FUNCTIONAL.all_gather_into_tensor(tensor.data.contiguous(), group.size, group.name)])
@@ -205,7 +205,7 @@ def all_gather(group: Group, outputs: object, tensors: object, opts: object = No
     """Gather a tensor of each rank into a list. The process group handles tensors of different shapes."""
     tensor, data = single(tensors), list_for_ranks(outputs)
     if (
-        group.is_of_python
+        group.is_python_group
         or len(data) != group.size
         or any((item.shape, item.dtype) != (tensor.shape, tensor.dtype) for item in data)
     ):
@@ -224,7 +224,7 @@ def all_gather(group: Group, outputs: object, tensors: object, opts: object = No
 def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: object = None) -> Finish:
     """Reduce a tensor of each rank, and send each rank its part of the result."""
     require_fit(output, tensor, tensor.numel() // group.size)
-    if group.is_of_python:
+    if group.is_python_group:
         written, read = output.data, tensor.data
         return waiting(OPERATORS.reduce_scatter_tensor(written, read, reduction(opts), group.name), [written], [read])
     flat = tensor.data.contiguous().view(-1)
@@ -262,14 +262,14 @@ def all_to_all_single(
         raise ValueError("tensors that are not contiguous")
     if EQUAL_ROWS and not output_split_sizes and output.dim() and output.shape[0] % group.size:
         raise ValueError(f"{output.shape[0]} rows of the output, which {group.size} ranks cannot share")
-    if group.is_of_python:
+    if group.is_python_group:
         written, read = output.data, tensor.data
         return waiting(OPERATORS.all_to_all_single(written, read, *rows, group.name), [written], [read])
     if any(rows):
-        taken, sent = (parts_of(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
+        received, sent = (parts_of(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
     else:
-        taken = sent = equal_parts(tensor, group.size)
-    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), taken, sent, group.name)])
+        received = sent = equal_parts(tensor, group.size)
+    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), received, sent, group.name)])
 
 
 # ---- Thunder's operators ------------------------------------------------------------------------------------------

@@ -125,8 +125,8 @@ class Handover:
             return AllApart(paths[0], tuple(paths[1:])) if len(paths) > 1 else None
         if path is None or not isinstance(guard, OfTwoPaths):
             return None if path is None else replace(guard, path=path)
-        other = self._translated(guard.other)
-        return None if other is None else replace(guard, path=path, other=other)
+        second_path = self._translated(guard.second_path)
+        return None if second_path is None else replace(guard, path=path, second_path=second_path)
 
     def _translated(self, path: Path) -> Path | None:
         """Return the outer program's path to the value at a path; None if the outer program passes the value."""

@@ -74,4 +74,4 @@ def values_behind(value: Any) -> Iterator[Any]:
 
 def refers_to_tensors(value: Any) -> bool:
     """Whether an object is a module, or refers to one, to a tensor or a symbolic number, maybe by other objects."""
-    return any(isinstance(found, torch.Tensor | torch.nn.Module | SymbolicNumber) for found in values_behind(value))
+    return any(isinstance(inner, torch.Tensor | torch.nn.Module | SymbolicNumber) for inner in values_behind(value))

@@ -57,9 +57,9 @@ class KeptContainers:
 
     def require_unshared(self, reachable: object) -> None:
         """Refuse an object that has changed since, or that can be reached after the program."""
-        known = {id(value) for value in values_in(reachable, set())} if self._kept else set()
+        reachable_ids = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse, may_be_shared in self._kept:
-            if held_objects.have_changed() or (id(value) in known and not may_be_shared):
+            if held_objects.have_changed() or (id(value) in reachable_ids and not may_be_shared):
                 refuse(
                     f"keeps a {type(value).__name__} that the program creates for its backward, and that is used later"
                 )
@@ -68,7 +68,7 @@ class KeptContainers:
 class InlinedFunction:
     """One application of a function whose forward is part of the program; `refuse(reason)` raises.
 
-    `kept` has the lists and dicts of the program that backwards get copies of.
+    `containers` has the lists and dicts of the program that backwards get copies of.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class InlinedFunction:
         run: Recording,
         kind: type[torch.autograd.Function],
         args: tuple[Any, ...],
-        kept: KeptContainers,
+        containers: KeptContainers,
         refuse: Callable[[str], NoReturn],
     ) -> None:
         self._run = run
         self._kind = kind
         self._args = args
-        self._kept = kept
+        self._kept = containers
         self._refuse = refuse
 
     def apply(self) -> Any:
@@ -99,11 +99,13 @@ class InlinedFunction:
         tensors = tuple(outputs[index] for index in results.indices)
         self._require_unshared(results.of_kind(tensors, VIEW), context)
         inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
-        kept = (tuple(context.to_save), *self._kept_attributes(context), context.materialize_grads)
+        saved = (tuple(context.to_save), *self._kept_attributes(context), context.materialize_grads)
         with without_functions():
-            made = self._run.recorder.function(connecting_operation(self._kind), (inputs, tensors, results, *kept), {})
+            connecting = self._run.recorder.function(
+                connecting_operation(self._kind), (inputs, tensors, results, *saved), {}
+            )
         connected = list(outputs)
-        for index, view in zip(results.indices, made, strict=True):
+        for index, view in zip(results.indices, connecting, strict=True):
             if results.kind_of[index] == VIEW:
                 connected[index] = view
         return connected
@@ -118,9 +120,9 @@ class InlinedFunction:
         return ForwardResults(len(outputs), kinds)
 
     def _require_dirty_results(self, outputs: Iterable[torch.Tensor], context: ForwardContext) -> None:
-        """Refuse dirty tensors that PyTorch refuses, or that it would not connect by themselves."""
-        known = set(map(id, self._args)) & set(map(id, outputs)) - set(map(id, context.non_differentiable))
-        if any(id(tensor) not in known for tensor in context.dirty_tensors):
+        """Refuse dirty tensors that PyTorch refuses, or that PyTorch would not make results of the function."""
+        returned_inputs = set(map(id, self._args)) & set(map(id, outputs)) - set(map(id, context.non_differentiable))
+        if any(id(tensor) not in returned_inputs for tensor in context.dirty_tensors):
             self._refuse(MISMARKED)
         if any(map(self._is_leaf, context.dirty_tensors)):
             self._refuse("writes to a leaf that requires a gradient, which eager PyTorch refuses too")

@@ -77,13 +77,13 @@ def named_values(
     parameters = parameters_of(subject) or []
     arguments_by_name = dict(_arguments_by_name(parameters, args, kwargs))
     names = (parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD)
-    known = dict.fromkeys((*arguments_by_name, *names))
+    all_names = dict.fromkeys((*arguments_by_name, *names))
     values: dict[str, NamedValue] = {}
     for argument in sorted(argument_list, key=lambda wanted_argument: not wanted_argument.required):
         companion = argument.path.companion
         if companion is not None and arguments_by_name.get(companion, ("", None))[1] is None:
             continue
-        for value in _values_of_name(argument, known, arguments_by_name):
+        for value in _values_of_name(argument, all_names, arguments_by_name):
             if value.path in values and not argument.required:
                 continue
             if value.path in values:

@@ -23,7 +23,7 @@ def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Nu
 def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
     """Yield the path and the expected value of each number and each size of a tensor that a guard fixes."""
     for guard in guards:
-        if isinstance(guard, Equal) and guard.is_of_number:
+        if isinstance(guard, Equal) and guard.guards_number:
             yield str(guard.path), guard.value
         elif isinstance(guard, Values) or (isinstance(guard, Equal) and isinstance(guard.value, torch.Size)):
             values = guard.values if isinstance(guard, Values) else guard.value

@@ -44,7 +44,7 @@ class SavedTensorsHooks:
 
     def set(self, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
         """Record that hooks are set."""
-        self._line = self._line or self._run.place().source
+        self._line = self._line or self._run.location().source
         for hook in (pack, unpack):
             self._guard_value(hook, hook)
         self._run.functions.meet_native(pack, (torch.empty(2, 2),))
@@ -65,8 +65,8 @@ class SavedTensorsHooks:
             )
 
     def _emit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        place = self._run.place()
-        line = BoundSymbol(symbol_of(function), args, {}, None, (), place.source, place.module, ordered=True)
+        location = self._run.location()
+        line = BoundSymbol(symbol_of(function), args, {}, None, (), location.source, location.module, ordered=True)
         self._run.recorder.emit(line)
 
     def _guard_value(self, hook: object, value: object) -> None:

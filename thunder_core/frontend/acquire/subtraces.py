@@ -49,7 +49,7 @@ class Subtraces:
     def refuse(self, reason: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace, and store the error."""
         self.recorder.failure = OperationFailed(
-            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.place().source
+            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.location().source
         )
         return self.recorder.failure
 
@@ -132,7 +132,7 @@ class Subtraces:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
 
     def to_program(self, physical: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the logical tensors of physical ones."""
+        """Return the logical tensors of physical tensors."""
         return tuple(self.batches.logical(self.recorder.tensors.to_real(tensor)) for tensor in physical)
 
     def trace(

@@ -127,7 +127,7 @@ class Texts:
 
     def _text(self, parts: Parts) -> SymbolicText:
         self.any_symbolic = True
-        return SymbolicText(parts, lambda part: self._run.machine.entered(self._read, part))
+        return SymbolicText(parts, lambda part: self._run.machine.call_from_c(self._read, part))
 
     def is_unknown(self, value: object) -> bool:
         """Whether the text of a value is unknown in the trace, and can be recomputed at each call."""

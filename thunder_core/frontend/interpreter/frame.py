@@ -264,7 +264,7 @@ class Machine(ABC):
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
         """Run the code of a Python function under interpretation, without an announcement."""
 
-    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
         return function(*arguments)
 
@@ -383,14 +383,14 @@ class Machine(ABC):
         """Delete an attribute as C code does."""
         hook(owner, name)
 
-    def load_item(self, container: Any, key: Any) -> Any:
+    def load_item(self, container: Any, key: object) -> Any:
         """Return `container[key]` of a container whose protocol is in C."""
         return operator.getitem(container, key)
 
-    def store_item(self, container: Any, key: Any, value: Any) -> None:
+    def store_item(self, container: Any, key: object, value: Any) -> None:
         """Set `container[key] = value` of a container whose protocol is in C."""
         container[key] = value
 
-    def delete_item(self, container: Any, key: Any) -> None:
+    def delete_item(self, container: Any, key: object) -> None:
         """Delete `container[key]` of a container whose protocol is in C."""
         del container[key]

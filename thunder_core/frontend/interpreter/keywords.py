@@ -80,17 +80,17 @@ def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:
     yield from bridges.gather(machine, list, keys)
 
 
-def _has(machine: Machine, keywords: dict[Any, Any], key: Any) -> bool:
+def _has(machine: Machine, keywords: dict[Any, Any], key: object) -> bool:
     """Whether a keyword is already present. Only keys that are not plain strings may run code of the program."""
     return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
 
 
-def _repeated_keyword_message(function: Any, key: Any) -> str:
+def _repeated_keyword_message(function: Any, key: object) -> str:
     """Return the error message for a repeated keyword."""
     return f"{function_text(function)} got multiple values for keyword argument '{key}'"
 
 
-def _refuse_repeated(function: Any, key: Any) -> NoReturn:
+def _refuse_repeated(function: Any, key: object) -> NoReturn:
     """Raise TypeError for a repeated keyword."""
     raise TypeError(_repeated_keyword_message(function, key))
 

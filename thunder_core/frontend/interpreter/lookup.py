@@ -29,9 +29,9 @@ def shortcut(kind: type, name: str) -> Any:
 
 def remember(kind: type, name: str, value: Any) -> None:
     """Store a value for a name of a type, until the type changes. The value depends on a lookup in the type."""
-    found = _found.get(id(kind))
-    if found is not None:
-        _shortcuts.current(kind).store(name, value, found.version)
+    cached = _found.get(id(kind))
+    if cached is not None:
+        _shortcuts.current(kind).store(name, value, cached.version)
 
 
 def forget_lookups() -> None:

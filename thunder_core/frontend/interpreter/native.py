@@ -78,7 +78,7 @@ _new_frame = ctypes.PYFUNCTYPE(ctypes.py_object, *4 * [ctypes.c_void_p])(("PyFra
 UNBOUND: Any = object()
 
 
-def proxied(proxy: Any) -> Any:
+def proxied_object(proxy: Any) -> Any:
     """Return the object behind a proxy of `weakref.proxy`; None if it no longer exists."""
     return ctypes.py_object.from_address(id(proxy) + _at.referent).value
 
@@ -93,7 +93,7 @@ def unwrap(value: Any) -> Any:
     """Return the object behind a weak proxy if it exists; return other values unchanged."""
     if not is_proxy(value):
         return value
-    referent = proxied(value)
+    referent = proxied_object(value)
     return value if referent is None else referent
 
 

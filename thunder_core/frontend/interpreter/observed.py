@@ -65,12 +65,14 @@ class ObservedMachine(PlainMachine):
 
     def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively. Known functions that it calls back are interpreted."""
-        reached = self.reach.of_call(function, arguments, keywords)
+        reached = self.reach.functions_of_call(function, arguments, keywords)
         return self._redirecting(reached, function, arguments, keywords)
 
     def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
-        return self._redirecting(self.reach.of(*arguments, *keywords.values()), function, arguments, keywords)
+        return self._redirecting(
+            self.reach.functions_of_values(*arguments, *keywords.values()), function, arguments, keywords
+        )
 
     def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively while calls of these functions are redirected to the machine."""
@@ -92,7 +94,7 @@ class ObservedMachine(PlainMachine):
         redirection = Redirection(self)
         redirection.cached = cached
         try:
-            redirection.add(self.reach.of_call(cached, arguments, keywords))
+            redirection.add(self.reach.functions_of_call(cached, arguments, keywords))
             value = self._run(cached, arguments, keywords)
             if not redirection.missed:
                 self.observer.on_cached(cached, (*arguments, *keywords.values()), value, hit=True)
@@ -107,15 +109,15 @@ class ObservedMachine(PlainMachine):
 
         Functions in the result are redirected afterwards.
         """
-        return self.entered(self.invoke, function, arguments, keywords)
+        return self.call_from_c(self.invoke, function, arguments, keywords)
 
     def next_for_native(self, iterator: Any) -> Any:
         """Return the next value of an iterator on behalf of C code."""
-        return self.observer.for_caller(self.entered(operators.next_of, self, iterator))
+        return self.observer.for_caller(self.call_from_c(operators.next_of, self, iterator))
 
     def resume(self, frame: Frame) -> Any:
         """Run the frame of a generator, which C code may drive."""
-        return self.entered(super().resume, frame)
+        return self.call_from_c(super().resume, frame)
 
     def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, with a witness if the observer watches native code."""
@@ -135,11 +137,11 @@ class ObservedMachine(PlainMachine):
             return arguments, keywords
         return self.observer.for_native(function, arguments, keywords)
 
-    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
         if self.witness is not None and self.witness.watch(False):
             try:
-                return self.entered(function, *arguments)
+                return self.call_from_c(function, *arguments)
             finally:
                 self.witness.watch(True)
         active = self.redirection
@@ -150,7 +152,7 @@ class ObservedMachine(PlainMachine):
             value = function(*arguments)
         finally:
             active.resume()
-        active.add(self.reach.of(value))
+        active.add(self.reach.functions_of_values(value))
         return value
 
     def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:
@@ -258,7 +260,7 @@ class ObservedMachine(PlainMachine):
             self.observer.on_unwritten(owner)
             raise
 
-    def load_item(self, container: Any, key: Any) -> Any:
+    def load_item(self, container: Any, key: object) -> Any:
         """Read an item, and report the value."""
         if (value := self.observer.on_operation(operator.getitem, (container, key))) is not NOT_TAKEN:
             return value
@@ -270,7 +272,7 @@ class ObservedMachine(PlainMachine):
             value = self.natively(operator.getitem, (container, key), {})
         return self.observer.on_subscript(container, key, value)
 
-    def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
+    def _missing_item(self, container: defaultdict[Any, Any], key: object) -> Any:
         """Make the item of a defaultdict for a missing key, in steps that are reported to the observer."""
         factory = self.load_attr(container, "default_factory")
         if factory is None:
@@ -279,7 +281,7 @@ class ObservedMachine(PlainMachine):
         self.store_item(container, key, value)
         return value
 
-    def store_item(self, container: Any, key: Any, value: Any) -> None:
+    def store_item(self, container: Any, key: object, value: Any) -> None:
         """Write an item after reporting it."""
         value = self.observer.on_store_subscript(container, key, value)
         if type(key) in PLAIN and type(container) is dict:
@@ -287,7 +289,7 @@ class ObservedMachine(PlainMachine):
         else:
             self._write(container, self.natively, operator.setitem, (container, key, value), {})
 
-    def delete_item(self, container: Any, key: Any) -> None:
+    def delete_item(self, container: Any, key: object) -> None:
         """Delete an item after reporting it."""
         self.observer.on_delete_subscript(container, key)
         self._write(container, self.natively, operator.delitem, (container, key), {})

@@ -46,7 +46,7 @@ class Observer:
     def on_missing_attr(self, owner: Any, name: str) -> None:
         """Note that a missing attribute was read."""
 
-    def on_subscript(self, container: Any, key: Any, value: Any) -> Any:  # noqa: ARG002
+    def on_subscript(self, container: Any, key: object, value: Any) -> Any:  # noqa: ARG002
         """Receive `container[key]` that was read."""
         return value
 
@@ -109,11 +109,11 @@ class Observer:
     def on_delete_attr(self, owner: Any, name: str) -> None:
         """Note that an attribute is about to be deleted natively."""
 
-    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:  # noqa: ARG002
+    def on_store_subscript(self, container: Any, key: object, value: Any) -> Any:  # noqa: ARG002
         """Receive a value before it is written to `container[key]` natively."""
         return value
 
-    def on_delete_subscript(self, container: Any, key: Any) -> None:
+    def on_delete_subscript(self, container: Any, key: object) -> None:
         """Note that `container[key]` is about to be deleted natively."""
 
     def on_unwritten(self, owner: Any) -> None:

@@ -218,7 +218,7 @@ def advance(machine: Machine, iterator: Any, default: Any) -> Any:
     return machine.operate(next, iterator, default)
 
 
-def get_item(machine: Machine, container: Any, key: Any) -> Any:
+def get_item(machine: Machine, container: Any, key: object) -> Any:
     """Return `container[key]`."""
     method = python_method(type(container), "__getitem__")
     if method is not None:
@@ -234,7 +234,7 @@ def get_item(machine: Machine, container: Any, key: Any) -> Any:
     return machine.load_item(container, key)
 
 
-def set_item(machine: Machine, container: Any, key: Any, value: Any) -> None:
+def set_item(machine: Machine, container: Any, key: object, value: Any) -> None:
     """Set `container[key] = value`."""
     method = python_method(type(container), "__setitem__")
     if method is not None:
@@ -243,7 +243,7 @@ def set_item(machine: Machine, container: Any, key: Any, value: Any) -> None:
         machine.store_item(container, key, value)
 
 
-def delete_item(machine: Machine, container: Any, key: Any) -> None:
+def delete_item(machine: Machine, container: Any, key: object) -> None:
     """Delete `container[key]`."""
     method = python_method(type(container), "__delitem__")
     if method is not None:

@@ -42,35 +42,35 @@ def handled_exception() -> BaseException:
     return error
 
 
-def matches(error: BaseException, wanted: Any) -> bool:
-    """Whether `except wanted` catches an exception."""
-    classes = wanted if isinstance(wanted, tuple) else (wanted,)
+def matches(error: BaseException, error_types: Any) -> bool:
+    """Whether `except error_types` catches an exception."""
+    classes = error_types if isinstance(error_types, tuple) else (error_types,)
     for kind in classes:
         if not (issubclass(type(kind), type) and issubclass_natively(kind, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    return _is_of(error, wanted)
+    return _is_instance(error, error_types)
 
 
-def _is_of(error: Any, wanted: Any) -> bool:
+def _is_instance(error: Any, error_types: Any) -> bool:
     """Whether an exception is an instance of one of these classes, in tuples of any depth."""
-    if isinstance(wanted, tuple):
-        return any(_is_of(error, kind) for kind in wanted)
-    return issubclass(type(wanted), type) and issubclass_natively(type(error), wanted)
+    if isinstance(error_types, tuple):
+        return any(_is_instance(error, kind) for kind in error_types)
+    return issubclass(type(error_types), type) and issubclass_natively(type(error), error_types)
 
 
-def split_group(machine: Machine, error: BaseException, wanted: Any) -> tuple[Any, Any]:
-    """Return the part of an exception that `except* wanted` catches, and the rest; None for an empty part."""
-    matches(error, wanted)
-    for kind in wanted if isinstance(wanted, tuple) else (wanted,):
+def split_group(machine: Machine, error: BaseException, error_types: Any) -> tuple[Any, Any]:
+    """Return the part of an exception that `except* error_types` catches, and the rest; None for an empty part."""
+    matches(error, error_types)
+    for kind in error_types if isinstance(error_types, tuple) else (error_types,):
         if issubclass_natively(kind, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
-    if _is_of(error, wanted):
+    if _is_instance(error, error_types):
         if isinstance(error, BaseExceptionGroup):
             return error, None
         group = BaseExceptionGroup if not isinstance(error, Exception) else ExceptionGroup
         return group("", (error,)), None
     if isinstance(error, BaseExceptionGroup):
-        halves = machine.invoke(machine.load_attr(error, "split"), (wanted,), {})
+        halves = machine.invoke(machine.load_attr(error, "split"), (error_types,), {})
         if not isinstance(halves, tuple):
             raise TypeError(
                 f"{type(error).__name__}.split must return a tuple, not {type(halves).__name__}"

@@ -33,7 +33,7 @@ from thunder_core.frontend.interpreter.iterators import (
     unknown_items,
 )
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, remember, shortcut
-from thunder_core.frontend.interpreter.native import proxied, unwrap
+from thunder_core.frontend.interpreter.native import proxied_object, unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
@@ -79,7 +79,7 @@ PARTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
-    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
+    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied_object(proxy),)),
 }
 _ITEMS_OF_CONTAINERS: dict[type, Parts] = {
     dict: lambda mapping: (*dict.keys(mapping), *dict.values(mapping)),
@@ -137,15 +137,15 @@ _METHODS_CALLED_BY_NAME = frozenset(
 
 
 class Reach:
-    """Finds the wanted Python functions that a native call may call."""
+    """Finds the Python functions that a call of C code may call, and whose calls may be redirected."""
 
-    def __init__(self, wanted: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
-        self._wanted = wanted
+    def __init__(self, is_redirectable: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
+        self._is_redirectable = is_redirectable
         self._quiet = QUIET | quiet
         # The redirectable functions of a type, by the identity of the tuple of its functions.
         self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
 
-    def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
+    def functions_of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
         """Return the Python functions that a C function may call with these arguments."""
         reached: Functions = {}
         kind = type(function)
@@ -154,85 +154,85 @@ class Reach:
             owner_kind = type(owner)
             if owner_kind is ModuleType:
                 if function is next:
-                    return reached if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
+                    return reached if type(arguments[0]) in QUIET_STEPS else self._functions_of_step(arguments[0])
                 if function in _QUIET_FUNCTIONS:
                     return reached
                 if function in _SHALLOW_FUNCTIONS:
-                    return self._of_types(arguments)
+                    return self._special_functions_of(arguments)
                 if function in _ITEM_OPERATORS and _is_keyed(type(arguments[0])):
-                    return self._of_item(arguments[0], arguments[1])
+                    return self._functions_of_lookup(arguments[0], arguments[1])
             elif owner_kind not in self._quiet:
                 container = _is_container(owner_kind)
                 name = function.__name__
                 if container and name in _QUIET_METHODS:
                     return reached
                 if container and name in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
-                    return self._of_item(owner, arguments[0])
+                    return self._functions_of_lookup(owner, arguments[0])
                 if container and name in _INDEXED_METHODS:
-                    return self.of(*arguments[:1])
+                    return self.functions_of_values(*arguments[:1])
                 if name == "__next__":
-                    return reached if owner_kind in QUIET_STEPS else self._of_step(owner)
-                self._visit(owner, reached, _MAX_DEPTH if container else 2)
+                    return reached if owner_kind in QUIET_STEPS else self._functions_of_step(owner)
+                self._add_functions_of(owner, reached, _MAX_DEPTH if container else 2)
                 if not container and kind is BuiltinFunctionType:
-                    self._own_methods(owner, reached)
+                    self._add_methods(owner, reached)
         elif kind is type and function in _SHALLOW_TYPES:
-            return self._of_types(arguments)
+            return self._special_functions_of(arguments)
         else:
-            self._visit(function, reached, 1)
+            self._add_functions_of(function, reached, 1)
         depth = _MAX_DEPTH if kind is BuiltinFunctionType else _MAX_DEPTH + _CONSTRUCTOR_DEPTH
         for value in (*arguments, *keywords.values()) if keywords else arguments:
             if type(value) not in self._quiet:
-                self._visit(value, reached, depth)
+                self._add_functions_of(value, reached, depth)
         return reached
 
-    def of(self, *values: Any) -> Functions:
+    def functions_of_values(self, *values: Any) -> Functions:
         """Return the Python functions that C code may call if it receives these values."""
         reached: Functions = {}
         for value in values:
             if type(value) not in self._quiet:
-                self._visit(value, reached, _MAX_DEPTH)
+                self._add_functions_of(value, reached, _MAX_DEPTH)
         return reached
 
-    def _of_types(self, values: Sequence[Any]) -> Functions:
+    def _special_functions_of(self, values: Sequence[Any]) -> Functions:
         """Return the special functions of the values themselves."""
         reached: Functions = {}
         for value in map(unwrap, values):
             if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
-                self._add(special_functions(type(value)), reached)
+                self._add_redirectable(special_functions(type(value)), reached)
         return reached
 
-    def _of_step(self, iterator: Any) -> Functions:
+    def _functions_of_step(self, iterator: Any) -> Functions:
         """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
         kind = type(iterator)
         if kind in APPLYING:
             reached: Functions = {unknown_function: None}
             for part in gc.get_referents(iterator) if kind in COMPARING else ():
-                self._visit(part, reached, _MAX_DEPTH if type(part) in COMPARING else 1)
+                self._add_functions_of(part, reached, _MAX_DEPTH if type(part) in COMPARING else 1)
             return reached
-        return self.of(iterator) if passes_items_on(kind) else {}
+        return self.functions_of_values(iterator) if passes_items_on(kind) else {}
 
-    def _of_item(self, container: Any, key: Any) -> Functions:
+    def _functions_of_lookup(self, container: Any, key: object) -> Functions:
         """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""
-        reached = self.of(key)
+        reached = self.functions_of_values(key)
         kind = type(container)
-        self._add(special_functions(kind), reached)
+        self._add_redirectable(special_functions(kind), reached)
         if kind is defaultdict:
-            self._visit(container.default_factory, reached, 1)
+            self._add_functions_of(container.default_factory, reached, 1)
         return reached
 
-    def _visit(self, value: Any, reached: Functions, depth: int) -> None:
+    def _add_functions_of(self, value: Any, reached: Functions, depth: int) -> None:
         """Add the functions that a value leads to. Constructors of classes are added only if the depth says so."""
         kind = type(value)
         if kind is FunctionType:
-            if value is unknown_function or self._may_be_redirected(value):
+            if value is unknown_function or self._can_be_redirected(value):
                 reached[value] = None
             return
         parts = PARTS.get(kind)
         if parts is None:
-            self._add(special_functions(kind), reached)
+            self._add_redirectable(special_functions(kind), reached)
             if issubclass(kind, type):
                 if depth >= _CONSTRUCTOR_DEPTH:
-                    self._add(_constructors(value), reached)
+                    self._add_redirectable(_constructors(value), reached)
                 return
             parts = next((_ITEMS_OF_CONTAINERS[base] for base in mro_of(kind) if base in _ITEMS_OF_CONTAINERS), None)
             if parts is None and issubclass(kind, BaseException):
@@ -242,23 +242,23 @@ class Reach:
         if parts is not None and depth % _CONSTRUCTOR_DEPTH:
             for part in parts(value):
                 if type(part) not in self._quiet:
-                    self._visit(part, reached, depth - 1)
+                    self._add_functions_of(part, reached, depth - 1)
 
-    def _add(self, functions: tuple[FunctionType, ...], reached: Functions) -> None:
-        """Add the functions that are wanted."""
+    def _add_redirectable(self, functions: tuple[FunctionType, ...], reached: Functions) -> None:
+        """Add the functions whose code can be redirected."""
         if not functions:
             return
         entry = self._chosen.get(id(functions))
         if entry is None:
-            chosen = dict.fromkeys(function for function in functions if self._may_be_redirected(function))
+            chosen = dict.fromkeys(function for function in functions if self._can_be_redirected(function))
             entry = self._chosen[id(functions)] = functions, chosen
         reached.update(entry[1])
 
-    def _may_be_redirected(self, function: FunctionType) -> bool:
-        """Whether a function is wanted, and its code can be replaced."""
-        return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._wanted(function)
+    def _can_be_redirected(self, function: FunctionType) -> bool:
+        """Whether calls of a function may be redirected, and its code can be replaced."""
+        return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._is_redirectable(function)
 
-    def _own_methods(self, owner: Any, reached: Functions) -> None:
+    def _add_methods(self, owner: Any, reached: Functions) -> None:
         """Add all methods of an instance or class, because an inherited C method may call any of them by name.
 
         An object of a C type may call methods of the objects that it refers to.
@@ -267,9 +267,9 @@ class Reach:
         if kind.__flags__ & _IMMUTABLE_TYPE:
             for part in gc.get_referents(owner):
                 if not type(part).__flags__ & _IMMUTABLE_TYPE:
-                    self._add(_functions(type(part), "methods", lambda _: True), reached)
+                    self._add_redirectable(_functions(type(part), "methods", lambda _: True), reached)
         else:
-            self._add(_functions(kind, "methods", lambda _: True), reached)
+            self._add_redirectable(_functions(kind, "methods", lambda _: True), reached)
 
 
 def special_functions(kind: type) -> tuple[FunctionType, ...]:

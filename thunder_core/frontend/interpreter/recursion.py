@@ -54,9 +54,9 @@ def _allow_c_calls() -> None:
     """Let C code of this thread call as deep as in 3.13. Python 3.12 counts C calls and allows fewer."""
     _thread.added = 0
     if (3, 12) <= sys.version_info < (3, 13):
-        left = c_calls_left()
-        _thread.added = max(_C_CALLS - left.value, 0)
-        left.value += _thread.added
+        calls_left = c_calls_left()
+        _thread.added = max(_C_CALLS - calls_left.value, 0)
+        calls_left.value += _thread.added
 
 
 def limit() -> int:

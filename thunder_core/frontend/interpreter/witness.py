@@ -28,7 +28,7 @@ class Witness:
             sys.setprofile(self._notice if on else None)
         return bool(profiler == self._notice)
 
-    def _notice(self, frame: FrameType, event: str, _argument: Any) -> None:
+    def _notice(self, frame: FrameType, event: str, _argument: object) -> None:
         """Report the code of a function that was called."""
         if event == "call" and frame.f_code not in self._seen:
             self._seen.add(frame.f_code)

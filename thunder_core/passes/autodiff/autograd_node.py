@@ -91,14 +91,14 @@ class Bridge:
             if gradient is not None
         ]
         results, gradients = zip(*pairs, strict=True)
-        wanted = [aliases[index] for index in self.signature.requires_grad_inputs]
-        return self._by_autograd(results, wanted, gradients)
+        aliases_with_grad = [aliases[index] for index in self.signature.requires_grad_inputs]
+        return self._by_autograd(results, aliases_with_grad, gradients)
 
-    def _by_autograd(self, results: Sequence[torch.Tensor], wanted: Any, gradients: Any) -> Gradients:
+    def _by_autograd(self, results: Sequence[torch.Tensor], differentiated: Any, gradients: Any) -> Gradients:
         create_graph = torch.is_grad_enabled()
         with self.mode():
             gradients_of_inputs: Gradients = torch.autograd.grad(
-                results, wanted, gradients, create_graph=create_graph, allow_unused=True
+                results, differentiated, gradients, create_graph=create_graph, allow_unused=True
             )
         return gradients_of_inputs
 
@@ -112,8 +112,8 @@ class Bridge:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
         outputs, _ = self._once_more(node, incoming, call)
         sources = dict(zip(self.signature.source_indices, outputs[self.signature.count :], strict=True))
-        wanted = [sources[index] for index in dependent.sources]
-        return self._by_autograd([outputs[dependent.place]], wanted, [gradient])
+        source_outputs = [sources[index] for index in dependent.sources]
+        return self._by_autograd([outputs[dependent.place]], source_outputs, [gradient])
 
     def _once_more(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
         """Run the program of a node again while autograd records it; return its results and the inputs that it read."""
@@ -166,11 +166,13 @@ class Compiled(torch.autograd.Function):
         ctx.watched = [(ref(results[index]), downstream) for index, downstream in bridge.upstream_results]
         ctx.dependent_call = None
         ctx.set_materialize_grads(False)
-        kept = outputs[signature.count :]
-        ctx.save_for_backward(*(savable(value) for value in kept if isinstance(value, torch.Tensor)))
-        ctx.numbers = [value for value in kept if not isinstance(value, torch.Tensor)]
-        others = (result for index, result in enumerate(results) if index not in signature.results)
-        ctx.mark_non_differentiable(*(result for result in others if isinstance(result, torch.Tensor)))  # or numbers
+        saved = outputs[signature.count :]
+        ctx.save_for_backward(*(savable(value) for value in saved if isinstance(value, torch.Tensor)))
+        ctx.numbers = [value for value in saved if not isinstance(value, torch.Tensor)]
+        other_results = (result for index, result in enumerate(results) if index not in signature.results)
+        ctx.mark_non_differentiable(
+            *(result for result in other_results if isinstance(result, torch.Tensor))
+        )  # or numbers
         may_change = {index for index in signature.copied_inputs if not inputs[index].requires_grad}
         versions = (None if index in may_change else version_of(value) for index, value in enumerate(inputs))
         ctx.bridge, ctx.inputs = bridge, list(zip(inputs, versions, strict=True))
@@ -266,9 +268,10 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
 def savable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that autograd can save: one with the same memory and no base, or a copy of an inference tensor.
 
-    A view of a result holds that result, which holds the node of autograd's graph that holds the view. Python never
-    collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory. Autograd does
-    not save a tensor that inference mode made: a compiled backward may read an input that eager recomputes or copies.
+    A view of a result refers to the result, the result to its node in autograd's graph, and the node to the view.
+    Python never collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory.
+    Autograd does not save a tensor that inference mode made: a compiled backward may read an input that eager
+    recomputes or copies.
     """
     if tensor.is_inference():
         return tensor.clone()

@@ -110,7 +110,7 @@ def functions_of(
     numbers = numbers_of(*traces)
     index = len(used)
     inputs = [(*trace.inputs[:index], *numbers, *trace.inputs[index:]) for trace in traces]
-    return [replace(trace, inputs=taken) for trace, taken in zip(traces, inputs, strict=True)], numbers
+    return [replace(trace, inputs=branch_inputs) for trace, branch_inputs in zip(traces, inputs, strict=True)], numbers
 
 
 DERIVATIONS: dict[Callable[..., Any], Callable[[BoundSymbol, frozenset[str], SweepOf], Derivation | None]] = {

@@ -107,19 +107,21 @@ def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Te
             return False
     except RuntimeError:  # in a pass of torch.autograd.grad, leaves cannot be queried
         pass
-    wanted = tensors_of_pass()
-    if wanted is None:
+    tensors = tensors_of_pass()
+    if tensors is None:
         return True
     edges = [(result.grad_fn, result.output_nr) for reference in results if (result := reference()) is not None]
     return any(
-        node is result_node and index == number for node, index in map(edge_of, wanted) for result_node, number in edges
+        node is result_node and index == number
+        for node, index in map(edge_of, tensors)
+        for result_node, number in edges
     )
 
 
-def edge_of(wanted: Any) -> tuple[Any, int]:
+def edge_of(tensor: Any) -> tuple[Any, int]:
     """Return the node and the number of the node's result for a tensor or edge whose gradient is computed."""
-    is_tensor = isinstance(wanted, torch.Tensor)
-    return (wanted.grad_fn if is_tensor else wanted.node), wanted.output_nr
+    is_tensor = isinstance(tensor, torch.Tensor)
+    return (tensor.grad_fn if is_tensor else tensor.node), tensor.output_nr
 
 
 def tensors_of_pass() -> Sequence[Any] | None:
@@ -131,8 +133,8 @@ def tensors_of_pass() -> Sequence[Any] | None:
     while frame is not None and frame.f_code is not RUNS_ENGINE:
         frame = frame.f_back
     args = () if frame is None else frame.f_locals.get("args", ())
-    wanted = args[INPUTS] if len(args) > INPUTS else None
-    return wanted if isinstance(wanted, tuple | list) else None
+    inputs = args[INPUTS] if len(args) > INPUTS else None
+    return inputs if isinstance(inputs, tuple | list) else None
 
 
 def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:

@@ -138,10 +138,10 @@ def call_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: 
     return BoundSymbol(symbol_of(target), args, kwargs, result)
 
 
-def read_from_outside(bsyms: Sequence[BoundSymbol], known: set[str]) -> list[TensorProxy]:
-    """Return the tensors that bound symbols read, and neither make nor have in `known`."""
+def read_from_outside(bsyms: Sequence[BoundSymbol], available: set[str]) -> list[TensorProxy]:
+    """Return the tensors that bound symbols read, and neither make nor have in `available`."""
     read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
-    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines} | known
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines} | available
     return [proxy for name, proxy in read.items() if name not in defined]
 
 
@@ -149,15 +149,15 @@ def _own_contiguous_memory(backward: FunctionBackward) -> None:
     """Copy gradients that share memory with each other or with the backward's inputs, or are not contiguous."""
     aliasing = alias_sets(backward.bsyms, backward.function.aliases)
     arguments = (*backward.function.inputs, *backward.cotangents)
-    taken = {aliasing.representative(proxy.name) for proxy in arguments}
+    representatives = {aliasing.representative(proxy.name) for proxy in arguments}
     for index, gradient in enumerate(backward.gradients):
         if gradient is None:
             continue
         memory = aliasing.representative(gradient.name)
         copy = call_operation("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
         is_contiguous = comparison_keys(copy.output.stride) == comparison_keys(gradient.stride)
-        if memory in taken or not is_contiguous or not gradient.is_resolved:
+        if memory in representatives or not is_contiguous or not gradient.is_resolved:
             copy = replace(copy, output=copy.output.named(next(backward.names)))
             backward.bsyms.append(copy)
             backward.gradients[index] = copy.output
-        taken.add(memory)
+        representatives.add(memory)

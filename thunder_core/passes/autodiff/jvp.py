@@ -42,7 +42,7 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     """
     if any(name in tangents for name in bsym.mutates):
         raise Underivable("it writes to a tensor that has a tangent")
-    if has_derivative_rule(bsym) or not all(map(_is_of_pytorch, bsym.at_level("aten"))):
+    if has_derivative_rule(bsym) or not all(map(_is_pytorch_operation, bsym.at_level("aten"))):
         return _by_backward(bsym, tangents)
     jvp = _by_dual_numbers_in_thread(bsym, tangents)
     if isinstance(jvp, JVP):
@@ -53,7 +53,7 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
         raise Underivable(jvp) from second
 
 
-def _is_of_pytorch(operation: BoundSymbol) -> bool:
+def _is_pytorch_operation(operation: BoundSymbol) -> bool:
     """Whether an operation is PyTorch's; other operations that only have a backward lose tangents."""
     return operation.symbol.name.startswith("torch.ops.aten.")
 
@@ -154,24 +154,24 @@ def _prune(
     """
     results = {proxy.name for proxy in bsym.outputs}
     names = {proxy.name for proxy in result_tangents.values()}
-    kept = list(_operations_for(bsyms, names, results))
-    if any(bsym.has_effect or any(proxy.name in results for proxy in bsym.defines) for bsym in kept):
-        kept = list(_operations_for(bsyms, names | results))
-        return JVP(tangents, tuple(kept), result_tangents, computes_results=True)
-    return JVP(tangents, tuple(kept), result_tangents, computes_results=False)
+    operations = list(_operations_for(bsyms, names, results))
+    if any(bsym.has_effect or any(proxy.name in results for proxy in bsym.defines) for bsym in operations):
+        operations = list(_operations_for(bsyms, names | results))
+        return JVP(tangents, tuple(operations), result_tangents, computes_results=True)
+    return JVP(tangents, tuple(operations), result_tangents, computes_results=False)
 
 
 def _operations_for(
     bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
 ) -> Iterator[BoundSymbol]:
     """Return the bound symbols, in order, that lead to these names from the `available` names."""
-    known, kept = set(available), []
-    read = set(names) - known
+    defined, operations = set(available), []
+    read = set(names) - defined
     for bsym in reversed(bsyms):
         if read & ({proxy.name for proxy in bsym.outputs} | set(bsym.mutates)):
-            kept.append(bsym)
-            read |= {proxy.name for proxy in bsym.inputs} - known
-    return reversed(kept)
+            operations.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs} - defined
+    return reversed(operations)
 
 
 @contextmanager

@@ -98,13 +98,13 @@ class _ReturnedViews:
     def remaining(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
         """Return the bound symbols of the computation without returned views that it does not read itself."""
         read = {proxy.name for proxy in returned}
-        kept: list[BoundSymbol] = []
+        live: list[BoundSymbol] = []
         for bsym in reversed(self.trace.bound_symbols):
             parts = bsym.operations or (bsym,)
             apart = any(id(part) in self.bsyms for part in parts)
             with_lines = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
             for part, old in zip(reversed(with_lines), reversed(parts if apart else (bsym,)), strict=True):
                 if id(old) not in self.bsyms or any(proxy.name in read for proxy in part.defines):
-                    kept.append(part)
+                    live.append(part)
                     read |= {proxy.name for proxy in part.inputs}
-        return kept[::-1]
+        return live[::-1]

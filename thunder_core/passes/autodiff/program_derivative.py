@@ -106,7 +106,7 @@ class ProgramDerivative:
     def signature(self) -> AutogradSignature:
         """The results and inputs that autograd sees of the computation."""
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
-        written, kept = written_inputs(self.body, self.differentiated.results)
+        written, kept_indices = written_inputs(self.body, self.differentiated.results)
         return AutogradSignature(
             count=len(self.body.output),
             results=self.differentiated.results,
@@ -115,7 +115,7 @@ class ProgramDerivative:
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool(written),
             written=written,
-            kept=kept,
+            kept=kept_indices,
             tail_inputs=tuple(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
             dependent=find_dependent_results(

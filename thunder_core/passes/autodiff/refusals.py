@@ -108,8 +108,8 @@ def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[
     if not any(step.bsym.mutates for step in steps):
         return
     aliasing = alias_sets((step.bsym for step in steps), aliases)
-    kept: set[str] = set()
+    names: set[str] = set()
     for step in steps:
-        if any(aliasing.representative(name) in kept for name in step.bsym.mutates):
+        if any(aliasing.representative(name) in names for name in step.bsym.mutates):
             raise underivable(step.bsym, "it writes to a tensor that the backward reads")
-        kept |= {aliasing.representative(name) for name in step.reads & saved}
+        names |= {aliasing.representative(name) for name in step.reads & saved}

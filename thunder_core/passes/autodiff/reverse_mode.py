@@ -78,7 +78,9 @@ class Differentiated:
 
     def reached_gradients(self, has_cotangent: Sequence[bool]) -> list[bool]:
         """Return, for each outgoing gradient, whether it depends on the marked incoming gradients."""
-        starts = (proxy.name for proxy, taken in zip(self.full_backward.inputs, has_cotangent, strict=True) if taken)
+        starts = (
+            proxy.name for proxy, is_marked in zip(self.full_backward.inputs, has_cotangent, strict=True) if is_marked
+        )
         reachable = dependent_names(starts, self.full_backward)
         return [proxy is not None and proxy.name in reachable for proxy in self.full_backward.output]
 

@@ -133,7 +133,7 @@ class ReverseSweep:
         `cuts` are not propagated further; the gradients of `ends`, if given, are returned in place of the inputs'
         gradients.
         """
-        chosen = [proxy for proxy, taken in zip(self.results, has_cotangent, strict=True) if taken]
+        chosen = [proxy for proxy, is_chosen in zip(self.results, has_cotangent, strict=True) if is_chosen]
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs, cuts)
         requires_grad_inputs: list[Proxy] = [
@@ -226,8 +226,8 @@ class ReverseSweep:
 
         Switches of autograd, and absorbed calls of `requires_grad_`, are left out.
         """
-        kept = {id(step.bsym) for step in self.steps}
-        dropped = {id(bsym) for bsym in self.trace.bound_symbols} - kept
+        ids_of_steps = {id(step.bsym) for step in self.steps}
+        dropped = {id(bsym) for bsym in self.trace.bound_symbols} - ids_of_steps
         bsyms = [
             bsym for bsym in self.exposing_intermediates({proxy.name for proxy in saved}) if id(bsym) not in dropped
         ]
@@ -274,12 +274,14 @@ def _vjp_with_accumulation(
     """
     vjp = derivation.vjp(incoming)
     pairs = zip(accumulated, vjp.sums, strict=True)
-    taken = [old if is_sum and old is not None and len(old.stride) == len(old.shape) else None for old, is_sum in pairs]
-    if any(taken):
+    old_sums = [
+        old if is_sum and old is not None and len(old.stride) == len(old.shape) else None for old, is_sum in pairs
+    ]
+    if any(old_sums):
         with suppress(Underivable):
-            vjp = derivation.vjp(incoming, taken)
-            return vjp, tuple(old is not None for old in taken)
-    return vjp, (False,) * len(taken)
+            vjp = derivation.vjp(incoming, old_sums)
+            return vjp, tuple(old is not None for old in old_sums)
+    return vjp, (False,) * len(old_sums)
 
 
 def cotangent_of(proxy: TensorProxy) -> TensorProxy:

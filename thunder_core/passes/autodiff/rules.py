@@ -55,7 +55,7 @@ def register_derivative(
 def _with_rules(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
     class Rule(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, args: Any, kwargs: Any, *tensors: torch.Tensor) -> Any:
+        def forward(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
             args, kwargs = _fill((args, kwargs), tensors)
             output = operation(*args, **kwargs)
             if setup_context is not None:
@@ -105,7 +105,7 @@ def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) 
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], Snapshot):
-            (args, kwargs), _ = args[0].filled(args[1])
+            (args, kwargs), _ = args[0].fill(args[1])
         versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
 
         def apart(leaf: Any) -> Any:

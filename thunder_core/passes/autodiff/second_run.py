@@ -36,10 +36,10 @@ def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...
     if any(trace.inputs[index].name in group for index in written for group in trace.aliases):
         return written, None
     needed = _names_read(trace, results)
-    kept = tuple(index for index in written if trace.inputs[index].name in needed)
-    proxies = [trace.inputs[index] for index in kept]
+    indices = tuple(index for index in written if trace.inputs[index].name in needed)
+    proxies = [trace.inputs[index] for index in indices]
     is_small = sum(map(_bytes_of, proxies)) <= MAXIMUM_BYTES
-    return written, kept if is_small else None
+    return written, indices if is_small else None
 
 
 def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:

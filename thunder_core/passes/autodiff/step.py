@@ -84,7 +84,7 @@ def recomputed_views(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
         return True
 
     for name in vjp.reads:
-        kept = dict(recomputation)
+        recomputation_before = dict(recomputation)
         if not reach(name):
-            recomputation = kept
+            recomputation = recomputation_before
     return list(recomputation.values())

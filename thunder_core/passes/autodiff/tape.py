@@ -16,7 +16,7 @@ from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
-from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_of_process_group, is_random, symbol_of
+from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
 from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, out_of_place, written_values
 from thunder_core.tracing.ir.evaluate import bindings
 from thunder_core.tracing.ir.proxy import TensorProxy, tensor_proxy
@@ -104,7 +104,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if is_of_process_group(func):
+        if is_process_group_method(func):
             raise Underivable("it calls a method of a process group, which cannot be recorded")
         if is_reshaping(func):
             return self._run_inplace_view(func, args, kwargs)
@@ -151,7 +151,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
 
-    def _run_inplace_view(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    def _run_inplace_view(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation that changes metadata in place, and record the operation that returns a view instead.
 
         Raises `Underivable` if the tensor was not made by an operation on the tape.
@@ -171,7 +171,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def pairs_of(proxies: object, result: object) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
-    """Yield each tensor of a result, after the proxy at its place; raise `Underivable` if the structures differ."""
+    """Yield each tensor of a result, after the proxy at its position; raise `Underivable` if the structures differ."""
     try:
         pairs = list(bindings(proxies, result))
     except ValueError as error:

@@ -21,8 +21,8 @@ from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.tracing.capture.symbolic.probed_floats import (
     AmbiguousFloats,
-    FloatAsked,
     FloatProxies,
+    FloatValueRead,
     restrict,
     stand_ins,
 )
@@ -125,7 +125,7 @@ def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDe
             if derivation is not None:
                 derivation.vjp(derivation.results)
             return derivation
-    except (FloatAsked, Underivable):
+    except (FloatValueRead, Underivable):
         return derive_by_probes(bsym, requires_grad_names, floats) or derive_as_it_is(bsym, requires_grad_names)
 
 
@@ -283,8 +283,8 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
 def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
     """Return the result of a bound symbol, or of its rule, on tensors by the names of its inputs.
 
-    A bound symbol that reads a number out of a constant tensor, which is not available, is run by its operations, which
-    were recorded with the number in place.
+    A bound symbol that reads a number from an unavailable constant tensor is run by its operations, which were recorded
+    with the number.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
         raise Underivable("it takes an argument that is not a tensor")
@@ -332,12 +332,12 @@ def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | No
     A write may be to a view of a read tensor.
     """
     read = {proxy.name for proxy in gradients if proxy is not None}
-    kept: list[BoundSymbol] = []
+    live: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
         if bsym.mutates or bsym.communicates or any(proxy.name in read for proxy in bsym.outputs):
-            kept.append(bsym)
+            live.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
-    return kept[::-1]
+    return live[::-1]
 
 
 def add_gradients(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:

@@ -173,10 +173,10 @@ def merged_member(
     Raises `RecipeConflict` for two objects of one name, because only one of them could claim.
     """
     name = name_of(executor)
-    known = None if twin is None else twin.part.value
-    if isinstance(known, Executor) and not isinstance(executor, str) and known != executor:
+    first = None if twin is None else twin.part.value
+    if isinstance(first, Executor) and not isinstance(executor, str) and first != executor:
         raise RecipeConflict(f"two executors have the name {name}", fix="leave out one of them, or rename it")
-    value = known if isinstance(known, Executor) else executor
+    value = first if isinstance(first, Executor) else executor
     known_rank: Any = rank if twin is None else twin.key[0]
     owners = () if twin is None else twin.owners
     return Member(ListedExecutor(value, loaded_or_none(value)), (max(rank, known_rank), name), (*owners, owner))
@@ -196,7 +196,7 @@ def loaded_or_none(executor: str | Executor) -> Executor | None:
 
 
 def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield each step of a composition in order: its kind, its name, and the reasons for its place."""
+    """Yield each step of a composition in order: its kind, its name, and the reasons for its position."""
     for placed in composition.transforms(more).placements():
         yield "transform", placed.part.title, placed.reasons
     for listed in composition.executors.placements():

@@ -17,20 +17,20 @@ class RecipeOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def meant_option(name: str, known: Collection[str]) -> str:
+def meant_option(name: str, options: Collection[str]) -> str:
     """Return the question for the intended option; the recipe's prefix may be omitted: `height` for `alone.height`."""
-    full_names = {**{option.rpartition(".")[2]: option for option in known}, **{option: option for option in known}}
+    full_names = {**{option.rpartition(".")[2]: option for option in options}, **{option: option for option in options}}
     near = dict.fromkeys(full_names[match] for match in nearest(name, full_names))
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
-def require_option_names(recipe: str, known: Collection[str], names: Iterable[str]) -> None:
+def require_option_names(recipe: str, options: Collection[str], names: Iterable[str]) -> None:
     """Raise `UnknownName` for the first name that is not an option of the recipe."""
     for name in names:
-        if name not in known:
+        if name not in options:
             fix = (
-                f"{meant_option(name, known)}it takes: {', '.join(known)}"
-                if known
+                f"{meant_option(name, options)}it takes: {', '.join(options)}"
+                if options
                 else "leave out the option: this recipe has no options"
             )
             raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)

@@ -135,7 +135,7 @@ def compose(parts: Iterable[Composable]) -> Composable:
     """
     distinct: list[Composable] = []
     for component in (inner for part in parts for inner in part.components):
-        if not any(component.is_same(known) for known in distinct):
+        if not any(component.is_same(earlier) for earlier in distinct):
             distinct.append(component)
     if not distinct:
         raise BadRecipe("a combined recipe needs at least one part", fix="add a recipe or a plug-in")

@@ -169,10 +169,10 @@ class Recipe(Traits, Composable):
         """Raise `RecipeMismatch` for a model of a family that the recipe does not support."""
         family = getattr(getattr(model, "config", None), "model_type", None)
         if self.families and family not in self.families:
-            others = " or ".join((*recipes_for(family), "hf-transformers" if family else "default"))
+            suitable_recipes = " or ".join((*recipes_for(family), "hf-transformers" if family else "default"))
             raise RecipeMismatch(
                 f"recipe {self.name} is for {', '.join(self.families)}; this model is {family or type(model).__name__}",
-                fix=f"use a recipe for this model: {others}",
+                fix=f"use a recipe for this model: {suitable_recipes}",
             )
 
     def setup_transforms(self) -> tuple[Transform, ...]:
@@ -209,10 +209,10 @@ class Recipe(Traits, Composable):
         """Whether another part is of the same class; raises `RecipeConflict` if its options differ."""
         if type(self) is not type(other):
             return False
-        mine, others = (
+        mine, theirs = (
             {name: value for name, value in vars(recipe).items() if name != "added"} for recipe in (self, other)
         )
-        if mine != others:
+        if mine != theirs:
             raise RecipeConflict(
                 f"the recipe {self.title} is given twice with different options, one of them {self.chosen}",
                 fix=f"give {self.title} once",
@@ -277,13 +277,13 @@ class Recipe(Traits, Composable):
                 dimensions[dimension] = tuple(dict.fromkeys((*dimensions.get(dimension, ()), *names)))
         return dimensions
 
-    def symbolic_arguments(self, given: Given | None = None) -> tuple[SymbolicArgument, ...]:
+    def symbolic_arguments(self, ranges: Given | None = None) -> tuple[SymbolicArgument, ...]:
         """Return the symbolic arguments: the given ones, or the sum's own, with dimensions expanded to sizes.
 
         Raises `RecipeConflict` if parts of the sum give an argument different ranges.
         """
-        if given is not None:
-            stated = [("", argument) for argument in symbolic_arguments(given)]
+        if ranges is not None:
+            stated = [("", argument) for argument in symbolic_arguments(ranges)]
         else:
             rows: list[tuple[str, Any]] = [
                 (part.title, settings_of(part).get("symbolic", ())) for part in self.components

@@ -61,10 +61,10 @@ def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mappi
             if name == WITHOUT:
                 without += left_out_texts(value)
                 continue
-            first_owner, wanted = merged.setdefault(name, (owner, value))
-            if wanted != value:
+            first_owner, first_value = merged.setdefault(name, (owner, value))
+            if first_value != value:
                 raise RecipeConflict(
-                    f"{first_owner} sets {name}={wanted!r}, but {owner} sets {name}={value!r}",
+                    f"{first_owner} sets {name}={first_value!r}, but {owner} sets {name}={value!r}",
                     fix=f"leave out {first_owner} or {owner}",
                 )
     values = {name: value for name, (_, value) in sorted(merged.items())}

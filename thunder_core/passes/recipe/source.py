@@ -223,26 +223,26 @@ def type_of(source: ModuleSource, node: ast.expr) -> Any:
     return NAMES[path]
 
 
-def subscript(source: ModuleSource, path: str, given: list[ast.expr]) -> Any:
+def subscript(source: ModuleSource, path: str, arguments: list[ast.expr]) -> Any:
     """Return the type at a dotted path with these type arguments; raises `Undecided`."""
     if path not in SUBSCRIPTED:
         raise Undecided(path)
-    return SUBSCRIPTED[path](source, given)
+    return SUBSCRIPTED[path](source, arguments)
 
 
-def literal(_: ModuleSource, given: list[ast.expr]) -> Any:
+def literal(_: ModuleSource, arguments: list[ast.expr]) -> Any:
     """Return `Literal` of these values."""
-    return Literal[tuple(ast.literal_eval(value) for value in given)]
+    return Literal[tuple(ast.literal_eval(value) for value in arguments)]
 
 
-def optional(source: ModuleSource, given: list[ast.expr]) -> Any:
+def optional(source: ModuleSource, arguments: list[ast.expr]) -> Any:
     """Return `Optional` of a type."""
-    return Optional[type_of(source, given[0])]  # noqa: UP045 - of a computed type
+    return Optional[type_of(source, arguments[0])]  # noqa: UP045 - of a computed type
 
 
-def annotate(source: ModuleSource, given: list[ast.expr]) -> Any:
+def annotate(source: ModuleSource, arguments: list[ast.expr]) -> Any:
     """Return `Annotated` of a type and the bounds that `Field` declares."""
-    return Annotated[(type_of(source, given[0]), *(bounds_of(source, bound) for bound in given[1:]))]
+    return Annotated[(type_of(source, arguments[0]), *(bounds_of(source, bound) for bound in arguments[1:]))]
 
 
 SUBSCRIPTED: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {

@@ -13,12 +13,12 @@ def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[Symbo
     """Return each argument once, with the range that a part gives it; raise `RecipeConflict` for different ranges."""
     arguments: dict[str, tuple[str, SymbolicArgument]] = {}
     for owner, argument in stated:
-        first_owner, known = arguments.setdefault(argument.name, (owner, argument))
-        if argument.has_range and not known.has_range:
+        first_owner, first = arguments.setdefault(argument.name, (owner, argument))
+        if argument.has_range and not first.has_range:
             arguments[argument.name] = (owner, argument)
-        elif argument.has_range and (argument.lower, argument.upper) != (known.lower, known.upper):
+        elif argument.has_range and (argument.lower, argument.upper) != (first.lower, first.upper):
             raise RecipeConflict(
-                f"{first_owner} has {argument.name} {known.range_text}, but {owner} has it {argument.range_text}",
+                f"{first_owner} has {argument.name} {first.range_text}, but {owner} has it {argument.range_text}",
                 fix=f"leave out {first_owner} or {owner}, or pass symbolic= yourself",
             )
     return tuple(argument for _, argument in arguments.values())

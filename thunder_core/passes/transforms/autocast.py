@@ -143,7 +143,7 @@ class _Replay(Replay):
     def _explicit(
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Iterable[BoundSymbol]:
-        """Return bound symbols that compute without autocast what a bound symbol computes under autocast."""
+        """Return bound symbols that compute the same without autocast as a bound symbol under autocast."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._untouched:
             return [bsym]
@@ -229,19 +229,19 @@ def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
 
 def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
     """Return a key of aten operations that ignores the names of their results; `names` are the names of inputs."""
-    known: dict[str, Hashable] = dict(names or {})
+    key_of_name: dict[str, Hashable] = dict(names or {})
     keys: list[Hashable] = []
     for bsym in bsyms:
         for operation in bsym.subsymbols:
             keys.append(
                 (
                     operation.symbol,
-                    *(_describe(leaf, known) for leaf in leaves((operation.args, dict(operation.kwargs)))),
+                    *(_describe(leaf, key_of_name) for leaf in leaves((operation.args, dict(operation.kwargs)))),
                 )
             )
             for proxy in operation.outputs:
-                known.setdefault(proxy.name, len(keys))
-                keys.append(_describe(proxy, known))
+                key_of_name.setdefault(proxy.name, len(keys))
+                keys.append(_describe(proxy, key_of_name))
     return tuple(keys)
 
 

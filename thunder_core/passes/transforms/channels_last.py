@@ -37,7 +37,7 @@ CONVOLUTIONS_PER_COPY = 2  # at least; a copy takes a fraction of the time that 
 
 @dataclass(frozen=True)
 class ChannelsLast(Transform):
-    """Compute consecutive 2-d convolutions, and what is between them, in the memory format `torch.channels_last`.
+    """Compute consecutive 2-d convolutions, and operations between them, in the memory format `torch.channels_last`.
 
     Each bound symbol runs again on tensors without data, so PyTorch decides the memory format of each result. The input
     of the first convolution is copied to this format. A tensor is copied back before an operation that may depend on
@@ -125,7 +125,7 @@ class _Replay(Replay):
         self._bind(bsym.output, output)
         self.bsyms += bsyms
 
-    def _with_channels_last(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _with_channels_last(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Return the arguments of a convolution with its input in the other memory format."""
         x = args[0] if args else kwargs["input"]
         if not self._recorder.proxy_of(x).is_channels_last:
@@ -162,9 +162,9 @@ class _Replay(Replay):
         return value
 
 
-def has_strides_of(proxy: Proxy, other: TensorProxy) -> bool:
+def has_strides_of(proxy: Proxy, reference: TensorProxy) -> bool:
     """Whether a tensor has the strides of another of the same shape, except those of dimensions of size 1."""
     if not isinstance(proxy, TensorProxy):
         return False
-    pairs = zip(expressions(other.shape), expressions(proxy.stride), expressions(other.stride), strict=True)
+    pairs = zip(expressions(reference.shape), expressions(proxy.stride), expressions(reference.stride), strict=True)
     return all(size == 1 or stride == former for size, stride, former in pairs)

@@ -48,12 +48,12 @@ class ShareCommonExpressions(Transform):
         copies = distinct | differing_copies(trace, tracked)
         first: dict[Hashable, BoundSymbol] = {}
         names: dict[str, Proxy] = {}
-        kept: list[BoundSymbol] = []
+        bsyms: list[BoundSymbol] = []
         for original in trace.bound_symbols:
             bsym = original.rename(names) if names else original
             if bsym.ordered:
                 first.clear()
-            fixed = bsym.keeps_place or any(proxy.name in distinct for proxy in bsym.defines)
+            fixed = bsym.keeps_position or any(proxy.name in distinct for proxy in bsym.defines)
             source = None if fixed or any(proxy.name in copies for proxy in bsym.defines) else copied_tensor(bsym)
             if source is not None:
                 names[bsym.output.name] = source
@@ -61,10 +61,10 @@ class ShareCommonExpressions(Transform):
             key = None if fixed else signature(bsym)
             earlier = first.setdefault(key, bsym) if key is not None else bsym
             if earlier is bsym:
-                kept.append(bsym)
+                bsyms.append(bsym)
             else:
                 names |= {old.name: new for old, new in zip(bsym.outputs, earlier.outputs, strict=True)}
-        return trace.having(kept, made_by="share common expressions")
+        return trace.having(bsyms, made_by="share common expressions")
 
 
 def distinct_tensors(trace: Trace) -> set[str]:
@@ -89,11 +89,11 @@ def rounded_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
     the cast's fewer bits. torch.autocast does exactly that for a float32 parameter, whose cast it caches, so casts of
     inputs that are leaves are shared.
     """
-    kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
+    distinct = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     rounded: set[str] = set()
     for bsym in trace.bound_symbols:
         tensors = [tensor for tensor in bsym.tensors if tensor.name in tracked]
-        if not tensors or (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept):
+        if not tensors or (bsym.symbol.target is AUTOCAST and bsym.args[0].name in distinct):
             continue
         operands = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in tracked]
         finest = min((spacing(operand.dtype) for operand in operands), default=math.inf)

@@ -19,9 +19,9 @@ class DropDeadCode(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with only the bound symbols that affect its results or effects."""
         read = {proxy.name for proxy in trace.outputs}
-        kept = []
+        live = []
         for bsym in reversed(trace.bound_symbols):
             if any(proxy.name in read for proxy in bsym.defines) or bsym.has_effect or may_raise(bsym):
-                kept.append(bsym)
+                live.append(bsym)
                 read |= {proxy.name for proxy in bsym.inputs}
-        return trace.having(reversed(kept), made_by="drop dead code")
+        return trace.having(reversed(live), made_by="drop dead code")

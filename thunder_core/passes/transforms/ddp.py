@@ -76,7 +76,7 @@ class AverageGradients(Transform):
         ):
             return trace
         cap = self.bucket_cap_mb * MEBIBYTE
-        return Schedule(BucketSizes(first=min(MEBIBYTE, cap), others=cap))(trace)
+        return Schedule(BucketSizes(first=min(MEBIBYTE, cap), following=cap))(trace)
 
 
 def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:

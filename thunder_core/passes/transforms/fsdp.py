@@ -66,7 +66,7 @@ class ShardParameters(Transform):
         require_unwritten(trace)
         first: dict[str, Proxy] = {}
         names: dict[str, Proxy] = {}
-        kept: list[BoundSymbol] = []
+        bsyms: list[BoundSymbol] = []
         for bsym in trace.bound_symbols:
             renamed = bsym.rename(names) if names else bsym
             if is_call(bsym, "gather_parameter"):
@@ -75,14 +75,14 @@ class ShardParameters(Transform):
                 if earlier is not result:
                     names[result.name] = earlier
                     continue
-            kept.append(renamed)
-        shared = trace.having(kept, made_by="share gathered parameters", output=renamed_proxies(trace.output, names))
+            bsyms.append(renamed)
+        shared = trace.having(bsyms, made_by="share gathered parameters", output=renamed_proxies(trace.output, names))
         return with_casts_of_shards(shared)
 
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with the collectives of its parameters and gradients."""
         cap, limit = self.bucket_cap_mb * MEBIBYTE, self.max_in_flight_gb * GIBIBYTE
-        sizes = BucketSizes(first=cap, others=cap)
+        sizes = BucketSizes(first=cap, following=cap)
         return Schedule(sizes, 1, reduce_dtype=self._dtype(), max_in_flight=limit or None)(trace)
 
     def _dtype(self) -> torch.dtype | None:

@@ -109,14 +109,14 @@ class _KeepWrites(Exception):
 class _Rewriting:
     """One pass over a trace that functionalizes the alias sets with these representatives.
 
-    The bound symbols before the place in `tracked_since` that touch an alias set stay as they are.
+    The bound symbols before the index in `tracked_since` that touch an alias set stay as they are.
     """
 
     source: Trace
     aliasing: AliasSets
     representatives: frozenset[str]
     tracked_since: Mapping[str, int]
-    place: int = 0
+    index: int = 0
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -136,13 +136,13 @@ class _Rewriting:
                 self._run(bsym)
             else:
                 self.bsyms.append(self._with_current_values(bsym))
-            self.place += 1
+            self.index += 1
         output = renamed_proxies(self.source.output, self._output_names(self._copies()))
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _of(self, names: Iterable[str]) -> set[str]:
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
-        return {representative for representative in touched if self.place >= self.tracked_since.get(representative, 0)}
+        return {representative for representative in touched if self.index >= self.tracked_since.get(representative, 0)}
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns memory of an input in such a set."""
@@ -222,11 +222,11 @@ class _Rewriting:
         ]
         for proxy in inputs_used:
             if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
-                place = last[self.aliasing.representative(proxy.name)]
+                last_write = last[self.aliasing.representative(proxy.name)]
                 value = self._value(proxy)
-                self._take(place)
+                self._take(last_write)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
-                self.bsyms.append(replace(copy, source=place.source, module=place.module))
+                self.bsyms.append(replace(copy, source=last_write.source, module=last_write.module))
         return self._of(proxy.name for proxy in inputs_used)
 
     def _output_names(self, written: set[str]) -> dict[str, Proxy]:

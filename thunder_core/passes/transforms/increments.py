@@ -43,13 +43,13 @@ class IncrementTogether(Transform):
             is_increment = self._is_increment(bsym)
             waits = is_like(bsym, waiting) if is_increment else is_independent(bsym, waiting)
             if not waits or touches(bsym, waiting, aliasing):
-                yield from together(waiting)
+                yield from merge_increments(waiting)
                 waiting = []
             if is_increment:
                 waiting.append(bsym)
             else:
                 yield bsym
-        yield from together(waiting)
+        yield from merge_increments(waiting)
 
     def _is_increment(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol adds an integer to an integer tensor of these devices in place."""
@@ -71,7 +71,7 @@ def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
 
 def is_independent(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
     """Whether increments may run after a bound symbol that uses none of their tensors."""
-    if bsym.keeps_place or bsym.functions:
+    if bsym.keeps_position or bsym.functions:
         return False
     return not may_raise(bsym) or all(asserts_on_gpu(bsym, increment.args[0].device) for increment in increments)
 
@@ -82,7 +82,7 @@ def touches(bsym: BoundSymbol, increments: Sequence[BoundSymbol], aliasing: Alia
     return any(aliasing.representative(proxy.name) in written for proxy in (*bsym.inputs, *bsym.outputs))
 
 
-def together(increments: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+def merge_increments(increments: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
     """Return one bound symbol for several increments; a single increment stays as it is."""
     if len(increments) < 2:
         return tuple(increments)

@@ -57,7 +57,7 @@ class ParallelizeLinears(Transform):
         """Return the trace with one `copy_to_group` for each input of layers, so its gradient is summed only once."""
         first: dict[tuple[Any, ...], Proxy] = {}
         names: dict[str, Proxy] = {}
-        kept: list[BoundSymbol] = []
+        bsyms: list[BoundSymbol] = []
         for bsym in trace.bound_symbols:
             renamed = bsym.rename(names) if names else bsym
             if is_call(bsym, "copy_to_group"):
@@ -66,10 +66,10 @@ class ParallelizeLinears(Transform):
                 if earlier is not result:
                     names[result.name] = earlier
                     continue
-            kept.append(renamed)
+            bsyms.append(renamed)
         if not names:
             return trace
-        return trace.having(kept, made_by="share inputs", output=renamed_proxies(trace.output, names))
+        return trace.having(bsyms, made_by="share inputs", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with the collectives of its layers."""

@@ -1,4 +1,4 @@
-"""Collectives: the bound symbols that communicate, their groups and sizes, and the places where the program waits."""
+"""Collectives: the bound symbols that communicate, their groups and sizes, and the positions of waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Collective:
     source: SourceLine | None = field(default=None, compare=False)
 
     @property
-    def is_of_all_ranks(self) -> bool:
+    def involves_all_ranks(self) -> bool:
         """Whether all ranks of the group take part in the collective."""
         return self.kind not in POINT_TO_POINT
 
@@ -44,17 +44,17 @@ class Collective:
         return " ".join((self.kind, *self.facts))
 
 
-def is_same_line(own: str | None, other: str | None) -> bool:
+def is_same_line(own: str | None, theirs: str | None) -> bool:
     """Whether the texts of two collectives are equal, apart from numbers that vary between calls on either rank."""
-    if own is None or other is None:
-        return own is other
-    words = zip_longest(own.split(), other.split())
-    return own == other or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
+    if own is None or theirs is None:
+        return own is theirs
+    words = zip_longest(own.split(), theirs.split())
+    return own == theirs or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
 
 
-def first_difference(own: Sequence[str], others: Sequence[str]) -> int | None:
+def first_difference(own: Sequence[str], theirs: Sequence[str]) -> int | None:
     """Return the index of the first collective whose text differs between two ranks; None if all are the same."""
-    pairs = zip_longest(own, others)
+    pairs = zip_longest(own, theirs)
     return next((index for index, pair in enumerate(pairs) if not is_same_line(*pair)), None)
 
 
@@ -138,6 +138,6 @@ def groups_of(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
     """Return the collectives that all ranks of a group take part in, in order, by the name of the group."""
     groups: dict[str, list[Collective]] = {}
     for collective in collectives:
-        if collective.is_of_all_ranks and collective.group:
+        if collective.involves_all_ranks and collective.group:
             groups.setdefault(collective.group, []).append(collective)
     return groups

@@ -39,12 +39,14 @@ def is_separate(operation: BoundSymbol) -> bool:
 def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
     """Return the segments of the bound symbols: each period of a repeat, and the stretches between repeats."""
     cuts = {
-        cut for repeat in find_repeats([structural_key(bsym) for bsym in bsyms]) for cut in _place(repeat, bsyms).cuts
+        cut
+        for repeat in find_repeats([structural_key(bsym) for bsym in bsyms])
+        for cut in _align_repeat(repeat, bsyms).cuts
     }
     return [range(start, stop) for start, stop in pairwise(sorted({0, len(bsyms)} | cuts))]
 
 
-def _place(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
+def _align_repeat(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
     """Return the repeat shifted to the cheapest cut; a repeat of three or more periods may lose one period."""
     window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
     costs = cut_costs(window)[repeat.period :]
@@ -90,16 +92,18 @@ class _Value:
 class _Values:
     """The tensors of bound symbols by name; a view is represented by its base."""
 
-    known: dict[str, _Value] = field(default_factory=dict)
+    value_by_name: dict[str, _Value] = field(default_factory=dict)
 
     def of(self, bsyms: Sequence[BoundSymbol]) -> Iterable[_Value]:
         for index, bsym in enumerate(bsyms):
             for operation in (not bsym.executor and bsym.operations) or (bsym,):
                 self._note(operation, index)
-        return {id(value): value for value in self.known.values()}.values()
+        return {id(value): value for value in self.value_by_name.values()}.values()
 
     def _note(self, operation: BoundSymbol, index: int) -> None:
-        inputs_known = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
+        inputs_known = [
+            self.value_by_name[proxy.name] for proxy in operation.inputs if proxy.name in self.value_by_name
+        ]
         depth = max((value.depth for value in inputs_known), default=0)
         for value in inputs_known:
             value.last_read_at = index
@@ -107,6 +111,6 @@ class _Values:
                 value.last_fusible_read_at = index
         for proxy in operation.defines:
             if is_view(operation) and inputs_known:
-                self.known[proxy.name] = inputs_known[0]
+                self.value_by_name[proxy.name] = inputs_known[0]
             elif isinstance(proxy, TensorProxy):
-                self.known[proxy.name] = _Value(index, depth + is_separate(operation), proxy.bytes)
+                self.value_by_name[proxy.name] = _Value(index, depth + is_separate(operation), proxy.bytes)

@@ -20,7 +20,7 @@ BLOCKS = {"cuda": 512}  # allocation granularity in bytes (c10/cuda/CUDACachingA
 class Storages:
     """The live storages, each with the names that share it; a pinned storage stays after its last name is dropped."""
 
-    held: int = 0
+    live_bytes: int = 0
     _owners: dict[str, int] = field(default_factory=dict)
     _names: dict[int, set[str]] = field(default_factory=dict)
     _bytes: dict[int, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Storages:
         self._owners[name] = self._count
         self._names[self._count] = {name}
         self._bytes[self._count] = size
-        self.held += size
+        self.live_bytes += size
 
     def share(self, name: str, base: str) -> None:
         """Let a name share the storage of another name; ignore an unknown base."""
@@ -57,7 +57,7 @@ class Storages:
             return
         self._names[owner].discard(name)
         if not self._names[owner] and owner not in self._pinned:
-            self.held -= self._bytes.pop(owner)
+            self.live_bytes -= self._bytes.pop(owner)
 
     def knows(self, name: str) -> bool:
         """Whether a name is live."""

@@ -9,7 +9,7 @@ from thunder_core.tracing.analysis.data_errors import is_check
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
 from thunder_core.tracing.capture.call import RecordedCall, with_earlier_names
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.symbolic.sizes import without_sizes
 from thunder_core.tracing.capture.torch_facts.graph import has_own_memory, memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import is_ordered, parts_of, symbol_of
@@ -22,13 +22,13 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 class Binding:
     """A factory of bound symbols for calls, which tracks the names that recorded bound symbols have defined.
 
-    `place()` returns the place of the program. With `symbolic_sizes`, integers in results are known before the trace
-    runs.
+    `location()` returns the current location in the program. With `symbolic_sizes`, integers in results are known
+    before the trace runs.
     """
 
-    def __init__(self, tensors: Tensors, place: Callable[[], Place], *, symbolic_sizes: bool) -> None:
+    def __init__(self, tensors: Tensors, location: Callable[[], Location], *, symbolic_sizes: bool) -> None:
         self._tensors = tensors
-        self._place = place
+        self._location = location
         self._symbolic_sizes = symbolic_sizes
         self._defined: set[str] = set()
 
@@ -36,7 +36,9 @@ class Binding:
         """Record the outputs of a bound symbol, which later bound symbols do not define."""
         self._defined.update(proxy.name for proxy in bsym.outputs)
 
-    def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: RecordedCall) -> BoundSymbol | None:
+    def bound(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, call: RecordedCall
+    ) -> BoundSymbol | None:
         """Return the bound symbol for a call.
 
         The result is None if the call returned no new value, had no effect, checks no values and does not communicate.
@@ -54,7 +56,7 @@ class Binding:
         input_names = {proxy.name for _, proxy in inputs} - before.keys()
         if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks or communicates):
             return None
-        place, opaque = self._place(), call.opaque or call.valued
+        location, opaque = self._location(), call.opaque or call.valued
         tensors = self._tensors
         to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
         args, kwargs = with_earlier_names(to_proxies((args, kwargs)), before)
@@ -64,8 +66,8 @@ class Binding:
             kwargs=kwargs,
             output=output_proxies,
             subsymbols=() if opaque else parts_of(function, call.subsymbols),
-            source=place.source,
-            module=place.module,
+            source=location.source,
+            module=location.module,
             mutates=tuple(before[name].name if name in before else name for name in mutates),
             ordered=ordered,
             fresh=opaque and has_own_memory(tensors_in(output), [tensor for tensor, _ in inputs]),

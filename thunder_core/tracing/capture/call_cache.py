@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.tracing.capture.fakes.memo import CachedCall, cached_call, fresh_fake, rebuild, signature
 from thunder_core.tracing.capture.fakes.tensors import Tensors
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.torch_facts.symbols import QUESTIONS
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -53,9 +53,9 @@ class CallCache:
         self._calls = None
 
     def replay(
-        self, call: CachedCall, read: list[torch.Tensor], place: Callable[[], Place]
+        self, call: CachedCall, read: list[torch.Tensor], location: Callable[[], Location]
     ) -> tuple[BoundSymbol | None, Any]:
-        """Return the bound symbol of a cached call, for these tensors and a place, and its result with fakes."""
+        """Return the bound symbol of a cached call, for these tensors and a location, and its result with fakes."""
         names: dict[str, Proxy] = {}
         fakes: dict[int, torch.Tensor] = {}
         for (old, proxy), tensor in zip(call.read, read, strict=True):
@@ -63,13 +63,13 @@ class CallCache:
             fakes[id(old)] = tensor
         for proxy in call.intermediates:
             names[proxy.name] = proxy.named(self._tensors.next_name())
-        for output, old in zip(call.made, call.fresh, strict=True):
+        for output, old in zip(call.results, call.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(output, read, self._tensors.mode)
             if output.is_differentiable_view and output.view_of is not None:
                 self._make_view(fake, read[output.view_of])
             names[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
         bsym = call.bsym
         if bsym is not None:
-            here = place()
+            here = location()
             bsym = bsym.rename(names, at=(here.source, here.module))
         return bsym, rebuild(call.result, fakes)

@@ -19,7 +19,7 @@ from thunder_core.tracing.library.objects import expect_error
 
 
 class CaughtErrors:
-    """The operations whose errors depend on tensor values, and which the program calls where it catches errors.
+    """The operations whose errors depend on tensor values, called at lines where the program catches errors.
 
     Such an operation is recorded as one without an error. If it raises in a later call, the program is traced again.
     Then the operations at `lines_that_raised` run on the values of the call, and their errors are raised at tracing.

@@ -36,7 +36,7 @@ class Array:
 class Data:
     """The data that a program reads from tensors; `record(function, args, kwargs)` runs a function on tensors.
 
-    `asked` is called with each query of a real tensor and its answer.
+    `note_question` is called with each query of a real tensor and its answer.
 
     The values are those of the recorded call, and a bound symbol checks at each call that they are the same.
     """
@@ -46,9 +46,9 @@ class Data:
         tensors: Tensors,
         data_dependent: DataDependentValues,
         record: Callable[..., Any],
-        asked: Callable[[torch.Tensor, str, object], None],
+        note_question: Callable[[torch.Tensor, str, object], None],
     ) -> None:
-        self._asked = asked
+        self._asked = note_question
         self._tensors = tensors
         self._data_dependent = data_dependent
         self._record = record
@@ -97,8 +97,8 @@ class Data:
 
     def tensor_of(self, array: object) -> torch.Tensor | None:
         """Return the tensor whose memory an array shares, if the array was made from a tensor, or None."""
-        known = self._arrays.get(id(array))
-        return None if known is None else known.tensor
+        exported = self._arrays.get(id(array))
+        return None if exported is None else exported.tensor
 
     def owns(self, root: object) -> bool:
         """Whether an array that is based on this object shares memory with a tensor."""
@@ -106,8 +106,8 @@ class Data:
 
     def require_unwritten(self) -> None:
         """Raise `CannotReplay` if the program wrote to an array that shares memory with a tensor."""
-        for known in self._arrays.values():
-            if known.array.tobytes() != known.before:
+        for exported in self._arrays.values():
+            if exported.array.tobytes() != exported.before:
                 raise CannotReplay(
                     "the program writes to a NumPy array that shares memory with a tensor, which cannot be replayed",
                     fix="write to the tensor, or to a copy of the array",

@@ -1,4 +1,4 @@
-"""Failures of operations on fakes: their places, and fixes."""
+"""Failures of operations on fakes: their source lines, and fixes."""
 
 from __future__ import annotations
 

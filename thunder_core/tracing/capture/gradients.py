@@ -94,7 +94,7 @@ class Gradients:
         """Delete `tensor.grad`, as the program does."""
         self.set(tensor, None)
 
-    def changed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+    def changed_gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
         """Yield each outside tensor whose `.grad` was replaced, with its new value."""
         for tensor, _ in list(self._tensors.inputs.values()):
             fake = self._tensors.fake(tensor)
@@ -134,14 +134,14 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             reached = self._reachable_leaves(roots, graph)
-        wanted = reached if inputs is None else _as_given(inputs)
-        leaves = [self._fake_with_gradient(leaf) for leaf in _sequence(wanted)]
+        leaves_or_inputs = reached if inputs is None else _as_given(inputs)
+        leaves = [self._fake_with_gradient(leaf) for leaf in _sequence(leaves_or_inputs)]
         memory = self._tensors.memory()
         with self._running(graph, leaves, retain_graph, create_graph):
             with torch._C.DisableTorchFunction():
                 if not leaves:  # the engine raises the right error
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
-                inputs_as_given, cotangents = self._tensors.to_fake((wanted, gradient))
+                inputs_as_given, cotangents = self._tensors.to_fake((leaves_or_inputs, gradient))
                 gradients = _sequence(
                     torch.autograd.grad(
                         roots, inputs_as_given, cotangents, retain_graph, create_graph, allow_unused=True
@@ -176,13 +176,13 @@ class Gradients:
         **options: Any,
     ) -> Any:
         """Run `torch.autograd.grad`: return the gradients."""
-        roots, wanted, cotangents = self._tensors.to_fake((_sequence(outputs), _as_given(inputs), grad_outputs))
-        leaves = _sequence(wanted)
+        roots, differentiated, cotangents = self._tensors.to_fake((_sequence(outputs), _as_given(inputs), grad_outputs))
+        leaves = _sequence(differentiated)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             self._reachable_leaves(roots, graph, but=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
-            gradients = torch.autograd.grad(roots, wanted, cotangents, retain_graph, create_graph, **options)
+            gradients = torch.autograd.grad(roots, differentiated, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
 
     def functions_called(self, tensors: object) -> list[Callable[..., Any]]:
@@ -208,8 +208,8 @@ class Gradients:
     def _reachable_leaves(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """Return the leaves that a pass reaches; refuse tensors whose graph continues outside of the program."""
         require_taken_apart(graph)
-        known = set(map(id, but))
-        leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
+        excluded_ids = set(map(id, but))
+        leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in excluded_ids]
         if any(isinstance(node, FROM_OUTSIDE) for node in graph):
             for tensor, _ in list(self._tensors.inputs.values()):
                 self.outside.require_leaf(tensor)
@@ -256,8 +256,10 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             old = leaf.grad
             if old is None:
-                taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(grad, leaf)
-                leaf.grad = grad if taken else copy_gradient(grad, leaf)
+                can_be_taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(
+                    grad, leaf
+                )
+                leaf.grad = grad if can_be_taken else copy_gradient(grad, leaf)
             elif create_graph:
                 leaf.grad = old + grad
             else:

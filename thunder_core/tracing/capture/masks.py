@@ -69,8 +69,8 @@ class Masks:
 
     def _columns(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """Record and return the indices of a mask's true elements, one tensor for each dimension."""
-        places = self.record(torch.Tensor.nonzero, (mask,), {})
-        return list(self.record(torch.Tensor.unbind, (places, 1), {}))
+        indices = self.record(torch.Tensor.nonzero, (mask,), {})
+        return list(self.record(torch.Tensor.unbind, (indices, 1), {}))
 
     def _requires_grad(self, tree: object) -> bool:
         """Whether autograd is on and one of the nested tensors requires a gradient."""
@@ -80,12 +80,12 @@ class Masks:
         """Whether each mask has the shape of the dimensions that it indexes; constrain these sizes to be equal."""
         if not all(type(entry) in PLAIN_ENTRIES or isinstance(entry, torch.Tensor) for entry in entries):
             return False
-        shape, place = tuple(self.fake(tensor).shape), 0
+        shape, dim = tuple(self.fake(tensor).shape), 0
         consumed = sum(map(number_consumed, entries))
         for entry in entries:
-            if is_mask(entry) and not have_equal_sizes(self.fake(entry).shape, shape[place : place + entry.dim()]):
+            if is_mask(entry) and not have_equal_sizes(self.fake(entry).shape, shape[dim : dim + entry.dim()]):
                 return False
-            place += len(shape) - consumed if entry is Ellipsis else number_consumed(entry)
+            dim += len(shape) - consumed if entry is Ellipsis else number_consumed(entry)
         return True
 
     def _selection(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:

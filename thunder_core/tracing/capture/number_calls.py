@@ -16,8 +16,8 @@ from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete, numbers_in
 from thunder_core.tracing.capture.symbolic.probed_floats import (
-    FloatAsked,
     FloatProxies,
+    FloatValueRead,
     may_be_symbol,
     restrict,
     stand_ins,
@@ -135,7 +135,7 @@ class NumberCalls:
         values = self.probe_values
         return replace_leaves(tree, lambda leaf: values.get(leaf, leaf) if type(leaf) in (int, float) else leaf)
 
-    def _with_values(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _with_values(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function with the values of its numbers, or with their symbols if they have any."""
         arguments = replace_leaves((args, kwargs), self._with_symbol)
         return self._recording.function(function, *concrete(arguments))
@@ -176,7 +176,7 @@ class NumberCalls:
 
         return run
 
-    def _hides(self, function: Callable[..., Any], kwargs: Any, numbers: Sequence[SymbolicNumber]) -> bool:
+    def _hides(self, function: Callable[..., Any], kwargs: dict[str, Any], numbers: Sequence[SymbolicNumber]) -> bool:
         """Whether autograd records a call without seeing its numbers."""
         outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
@@ -201,7 +201,7 @@ class NumberCalls:
         try:
             with sizes.environment.withholding_floats():
                 return self._recording.function(function, *symbols)
-        except FloatAsked:
+        except FloatValueRead:
             pass
         before = self._recording.failure
         values = [self._numbers.outside_values[number.proxy.name] for number in numbers]

@@ -12,7 +12,7 @@ from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_of_process_group, is_random, symbol_of
+from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped
 from thunder_core.tracing.capture.torch_facts.writes import (
     has_out_argument,
@@ -72,7 +72,7 @@ class AtenOperations:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes, and record it as a part of the torch function that called it."""
-        if is_of_process_group(operator):
+        if is_process_group_method(operator):
             return self._run_on_process_group(operator, args, kwargs)
         if self._view is not None and operator is ALIAS:
             return self._view
@@ -120,7 +120,9 @@ class AtenOperations:
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)
 
-    def _run_and_note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    def _run_and_note(
+        self, call: RecordedCall, operator: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Run an aten operation on fakes, and add it to the subsymbols of a call."""
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
@@ -141,7 +143,9 @@ class AtenOperations:
         call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results, fresh=saving is not None))
         return output
 
-    def note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+    def note(
+        self, call: RecordedCall, operator: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Record an operation's effects on memory, on random numbers and on the metadata of tensors.
 
         Tensors whose metadata has changed get a new name, because a name represents one tensor with one metadata.

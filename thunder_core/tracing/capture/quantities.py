@@ -1,4 +1,4 @@
-"""Quantities: what the prologue computes from a tensor, such as the number of nonzero elements.
+"""Quantities that the prologue computes from a tensor, such as the number of nonzero elements.
 
 A table maps functions with a result size that depends on values to the quantity that determines this size.
 """

@@ -15,7 +15,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import FACTS, LASTING, VER
 
 
 class Questions:
-    """The record of a program's queries of tensors; `asked` is called with each query of a real tensor and its answer.
+    """The record of a program's queries of tensors. `note_question` gets each query of a real tensor and its answer.
 
     `refuse(what, fix)` returns the error for a query that cannot be traced.
     """
@@ -24,12 +24,12 @@ class Questions:
         self,
         tensors: Tensors,
         sizes: SymbolicSizes | None,
-        asked: Callable[[torch.Tensor, str, object], None],
+        note_question: Callable[[torch.Tensor, str, object], None],
         refuse: Callable[[str, str], ThunderError],
     ) -> None:
         self._tensors = tensors
         self._sizes = sizes
-        self._asked = asked
+        self._asked = note_question
         self._refuse = refuse
 
     def lasting_answer(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The lines of a recording: bound symbols in their order, with places, grad mode and autocast, and its failure."""
+"""The lines of a recording: bound symbols in their order, with locations, grad mode and autocast, and its failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.failures import hides, unrunnable
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.gradients import Gradients
-from thunder_core.tracing.capture.place import ForwardPlaces, Place
+from thunder_core.tracing.capture.location import ForwardLocations, Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.symbolic.expectations import with_count_checks, with_result_checks
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -49,7 +49,7 @@ class RecordedLines:
     levels: TransformLevels
     gradients: Gradients
     _autocast: tuple[Any, ...]
-    _forward: ForwardPlaces
+    _forward: ForwardLocations
     _binding: Binding
     _call_cache: CallCache
 
@@ -96,8 +96,8 @@ class RecordedLines:
 
     def _append_here(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol with the program's present line and module as its source."""
-        place = self._place()
-        self.append(replace(bsym, source=place.source, module=place.module))
+        location = self._location()
+        self.append(replace(bsym, source=location.source, module=location.module))
 
     def _append_call(self, bsym: BoundSymbol, output: object, call: RecordedCall) -> None:
         """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
@@ -117,9 +117,9 @@ class RecordedLines:
         for bsym in bsyms:
             self.append(bsym)
 
-    def _place(self) -> Place:
-        """Return the place of the program; in a backward pass, the place of the forward operation."""
-        return (self._forward.of_backward() if self.gradients.is_running else None) or self.program.place()
+    def _location(self) -> Location:
+        """Return the location of the program; in a backward pass, the location of the forward operation."""
+        return (self._forward.of_backward() if self.gradients.is_running else None) or self.program.location()
 
     def _switch_grad(self, enabled: bool) -> None:
         """Switch grad mode, and record it."""
@@ -133,18 +133,18 @@ class RecordedLines:
 
     def _refuse(self, what: str, fix: str) -> ThunderError:
         """Return and store the error for something that is not traced, in case the program swallows the error."""
-        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
+        self.failure = OperationFailed(what, fix=fix, where=self._location().source)
         return self.failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """Return and store the error for an operation that needs data, in case the program swallows the error."""
-        self.failure = unrunnable(function, self._place().source, error)
+        self.failure = unrunnable(function, self._location().source, error)
         return self.failure
 
     def _require_traceable(self, function: Callable[..., Any]) -> None:
         """Raise the error for a function whose effect cannot be recorded."""
         if is_higher_order(function):
-            self.failure = hides(function, self._place().source)
+            self.failure = hides(function, self._location().source)
             raise self.failure
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse(
@@ -160,7 +160,7 @@ class RecordedLines:
         except Wrapped:
             raise
         except OperationFailed as error:
-            error.where = self._place().source
+            error.where = self._location().source
             self.failure = error
             raise
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.capture.gradients import OutsideFacts
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.quantities import Quantity
 from thunder_core.tracing.capture.symbolic.numbers import Sources
 from thunder_core.tracing.ir.proxy import Proxy
@@ -31,7 +31,7 @@ class RecordedProgram(ABC):
         """Return the name of a real tensor or generator that an operation uses for the first time."""
 
     @abstractmethod
-    def place(self) -> Place:
+    def location(self) -> Location:
         """Return the line of the program that runs now, and its module."""
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:

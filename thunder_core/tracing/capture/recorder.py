@@ -26,10 +26,10 @@ from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import eager_error
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
+from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
-from thunder_core.tracing.capture.place import ForwardPlaces
 from thunder_core.tracing.capture.questions import Questions
 from thunder_core.tracing.capture.recorded_lines import RecordedLines
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
@@ -119,11 +119,11 @@ class Recorder(RecordedLines):
             self.tensors, program.outside_tensors, self._switch_grad, self._require_differentiable
         )
         self._autocast = autocast_state()
-        self._forward = ForwardPlaces()
+        self._forward = ForwardLocations()
         self.backward_of: BackwardOf = program.backward_of
         self._reads_values: list[Callable[..., Any]] = []  # functions in progress that were tried with numbers
         self._operators = AtenOperations(self.tensors, self.with_fakes, self._run_function, self._refuse)
-        self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
+        self._binding = Binding(self.tensors, self._location, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
         self._shape_changes = ShapeChanges(self.tensors.fakes)
         self._call_cache = CallCache(self.tensors, self._operators.take_for_view)
@@ -137,7 +137,7 @@ class Recorder(RecordedLines):
         self.caught_errors = CaughtErrors(
             self.tensors,
             self.data_dependent,
-            lambda: self._place().source,
+            lambda: self._location().source,
             self._append_here,
             self.program.catches_errors,
             lines_that_raised,
@@ -248,7 +248,7 @@ class Recorder(RecordedLines):
         if cached_call is not None and autocast_state() == self._autocast:
             return self._replay(cached_call, args, kwargs)
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
-            raise with_source_line(refusal, self._place().source)
+            raise with_source_line(refusal, self._location().source)
         self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = RecordedCall(idle=is_idle(function, args, kwargs))
         try:
@@ -289,7 +289,7 @@ class Recorder(RecordedLines):
                 "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"
             )
 
-    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _with_numbers(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function with symbolic numbers in place of tensors of one integer, or on their values if that fails."""
         before = self.failure
         self._reads_values.append(function)
@@ -311,7 +311,7 @@ class Recorder(RecordedLines):
         try:
             return self.tensors.to_real(run_through(function, args, kwargs))
         except OperationFailed as error:
-            error.where = error.where or self._place().source
+            error.where = error.where or self._location().source
             self.failure = error
             raise
 
@@ -360,14 +360,14 @@ class Recorder(RecordedLines):
                 return self.data_dependent.result(function, args, kwargs, call)
         eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
         if eager is not None and not (valued and self.caught_errors.is_caught()):
-            raise with_source_line(eager, self._place().source) from None
+            raise with_source_line(eager, self._location().source) from None
         if valued or needs_data(error):
             raise self._fail(function, error) from error
-        raise with_source_line(error, self._place().source)
+        raise with_source_line(error, self._location().source)
 
     def _replay(self, call: CachedCall, args: object, kwargs: object) -> Any:
         """Record a cached call again, for these tensors."""
-        bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._place)
+        bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._location)
         if bsym is not None:
             self.append(bsym)
         return self.tensors.to_real(output)

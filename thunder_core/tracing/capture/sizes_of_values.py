@@ -33,14 +33,14 @@ class SizesOfValues:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Call | None:
         """`repeat_interleave(x, repeats)` has the sum of `repeats` for its `output_size`."""
-        given = dict(zip(REPEATED, args, strict=False)) | dict(kwargs)
-        repeats = given.get("repeats", given.get("input"))
+        arguments = dict(zip(REPEATED, args, strict=False)) | dict(kwargs)
+        repeats = arguments.get("repeats", arguments.get("input"))
         is_short = isinstance(repeats, torch.Tensor) and (
             repeats.dim() != 1 or hint_of(self.fake(repeats).shape[0]) < MIN_ELEMENTS_TO_SUM
         )
         if not isinstance(repeats, torch.Tensor) or is_short or repeats.dtype not in INTEGERS:
             return None
-        if given.get("output_size") is not None:
+        if arguments.get("output_size") is not None:
             return None
         total = self.item(self.record(torch.Tensor.sum, (repeats,), {}))
         return function, args, {**kwargs, "output_size": total}

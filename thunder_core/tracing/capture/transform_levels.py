@@ -147,7 +147,7 @@ class TransformLevels:
         is_inside = inside and functorch.peek_interpreter_stack() is not None
         return is_inside or is_indexing(function, args) or bool(wrapped_tensors((args, kwargs)))
 
-    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function of functorch that the program calls, which no torch function mode sees."""
         sizes = self._tensors.sizes
         if sizes is None:

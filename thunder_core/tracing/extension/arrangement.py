@@ -150,8 +150,8 @@ class Arrangement(Generic[Kind]):
             if is_called and neighbour != index and speaker not in member.owners:
                 yield neighbour
 
-    def _reason(self, index: int, speaker: Part, relation: str, other: int, name: str) -> str:
-        title, named = self.members[index].part.title, self.members[other].part.title
+    def _reason(self, index: int, speaker: Part, relation: str, relative: int, name: str) -> str:
+        title, named = self.members[index].part.title, self.members[relative].part.title
         relation_text = f"{title} comes {relation} {named}"
         owner_reason = [] if speaker is self.members[index].part else [f"{speaker.title} comes {relation} {name}"]
         return f"{relation_text}, since {owner_reason[0]}" if owner_reason else relation_text

@@ -38,11 +38,12 @@ def authors_error(error: BaseException) -> ThunderError | None:
     return kind(what, fix=MEND, where=where)
 
 
-def bad_return(part: object, method: str, value: object, wanted: str) -> BadRecipe:
+def bad_return(part: object, method: str, value: object, expected_type: str) -> BadRecipe:
     """Return the error for a method of a part that returned an unusable value."""
     return BadRecipe(
-        f"the {kind_of(part)} {type(part).__name__} returned {value!r:.80} from {method}, where {wanted} is wanted",
-        fix=f"return {wanted}",
+        f"the {kind_of(part)} {type(part).__name__} returned {value!r:.80} from {method}, where {expected_type} is "
+        "expected",
+        fix=f"return {expected_type}",
         where=line_in_class(type(part), method),
     )
 
@@ -139,16 +140,16 @@ def library_folders() -> tuple[Path, ...]:
     return tuple(Path(folder).resolve() for folder in (*installers_folders(), package.FOLDER))
 
 
-def call_part(part: object, method: str, wanted: type | tuple[type, ...], *args: object) -> Any:
-    """Call a method of a part and return the result; raise `BadRecipe` if the result has another type than `wanted`."""
+def call_part(part: object, method: str, return_type: type | tuple[type, ...], *args: object) -> Any:
+    """Call a method of a part and return the result; raise `BadRecipe` for a result of another type."""
     function: Callable[..., Any] = getattr(part, method)
-    return checked_return(part, method, function(*args), wanted)
+    return checked_return(part, method, function(*args), return_type)
 
 
-def checked_return(part: object, method: str, value: object, wanted: type | tuple[type, ...]) -> Any:
-    """Return a value that a method of a part returned; raise `BadRecipe` if it has another type than `wanted`."""
-    if isinstance(value, wanted):
+def checked_return(part: object, method: str, value: object, return_type: type | tuple[type, ...]) -> Any:
+    """Return a value that a method of a part returned; raise `BadRecipe` if it has another type than `return_type`."""
+    if isinstance(value, return_type):
         return value
-    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+    kinds = return_type if isinstance(return_type, tuple) else (return_type,)
     words = " or ".join("None" if kind is type(None) else f"a {kind.__name__}" for kind in kinds)
     raise bad_return(part, method, value, words)

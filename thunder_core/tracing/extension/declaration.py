@@ -73,13 +73,14 @@ def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[typ
     for item in row:
         if isinstance(item, kinds):
             continue
-        wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
+        kind_names = " or ".join(f"a {kind.__name__}" for kind in kinds)
         if isinstance(item, type) and issubclass(item, kinds):
             raise BadRecipe(
-                f"{owner}: {name} has the class {item.__name__} instead of {wanted}", fix=f"write {item.__name__}()"
+                f"{owner}: {name} has the class {item.__name__} instead of {kind_names}", fix=f"write {item.__name__}()"
             )
         raise BadRecipe(
-            f"{owner}: {name} has {item!r:.80}, which is not {wanted}", fix=f"replace it by {wanted}, or leave it out"
+            f"{owner}: {name} has {item!r:.80}, which is not {kind_names}",
+            fix=f"replace it by {kind_names}, or leave it out",
         )
 
 

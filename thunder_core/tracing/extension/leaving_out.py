@@ -55,10 +55,10 @@ def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Seque
     if parts_named(left_out.name, executors):
         return
     if not parts_named(left_out.name, transforms):
-        known = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
+        labels = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
         raise UnknownName(
             f"--without {left_out}: no executor or transform of the recipe is named {left_out.name!r:.60}",
-            fix=f"{did_you_mean(left_out.name, known)}known: {', '.join(known)}",
+            fix=f"{did_you_mean(left_out.name, labels)}known: {', '.join(labels)}",
         )
     if left_out.pattern:
         raise BadOption(

@@ -74,8 +74,8 @@ def require_distinct(lookasides: Sequence[object]) -> tuple[Lookaside, ...]:
             raise WrongInputs(
                 f"{lookaside!r:.60} is not a lookaside", fix="write Lookaside(module.function, my_function)"
             )
-        other = by_function.setdefault(lookaside.function, lookaside)
-        if other != lookaside:
+        first = by_function.setdefault(lookaside.function, lookaside)
+        if first != lookaside:
             raise RecipeConflict(
                 f"two lookasides replace {lookaside.name}, but only one can run", fix="leave out one of them"
             )

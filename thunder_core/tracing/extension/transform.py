@@ -176,12 +176,14 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
     """Raise `UnknownName` if a trait contains a name of no part, no class, and no plug-in."""
     for trait in RELATIONS:
         for name in getattr(part, trait):
-            if any(name in listed.labels for listed in others) or any(name == known for known in known_names()):
+            if any(name in listed.labels for listed in others) or any(
+                name == known_name for known_name in known_names()
+            ):
                 continue
-            known = {*known_names(), *(label for listed in others for label in listed.labels)}
+            all_names = {*known_names(), *(label for listed in others for label in listed.labels)}
             raise UnknownName(
                 f"{part.title}: {trait} names {name!r}, but no transform or executor has this name",
-                fix=f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
+                fix=f"{did_you_mean(name, all_names)}known: {', '.join(sorted(all_names))}",
             )
 
 

@@ -74,16 +74,16 @@ class Dump:
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for number in itertools.count():
-                place = self.folder / f"{name}-{number}"
+                folder = self.folder / f"{name}-{number}"
                 try:
-                    place.mkdir()
+                    folder.mkdir()
                 except FileExistsError:
                     continue
-                return ProgramFolder(place, self.traces)
+                return ProgramFolder(folder, self.traces)
         raise AssertionError("numbers do not end")
 
 
-def asked_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
+def requested_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
     """Return the dump that an option requests, or else the environment; None if neither does.
 
     `THUNDER_LOGS` is `all`, or names of traces separated by commas; `THUNDER_LOGS_TO` is the folder. Raises

@@ -87,12 +87,12 @@ def beside(statement: str, comment: str, column: int) -> str:
 def result_comment(line: Statement) -> str:
     """Return the comment on the results of a statement and its executor."""
     types = ", ".join(value.described for value in line.makes if value.described)
-    origins = together([value.origin for value in line.makes if value.origin])
+    origins = join_origins([value.origin for value in line.makes if value.origin])
     executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
     return "  ".join(text for text in (f"{types} {executor}".strip(), origins) if text)
 
 
-def together(origins: Sequence[str]) -> str:
+def join_origins(origins: Sequence[str]) -> str:
     """Join the origins of a statement's results into one phrase."""
     names = [origin.removeprefix(GRADIENT) for origin in origins if origin.startswith(GRADIENT)]
     if 1 < len(names) == len(origins):
@@ -100,7 +100,7 @@ def together(origins: Sequence[str]) -> str:
     return ", ".join(origins)
 
 
-def place(line: Statement) -> str:
+def source_line(line: Statement) -> str:
     """Return the source line of a statement: file, line number and code."""
     file = "/".join(line.file.split("/")[-2:])
     return f"{file}:{line.number}: {line.code}".rstrip(": ") if line.file else ""
@@ -146,8 +146,8 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
             owner = above
             yield ""
             yield f"# ---- {owner} ----"
-        if comments and place(line) and place(line) != where:
-            where = place(line)
+        if comments and source_line(line) and source_line(line) != where:
+            where = source_line(line)
             yield f"# {where}"
         if comments:
             yield from derivation_comment(line, forward)

@@ -23,7 +23,7 @@ class Value:
 @with_quick_init
 @dataclass(frozen=True)
 class Statement:
-    """A printed bound symbol: its source, its place, the names that it reads and makes, and the `parts` it consists of.
+    """A printed bound symbol: its text, its source line, the names that it reads and makes, and its `parts`.
 
     The parts of a region are statements of the program, and the parts of these statements are aten operations. In a
     backward, `derives` is the forward's statement whose derivative it belongs to. `definitions` are the functions that

@@ -53,17 +53,17 @@ class LibraryFunction:
 OF_CLASS = LibraryFunction("thunder_core.tracing.ir.tree", "of_class")
 
 
-def unique_name(text: str, *taken: Collection[str]) -> str:
+def unique_name(text: str, *used: Collection[str]) -> str:
     """Return a name like a text that is unused and not reserved.
 
     The name differs from builtins, modules, library functions and names of results (`t0`).
 
-    `taken` are collections of used names.
+    `used` are collections of used names.
     """
     stem = valid_name(text)
     stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
     name, count = stem, 1
-    reserved = (RESERVED, sys.modules, *taken)
+    reserved = (RESERVED, sys.modules, *used)
     while any(name in names for names in reserved) or hasattr(builtins, name):
         count += 1
         name = f"{stem}_{count}"
@@ -88,19 +88,19 @@ class Definition:
 class Scope:
     """The names that a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
 
-    `taken` are names that a constant must not have.
+    `used_names` are names that a constant must not have.
     """
 
     imports: set[str] = field(default_factory=set)
     constants: dict[str, object] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    used_names: set[str] = field(default_factory=set)
 
     def constant(self, value: object, stem: str = "constant") -> str:
         """Return the name of an object that has no source form; each object has one name."""
         if id(value) not in self.names:
-            name = unique_name(stem, self.taken, self.constants)
-            self.taken.add(name)
+            name = unique_name(stem, self.used_names, self.constants)
+            self.used_names.add(name)
             self.constants[name] = value
             self.names[id(value)] = name
         return self.names[id(value)]
@@ -185,7 +185,7 @@ def _size(value: tuple[Any, ...], scope: Scope) -> str:
 
 
 def before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """Sizes of an input, with the expressions from before a constraint replaced them by what is counted later."""
+    """Sizes of an input, with the expressions from before a constraint replaced them by a later count."""
     return tuple(_before_counts(size) for size in sizes)
 
 

@@ -75,7 +75,7 @@ def print_trace(trace: Printable, *, level: str = "torch", comments: bool = True
 def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
     """Return the listing, and the objects that its source refers to by name; `parts` includes all aten operations."""
     named = {id(value): name for name, value in trace.constants.items()}
-    scope = Scope(set(trace.imports), dict(trace.constants), named, taken=set(names_in(trace)))
+    scope = Scope(set(trace.imports), dict(trace.constants), named, used_names=set(names_in(trace)))
     listing = _listing(trace, scope, parts)
     return replace(listing, imports=tuple(sorted(scope.imports)), constants=tuple(scope.constants)), scope.constants
 

@@ -19,15 +19,15 @@ class StatedGuard:
     """A condition on the value at a path, or on a query about the process; `words` describe the value at tracing.
 
     `plain_path` leads to a value that can be looked up without running the user's code, and is None for other values.
-    `is_of_number` is True if the value is a number that must stay equal, or a tuple with such numbers. `is_of_tuple` is
-    True if the value is a tuple of constants, whose items are compared.
+    `guards_number` is True if the value is a number that must stay equal, or a tuple with such numbers. `guards_tuple`
+    is True if the value is a tuple of constants, whose items are compared.
     """
 
     path: str
     words: str
     plain_path: PlainPath | None = None
-    is_of_number: bool = False
-    is_of_tuple: bool = False
+    guards_number: bool = False
+    guards_tuple: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.words}"
@@ -63,7 +63,7 @@ class StatedConstraint:
         return
 
     @property
-    def is_of_number(self) -> bool:
+    def guards_number(self) -> bool:
         """False, because a symbol may have other values."""
         return False
 

@@ -46,7 +46,7 @@ class NeedsNumbers:
 
 @dataclass(frozen=True)
 class HidesNumbers:
-    """The program differentiates operations that hide numbers, so it must be recorded with their values."""
+    """The program differentiates operations with numbers that the trace lacks, so it is recorded with their values."""
 
 
 @dataclass(frozen=True)

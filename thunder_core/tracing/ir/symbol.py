@@ -135,14 +135,14 @@ class BoundSymbol:
         )
 
     @property
-    def keeps_place(self) -> bool:
+    def keeps_position(self) -> bool:
         """Whether the call keeps its position, runs exactly once, and cannot belong to a region."""
         return self.ordered or self.communicates
 
     @property
     def has_effect(self) -> bool:
         """Whether the call matters even if no other call reads its results."""
-        return self.keeps_place or bool(self.mutates)
+        return self.keeps_position or bool(self.mutates)
 
     @ComputedOnce
     def communicates(self) -> bool:

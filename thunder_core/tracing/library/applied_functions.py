@@ -56,7 +56,7 @@ class ForwardContext:
         self.materialize_grads = value
 
     def attributes(self) -> dict[str, Any]:
-        """Return what the forward itself has set."""
+        """Return the attributes that the forward itself has set."""
         return {name: value for name, value in vars(self).items() if name not in CONTEXT_NAMES}
 
 

@@ -1,4 +1,4 @@
-"""Checks of values in a program: its own errors, raised at the right place of the computation."""
+"""Checks of values in a program: its own errors, raised at the right position of the computation."""
 
 from __future__ import annotations
 

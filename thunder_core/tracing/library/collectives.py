@@ -84,8 +84,8 @@ def options(kind: str, **values: Any) -> Any:
 @operator("(Tensor(a!) tensor, str reduce_op, int root, str group_name)")
 def reduce(tensor: torch.Tensor, reduce_op: str, root: int, group_name: str) -> Any:
     """Start to reduce the tensors of all ranks into the tensor of the rank `root`."""
-    made = options("ReduceOptions", reduceOp=REDUCE_OPS[reduce_op], rootRank=root)
-    return group_of(group_name).reduce([tensor], made)
+    options_of_call = options("ReduceOptions", reduceOp=REDUCE_OPS[reduce_op], rootRank=root)
+    return group_of(group_name).reduce([tensor], options_of_call)
 
 
 @operator("(Tensor(a!)[] outputs, Tensor tensor, str group_name)")
@@ -103,8 +103,8 @@ def all_gather_into_tensor(output: torch.Tensor, tensor: torch.Tensor, group_nam
 @operator("(Tensor(a!) output, Tensor tensor, str reduce_op, str group_name)")
 def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op: str, group_name: str) -> Any:
     """Start to reduce the tensors of all ranks, and to send each rank its part."""
-    made = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
-    return group_of(group_name)._reduce_scatter_base(output, tensor, made)
+    options_of_call = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
+    return group_of(group_name)._reduce_scatter_base(output, tensor, options_of_call)
 
 
 @operator("(Tensor(a!) output, Tensor tensor, SymInt[] output_sizes, SymInt[] input_sizes, str group_name)")
@@ -112,29 +112,29 @@ def all_to_all_single(
     output: torch.Tensor, tensor: torch.Tensor, output_sizes: list[int], input_sizes: list[int], group_name: str
 ) -> Any:
     """Start to send a part of a tensor to each rank, and to receive a part from each rank."""
-    made = options("AllToAllOptions")
-    return group_of(group_name).alltoall_base(output, tensor, output_sizes, input_sizes, made)
+    options_of_call = options("AllToAllOptions")
+    return group_of(group_name).alltoall_base(output, tensor, output_sizes, input_sizes, options_of_call)
 
 
 @operator("(Tensor(a!)[] outputs, Tensor tensor, int root, str group_name)")
 def gather(outputs: list[torch.Tensor], tensor: torch.Tensor, root: int, group_name: str) -> Any:
     """Start to gather the tensors of all ranks on the rank `root`; the other ranks have no outputs."""
-    made = options("GatherOptions", rootRank=root)
-    return group_of(group_name).gather([outputs] if outputs else [], [tensor], made)
+    options_of_call = options("GatherOptions", rootRank=root)
+    return group_of(group_name).gather([outputs] if outputs else [], [tensor], options_of_call)
 
 
 @operator("(Tensor(a!) output, Tensor[] inputs, int root, str group_name)")
 def scatter(output: torch.Tensor, inputs: list[torch.Tensor], root: int, group_name: str) -> Any:
     """Start to send one tensor from the rank `root` to each rank; the other ranks have no inputs."""
-    made = options("ScatterOptions", rootRank=root)
-    return group_of(group_name).scatter([output], [inputs] if inputs else [], made)
+    options_of_call = options("ScatterOptions", rootRank=root)
+    return group_of(group_name).scatter([output], [inputs] if inputs else [], options_of_call)
 
 
 @operator("(Tensor(a!) output, Tensor[] inputs, str reduce_op, str group_name)")
 def reduce_scatter(output: torch.Tensor, inputs: list[torch.Tensor], reduce_op: str, group_name: str) -> Any:
     """Start to reduce tensors, one for each rank, and to send each result to its rank."""
-    made = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
-    return group_of(group_name).reduce_scatter([output], [inputs], made)
+    options_of_call = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
+    return group_of(group_name).reduce_scatter([output], [inputs], options_of_call)
 
 
 @operator("(Tensor(a!)[] outputs, Tensor[] inputs, str group_name)")

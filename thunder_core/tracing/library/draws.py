@@ -106,7 +106,7 @@ def fresh_value(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     If a program refuses a call, the next program and tracing use its draws. Otherwise, a branch on a drawn number would
     be taken more often than in eager PyTorch, because each program would draw until the number fits.
     """
-    left_values = PENDING.left and PENDING.left.get(call_key(function, args, kwargs))
+    left_values = PENDING.unused and PENDING.unused.get(call_key(function, args, kwargs))
     return left_values.pop(0) if left_values else function(*args, **kwargs)
 
 
@@ -142,7 +142,7 @@ class Pending(threading.local):
 
     def __init__(self) -> None:
         self.draws: list[Draws] = []
-        self.left: dict[Hashable, list[Any]] = {}  # draws of programs that refused the call
+        self.unused: dict[Hashable, list[Any]] = {}  # draws of programs that refused the call
 
 
 PENDING = Pending()
@@ -167,9 +167,9 @@ def take_back_draws(subject: Any) -> None:
         draws = PENDING.draws.pop()
         draws.put_back()
         for call, value in draws.fresh:
-            PENDING.left.setdefault(call_key(*call), []).append(value)
+            PENDING.unused.setdefault(call_key(*call), []).append(value)
 
 
 def forget_left_draws() -> None:
     """Discard unused draws at the end of the call, so that the next call draws its own numbers."""
-    PENDING.left.clear()
+    PENDING.unused.clear()

@@ -5,6 +5,6 @@ from __future__ import annotations
 import torch
 
 
-def replaced(computed: torch.Tensor, given: torch.Tensor | None) -> torch.Tensor:
-    """Return `given` instead of the computed tensor, so that its gradient ends there; `computed` if it is None."""
-    return computed if given is None else given
+def replaced(computed: torch.Tensor, replacement: torch.Tensor | None) -> torch.Tensor:
+    """Return the replacement of a computed tensor, at which its gradient ends; without one, the computed tensor."""
+    return computed if replacement is None else replacement

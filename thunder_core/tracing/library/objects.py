@@ -18,25 +18,25 @@ IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python nev
 
 
 class GuardFailed(Exception):
-    """The inputs differ from those of a program; `number` is the number of the guard, `found` the value that failed."""
+    """The inputs differ from a program's inputs: the guard with this `number` failed for the value `actual`."""
 
-    def __init__(self, number: int, found: Any = None) -> None:
+    def __init__(self, number: int, actual: Any = None) -> None:
         super().__init__(number)
         self.number = number
-        self.found = found
+        self.actual = actual
 
 
-def refuse(number: int, found: Any) -> NoReturn:
-    """Refuse the inputs of a prologue: guard `number` does not hold for the value `found`."""
-    raise GuardFailed(number, found)
+def refuse(number: int, actual: Any) -> NoReturn:
+    """Refuse the inputs of a prologue: guard `number` does not hold for the value `actual`."""
+    raise GuardFailed(number, actual)
 
 
 class UnexpectedValue(GuardFailed):
     """A tensor value that the program read differs from the value at tracing."""
 
-    def __init__(self, wanted: Any, found: Any) -> None:
-        super().__init__(-1, found)
-        self.wanted = wanted
+    def __init__(self, expected: Any, actual: Any) -> None:
+        super().__init__(-1, actual)
+        self.expected = expected
 
 
 class CaughtError(UnexpectedValue):
@@ -48,38 +48,38 @@ class CaughtError(UnexpectedValue):
         self.with_traceback(error.__traceback__)
 
 
-def same_values(found: Any, wanted: Any) -> bool:
+def same_values(actual: Any, expected: Any) -> bool:
     """Whether two constants are equal and of the same class, like their parts.
 
     The values 1, 1.0 and True differ, and so do 0.0 and -0.0. NaN equals NaN.
     """
-    kind = type(wanted)
-    if type(found) is not kind:
+    kind = type(expected)
+    if type(actual) is not kind:
         return False
     if kind is float or kind is complex:
-        return repr(found) == repr(wanted)
+        return repr(actual) == repr(expected)
     if kind in PARTS_OF_CONSTANTS:
-        pairs = PARTS_OF_CONSTANTS[kind](found), PARTS_OF_CONSTANTS[kind](wanted)
+        pairs = PARTS_OF_CONSTANTS[kind](actual), PARTS_OF_CONSTANTS[kind](expected)
         return len(pairs[0]) == len(pairs[1]) and all(map(same_values, *pairs))
-    return bool(found == wanted)
+    return bool(actual == expected)
 
 
-def expect_value(found: Any, wanted: Any) -> None:
+def expect_value(actual: Any, expected: Any) -> None:
     """Raise `UnexpectedValue` if a number differs from the traced one; nan equals nan, and signed zeros differ."""
-    if type(found) is not type(wanted) or repr(found) != repr(wanted):
-        raise UnexpectedValue(wanted, found)
+    if type(actual) is not type(expected) or repr(actual) != repr(expected):
+        raise UnexpectedValue(expected, actual)
 
 
-def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+def expect_layout(actual: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
     """Raise `UnexpectedValue` if a tensor has another shape, or other strides in elements, than at tracing."""
-    if found.shape != shape or found.stride() != stride:
-        raise UnexpectedValue(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
+    if actual.shape != shape or actual.stride() != stride:
+        raise UnexpectedValue(f"of shape {shape} and strides {stride}", f"of shape {tuple(actual.shape)}")
 
 
-def expect_shape(found: Any, shape: tuple[int, ...]) -> None:
+def expect_shape(actual: Any, shape: tuple[int, ...]) -> None:
     """Raise `UnexpectedValue` if a tensor has another shape than at tracing."""
-    if found.shape != shape:
-        raise UnexpectedValue(f"of shape {shape}", f"of shape {tuple(found.shape)}")
+    if actual.shape != shape:
+        raise UnexpectedValue(f"of shape {shape}", f"of shape {tuple(actual.shape)}")
 
 
 def with_data(tensor: Any, data: Any) -> Any:
@@ -97,24 +97,26 @@ def digest_of(tensor: Any) -> str:
     return f"{OF_DATA} {digest(data.numpy().tobytes())}"
 
 
-def expect_error(function: Any, kind: type[Exception], text: str, args: Any, kwargs: Any) -> None:
+def expect_error(
+    function: Any, kind: type[Exception], text: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Raise `UnexpectedValue` if an operation does not raise the error that the program caught at tracing."""
-    wanted = f"{kind.__name__}: {text}"
+    message = f"{kind.__name__}: {text}"
     try:
         with torch.no_grad():
             function(*args, **kwargs)
     except Exception as error:
         if type(error) is kind and str(error) == text:
             return
-        raise UnexpectedValue(wanted, f"{type(error).__name__}: {error}") from None
-    raise UnexpectedValue(wanted, "no error")
+        raise UnexpectedValue(message, f"{type(error).__name__}: {error}") from None
+    raise UnexpectedValue(message, "no error")
 
 
-def expect_items(found: Any, count: int) -> Any:
+def expect_items(actual: Any, count: int) -> Any:
     """Return a result if it has `count` items; raise `UnexpectedValue` otherwise."""
-    if len(found) != count:
-        raise UnexpectedValue(f"{count} items", f"{len(found)}")
-    return found
+    if len(actual) != count:
+        raise UnexpectedValue(f"{count} items", f"{len(actual)}")
+    return actual
 
 
 def new(kind: type) -> Any:
@@ -122,23 +124,23 @@ def new(kind: type) -> Any:
     return _native_base(kind).__new__(kind)
 
 
-def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
+def fill(instance: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
     """Set the items (of a dict, list, set or deque) and attributes of an instance, without its overridden methods."""
-    base: Any = _native_base(type(made))
+    base: Any = _native_base(type(instance))
     if issubclass(base, dict):
         for key, value in (items or {}).items():
-            base.__setitem__(made, key, value)
+            base.__setitem__(instance, key, value)
     elif items:
-        (base.update if issubclass(base, set) else base.extend)(made, items)
+        (base.update if issubclass(base, set) else base.extend)(instance, items)
     for name, value in (state or {}).items():
-        object.__setattr__(made, name, value)
+        object.__setattr__(instance, name, value)
 
 
-def restore(made: Any, state: Any) -> None:
+def restore(instance: Any, state: Any) -> None:
     """Set the state of a new object: with `__setstate__` if it has one, or as its attributes."""
-    setter = getattr(made, "__setstate__", None)
+    setter = getattr(instance, "__setstate__", None)
     if setter is None:
-        vars(made).update(state)
+        vars(instance).update(state)
     else:
         setter(state)
 

@@ -56,10 +56,10 @@ def overlap_as(
     if spans is None:
         spans = [span(tensor) for tensor in tensors]
     elif sized:
-        known, spans = spans, spans.copy()
+        contiguous_spans, spans = spans, spans.copy()
         for index in sized:
             spans[index] = span(tensors[index])
-        before = before if known == spans else None
+        before = before if contiguous_spans == spans else None
     if before == pointers:
         return True
     if _groups(pointers, spans) != expected:

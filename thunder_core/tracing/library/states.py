@@ -109,8 +109,8 @@ def state_function(kind: type) -> State | None:
 
 def _find_state_function(kind: type) -> State | None:
     names = [f"{base.__module__}.{base.__name__}" for base in kind.__mro__]
-    known: list[type | str] = [*kind.__mro__, *names]
-    return next((STATES[name] for name in known if name in STATES), None)
+    keys: list[type | str] = [*kind.__mro__, *names]
+    return next((STATES[name] for name in keys if name in STATES), None)
 
 
 def has_state(value: Any) -> bool:

@@ -27,12 +27,12 @@ def _fixed(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
     return [None if index in free else size for index, size in enumerate(sizes)]
 
 
-def tensors_match(prologue: Any, tensors: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> bool:
+def tensors_match(prologue: Any, tensors: tuple[Any, ...], expected: tuple[Any, ...] | None = None) -> bool:
     """Whether tensors have the classes, dtypes, shapes, strides, devices and `requires_grad` of the stored metadata.
 
     Tensors never match after `torch.Tensor` itself has changed, until its entries have been compared.
 
-    Nested tensors never match: they have no strides, and the check in C would crash the process. If `given` is set,
+    Nested tensors never match: they have no strides, and the check in C would crash the process. If `expected` is set,
     only these tensors may be nested, because the others are the same objects as in an earlier call.
     """
     try:
@@ -41,7 +41,7 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...], given: tuple[Any, ...
             return False
     except AttributeError:  # none is remembered
         return False
-    for tensor in tensors if given is None else given:
+    for tensor in tensors if expected is None else expected:
         if (type(tensor) is not Parameter and type(tensor) is not Tensor) or tensor.is_nested:
             return False
     return bool(same(*tensors))

@@ -19,8 +19,8 @@ Function = Callable[..., Any]
 def batched(function: Function) -> Function:
     """Return the function on whole batches; `in_dims` has the structure of the arguments."""
 
-    def batched_call(args: Any, kwargs: Any, in_dims: Any, randomness: str) -> Any:
-        def element_call(args: Any, kwargs: Any) -> Any:
+    def batched_call(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, randomness: str) -> Any:
+        def element_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return function(*args, **kwargs)
 
         return torch.vmap(element_call, in_dims, randomness=randomness)(args, kwargs)
@@ -31,7 +31,7 @@ def batched(function: Function) -> Function:
 def of_state(module: torch.nn.Module) -> Function:
     """Return the module as a function of its parameters and buffers."""
 
-    def stateful_call(state: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+    def stateful_call(state: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return functional_call(module, state, args, kwargs)
 
     return stateful_call
@@ -40,7 +40,7 @@ def of_state(module: torch.nn.Module) -> Function:
 def pulled_back(function: Function) -> Function:
     """Return the function from cotangents of the differentiable results to those of the differentiable arguments."""
 
-    def pullback_call(args: Any, kwargs: Any, gradients: Any) -> Any:
+    def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: Any) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
         return vjp(differentiable_call, *primals)[1](gradients)
 
@@ -50,14 +50,16 @@ def pulled_back(function: Function) -> Function:
 def pushed_forward(function: Function) -> Function:
     """Return the function from the tangents of the differentiable arguments to those of the differentiable results."""
 
-    def pushforward_call(args: Any, kwargs: Any, tangents: Any) -> Any:
+    def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
         return jvp(differentiable_call, primals, tangents)[1]
 
     return pushforward_call
 
 
-def of_differentiable(function: Function, args: Any, kwargs: Any) -> tuple[Function, tuple[torch.Tensor, ...]]:
+def of_differentiable(
+    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Function, tuple[torch.Tensor, ...]]:
     """Return the function of only the differentiable tensors among its arguments, which are returned too."""
     leaves, structure = tree_flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if is_differentiable(leaf)]

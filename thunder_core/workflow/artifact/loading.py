@@ -90,8 +90,8 @@ def load(
     """
     require_tested_torch()
     consent = Consent(trust_remote_code, trusted_modules, trusted_keys, require_signature)
-    wanted = weights or model is None or is_empty(model)
-    artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if wanted else frozenset())
+    reads_weights = weights or model is None or is_empty(model)
+    artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if reads_weights else frozenset())
     require_authentic(artifact, consent)
     if model is None and (waiting := waiting_model(artifact, consent, strict=strict)) is not None:
         return waiting
@@ -114,14 +114,14 @@ def load_opened(
     """Complete `load` for an artifact whose files and signatures have been verified."""
     require_compatible(artifact.manifest)
     require_groups(artifact.manifest)
-    wanted = weights or (model is not None and is_empty(model))
+    reads_weights = weights or (model is not None and is_empty(model))
     if model is None:
         model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)
     elif isinstance(model, torch.nn.Module) and is_unprepared(artifact, model):
-        model = prepare(artifact, model, has_values=not wanted)
+        model = prepare(artifact, model, has_values=not reads_weights)
     trust = verify_model(artifact, model, consent)
     define_operations(artifact, trust)
-    if wanted:
+    if reads_weights:
         put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
     return bind_programs(artifact, model, trust, strict=strict)
 

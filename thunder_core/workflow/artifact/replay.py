@@ -1,4 +1,4 @@
-"""Functions that the Python files printed by `thunder inspect-trace --plain` use to read from an artifact."""
+"""Functions that read from an artifact, for the Python files that `thunder inspect-trace --plain` prints."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def arguments_of(
     folder: str | Path,
     number: int,
     trace: str,
-    given: tuple[bool, ...],
+    has_cotangent: tuple[bool, ...],
     subject: object,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> list[torch.Tensor]:
-    """Run a program, and return the arguments of its tail, or of its backward for the results marked in `given`.
+    """Run a program, and return the arguments of its tail, or of its backward for the results in `has_cotangent`.
 
     The gradients of these results are ones.
     """
@@ -65,9 +65,9 @@ def arguments_of(
         outputs = executable(program.source("computation"), "computation")(*inputs)
     if trace == "tail":
         return [*(inputs[index] for index in signature.tail_inputs), *outputs[: signature.count]]
-    marked = zip(signature.results, signature.layouts, given, strict=True)
-    ones = [with_layout(torch.ones_like(outputs[index]), layout) for index, layout, is_given in marked if is_given]
-    return [*outputs[signature.count :], *ones]
+    marked = zip(signature.results, signature.layouts, has_cotangent, strict=True)
+    gradients = [with_layout(torch.ones_like(outputs[index]), layout) for index, layout, is_set in marked if is_set]
+    return [*outputs[signature.count :], *gradients]
 
 
 def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:

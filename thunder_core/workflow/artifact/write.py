@@ -59,7 +59,7 @@ from thunder_core.workflow.artifact.format.printed import (
 )
 from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
-from thunder_core.workflow.artifact.format.signature import computing, sign_folder
+from thunder_core.workflow.artifact.format.signature import import_key_function, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
 from thunder_core.workflow.artifact.format.weights import NOTHING, KeptWeights, kept_weights
 from thunder_core.workflow.artifact.gpu_kernels import kernels_on_gpus
@@ -96,7 +96,7 @@ def write_artifact(
     saved, `BadKey`, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. If writing fails, no partial folder remains.
     """
     calls = calls or TracedCalls()
-    private = None if sign_key is None else computing("read_private_key")(sign_key)
+    private = None if sign_key is None else import_key_function("read_private_key")(sign_key)
     specializations = specializations_of(compiled)
     content = gather_content(specializations, calls.kernels, calls.target, include_weights=include_weights)
     order = ArgumentOrder.of(specializations.subject, calls.example)
@@ -283,7 +283,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         recorded=program.recorded,
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
-        numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.is_of_number),
+        numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
     )
 
 

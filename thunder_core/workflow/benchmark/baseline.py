@@ -132,8 +132,8 @@ def _key(configuration: Mapping[str, str]) -> Key:
 def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]) -> BenchmarkReport:
     match = earlier.get(_key(report.configuration))
     if match is None:
-        wanted = " ".join(f"{key}={value}" for key, value in report.configuration.items())
-        raise _mismatch(f"has no measurement of {wanted or 'an unnamed configuration'}")
+        configuration = " ".join(f"{key}={value}" for key, value in report.configuration.items())
+        raise _mismatch(f"has no measurement of {configuration or 'an unnamed configuration'}")
     if (match.machine, match.device) != (report.machine, report.device):
         here = f"this machine is {report.machine} ({report.device})"
         raise _mismatch(f"was measured on {match.machine} ({match.device}), but {here}")

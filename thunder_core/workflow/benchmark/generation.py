@@ -19,7 +19,7 @@ class GeneratedTokens(BenchmarkFacts):
     seconds: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
     """The median over the rounds of the time since the previous token; for the first token, since the call."""
     equal: float = 1.0
-    """The share of tokens, 0 to 1, that are equal to the first contender's at the same place of the same prompt."""
+    """The share of tokens, 0 to 1, that are equal to the first contender's at the same position of the same prompt."""
     differs_at: int | None = None
     """The number of the first token, counted from 1, that differs in any prompt of the batch; None if all are equal."""
 

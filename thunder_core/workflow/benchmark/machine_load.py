@@ -36,23 +36,23 @@ class Usage:
 class MachineLoad:
     """The mean number of processors that others used during a period: other processes, and other virtual machines.
 
-    `others` includes `stolen`, the time that the host of a virtual machine gave to other machines. Both are None if the
-    period was too short.
+    `other_processes` includes `stolen`, the time that the host of a virtual machine gave to other machines. Both are
+    None if the period was too short.
     """
 
     processors: int = field(default_factory=lambda: psutil.cpu_count() or 1)
-    others: float | None = None
+    other_processes: float | None = None
     stolen: float | None = None
 
     def crowds(self, threads: int) -> bool:
         """Whether other processes left too few processors free for this number of threads."""
-        return self.others is not None and self.processors - self.others < threads - BUSY
+        return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY
 
     @property
     def used_by_others(self) -> str:
         """The number of processors that others used, in words."""
         stolen = f", {self.stolen:.1f} of them for other virtual machines" if (self.stolen or 0) >= BUSY else ""
-        return f"other processes use {self.others or 0:.1f} of {self.processors} processors{stolen}"
+        return f"other processes use {self.other_processes or 0:.1f} of {self.processors} processors{stolen}"
 
     def in_words(self, threads: int) -> str:
         """Return the load in words if this number of threads had to wait; otherwise an empty string."""
@@ -68,6 +68,6 @@ def observed_load() -> Iterator[MachineLoad]:
     finally:
         seconds, after = perf_counter() - began, Usage.now()
         if seconds >= SHORTEST:
-            others = (after.all - before.all) - (after.own - before.own)
-            load.others = min(max(others / seconds, 0.0), float(load.processors))
+            other_processes = (after.all - before.all) - (after.own - before.own)
+            load.other_processes = min(max(other_processes / seconds, 0.0), float(load.processors))
             load.stolen = max(after.stolen - before.stolen, 0.0) / seconds

@@ -33,9 +33,9 @@ def describe_candidate(
     )
 
 
-def speedup(first: Sequence[float], other: Sequence[float]) -> Interval:
+def speedup(first: Sequence[float], second: Sequence[float]) -> Interval:
     """Return the ratio of the medians with a percentile bootstrap over rounds; the two times of a round stay paired."""
-    before, after = np.asarray(first), np.asarray(other)
+    before, after = np.asarray(first), np.asarray(second)
     rounds = np.random.default_rng(SEED).integers(0, len(before), (RESAMPLES, len(before)))
     ratios = np.median(before[rounds], axis=-1) / np.median(after[rounds], axis=-1)
     low, high = np.percentile(ratios, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)]).tolist()

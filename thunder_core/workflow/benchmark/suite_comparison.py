@@ -44,8 +44,8 @@ def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Candi
 
     Raises BadOption for results of different machines, or without common measurements.
     """
-    others = {_task(report): report for report in second.measured}
-    pairs = [(report, others[_task(report)]) for report in first.measured if _task(report) in others]
+    second_reports = {_task(report): report for report in second.measured}
+    pairs = [(report, second_reports[_task(report)]) for report in first.measured if _task(report) in second_reports]
     rows = [row for pair in pairs for row in _contrasts(*pair)]
     if not rows:
         raise BadOption(

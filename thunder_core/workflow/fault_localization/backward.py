@@ -134,9 +134,9 @@ def backward_inputs(
     forward = derivative.differentiated.forward
     names = [derivative.body.output[index].name for index in derivative.differentiated.results]
     chosen = [name for name, is_taken in zip(names, has_cotangent, strict=True) if is_taken]
-    taken = {proxy.name for trace in kept_for for proxy in trace.inputs}
-    kept = {*taken, *chosen} if kept_for else None
-    plain = record(forward, inputs, states, kept=kept).final
+    input_names = {proxy.name for trace in kept_for for proxy in trace.inputs}
+    names_to_keep = {*input_names, *chosen} if kept_for else None
+    plain = record(forward, inputs, states, names_to_keep=names_to_keep).final
     drew = not RandomStates.now(inputs).equal(states)  # another dtype has other random numbers
     cotangents = random_cotangents(plain, chosen, seed)
     named = {f"grad_{name}": cotangent for name, cotangent in cotangents.items()}
@@ -144,7 +144,7 @@ def backward_inputs(
 
     @cache
     def values_in_double() -> Values | None:
-        recording = None if drew else record_in_double(forward, inputs, states, kept=kept)
+        recording = None if drew else record_in_double(forward, inputs, states, names_to_keep=names_to_keep)
         return None if recording is None else {**recording.final, **wide}
 
     return BackwardInputs({**plain, **named}, values_in_double, cotangents)
@@ -249,14 +249,14 @@ def evaluate_backward(
     inputs = values.of(backward)
     assert inputs is not None
     cotangents = backward.cotangents.items()
-    kept = None if tensors is None else {cotangent for name, cotangent in cotangents if name in tensors}
+    chosen_cotangents = None if tensors is None else {cotangent for name, cotangent in cotangents if name in tensors}
 
     @cache
     def record_backward() -> RecordedValues | None:
         wide = values.of(backward, in_double=True)
-        return None if wide is None else record_in_double(backward, wide, states, kept=kept)
+        return None if wide is None else record_in_double(backward, wide, states, names_to_keep=chosen_cotangents)
 
-    return record(backward, inputs, states, kept=kept), record_backward
+    return record(backward, inputs, states, names_to_keep=chosen_cotangents), record_backward
 
 
 def unlike_derived(
@@ -275,10 +275,10 @@ def unlike_derived(
     derived = sweep.backward([True] * len(has_cotangent))
     derived = derived if all(has_cotangent) else sweep.backward(has_cotangent)
     read = {proxy.name: proxy for bsym in derived.bound_symbols for proxy in bsym.inputs}
-    made = {proxy.name for bsym in derived.bound_symbols for proxy in bsym.defines}
-    if not all(name in values.plain for name in read.keys() - made):
+    defined = {proxy.name for bsym in derived.bound_symbols for proxy in bsym.defines}
+    if not all(name in values.plain for name in read.keys() - defined):
         return None
-    inputs = tuple(proxy for name, proxy in read.items() if name not in made)
+    inputs = tuple(proxy for name, proxy in read.items() if name not in defined)
     derived = replace(derived, inputs=inputs)
     with torch.no_grad():
         fault = first_difference(

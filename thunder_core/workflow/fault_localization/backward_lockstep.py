@@ -67,7 +67,7 @@ class GradientsInTurn:
         cotangent = self._cotangents[name]
         if cotangent not in self._awaited:
             return None
-        before = self._states.renewed()
+        before = self._states.current_states()
         with torch.no_grad():
             while cotangent not in self._waiting:
                 self._waiting |= {defined: value for defined, value in next(self._lines) if defined in self._awaited}
@@ -93,9 +93,9 @@ def run_autograd(
         states.restore()
         for bsym, dying in zip(body.bound_symbols, last_uses(body), strict=True):
             require_time()
-            made = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
-            watch(made, watched, take)
-            values |= made
+            outputs = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+            watch(outputs, watched, take)
+            values |= outputs
             for proxy in dying:
                 values.pop(proxy.name, None)
         results = {name: values[name] for name in cotangents if values[name].requires_grad}

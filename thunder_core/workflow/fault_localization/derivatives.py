@@ -62,13 +62,13 @@ def autograd_gradients(
     requires_grad: Sequence[str],
     cotangents: Cotangents,
     states: RandomStates,
-    wanted: Container[str] | None = None,
+    names: Container[str] | None = None,
 ) -> AutogradGradients:
     """Return the gradients of a computation's tensors for cotangents of its results, by autograd in eager PyTorch.
 
-    Only the gradients of the `wanted` tensors are returned, by default of all.
+    Only the gradients of the `names` tensors are returned, by default of all.
     """
-    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states, wanted=wanted)
+    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states, names=names)
     if not RandomStates.now(inputs).equal(states):
         return AutogradGradients(plain)  # another dtype has other random numbers
     wide = {name: in_float64(value) for name, value in cotangents.items()}
@@ -77,7 +77,7 @@ def autograd_gradients(
         change = perturb if perturbed else in_float64
         own = converted_inputs(own_inputs(inputs, body), change, body)
         try:
-            return gradients_of(body, own, requires_grad, wide, states, in_double=True, wanted=wanted)
+            return gradients_of(body, own, requires_grad, wide, states, in_double=True, names=names)
         except (RuntimeError, TypeError, ValueError):
             return None  # an operation does not support float64
 
@@ -92,9 +92,9 @@ def gradients_of(
     states: RandomStates,
     *,
     in_double: bool = False,
-    wanted: Container[str] | None = None,
+    names: Container[str] | None = None,
 ) -> Values:
-    """Return the gradients of all tensors, or of the `wanted` ones, that require gradients and are not written to."""
+    """Return the gradients of all tensors, or of the `names` ones, that require gradients and are not written to."""
     call = call_in_double if in_double else call_target
     wide = default_float64() if in_double else nullcontext()
     with torch.enable_grad(), settings_kept(body.bound_symbols), wide:
@@ -106,9 +106,9 @@ def gradients_of(
             require_time()
             values |= {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values, call))}
         written = {name for bsym in body.bound_symbols for name in bsym.mutates}
-        made = {proxy.name for bsym in body.bound_symbols for proxy in bsym.tensors} - written
-        tracked = {name: values[name] for name in made if values[name].requires_grad} | leaves
-        tracked = {name: value for name, value in tracked.items() if wanted is None or name in wanted}
+        defined = {proxy.name for bsym in body.bound_symbols for proxy in bsym.tensors} - written
+        tracked = {name: values[name] for name in defined if values[name].requires_grad} | leaves
+        tracked = {name: value for name, value in tracked.items() if names is None or name in names}
         results = {name: values[name] for name in cotangents if values[name].requires_grad}
         gradients = torch.autograd.grad(
             list(results.values()),
@@ -137,17 +137,17 @@ def wrong_gradient(
         return None
     in_double = record_in_double()
     for name, cotangent in names:
-        value, wanted = recording.values.get(cotangent), expected.plain.get(name)
-        if value is None or wanted is None:
+        value, expected_value = recording.values.get(cotangent), expected.plain.get(name)
+        if value is None or expected_value is None:
             continue
-        if value.shape != wanted.shape or value.dtype != wanted.dtype:
-            return name, Difference(f"is {describe(value)}, but {describe(wanted)} in eager PyTorch")
+        if value.shape != expected_value.shape or value.dtype != expected_value.dtype:
+            return name, Difference(f"is {describe(value)}, but {describe(expected_value)} in eager PyTorch")
         if allowance.is_strict and in_double is not None and name in (doubles := expected.in_double or {}):
-            noise = noise_in_double(wanted, doubles[name])
+            noise = noise_in_double(expected_value, doubles[name])
             difference = difference_in_double(doubles[name], in_double.values[cotangent], noise)
             if difference is not None:
                 return name, difference
-        measured = rounding_difference(value, wanted, expected.reference_of(name), allowance)
+        measured = rounding_difference(value, expected_value, expected.reference_of(name), allowance)
         if measured.difference is not None:
             return name, measured.difference
     return None
@@ -193,10 +193,10 @@ def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) 
     except (RuntimeError, TypeError, ValueError, KeyError):
         return False  # the line cannot be differentiated alone; the fault names the line of the sum
     return any(
-        own is not None
-        and wanted is not None
-        and rounding_difference(own, wanted, no_exact_value).difference is not None
-        for own, wanted in zip(ours, theirs, strict=True)
+        our_gradient is not None
+        and eager_gradient is not None
+        and rounding_difference(our_gradient, eager_gradient, no_exact_value).difference is not None
+        for our_gradient, eager_gradient in zip(ours, theirs, strict=True)
     )
 
 
@@ -207,9 +207,11 @@ def local_gradients(
     with torch.enable_grad():
         leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
         values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}}
-        made = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+        outputs = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
         return list(
-            torch.autograd.grad([made[name] for name in results], list(leaves.values()), cotangents, allow_unused=True)
+            torch.autograd.grad(
+                [outputs[name] for name in results], list(leaves.values()), cotangents, allow_unused=True
+            )
         )
 
 
@@ -218,14 +220,14 @@ def derived_gradients(
 ) -> list[torch.Tensor | None]:
     """Return the gradients of a line's inputs by the derivation of its derivative."""
     vjp = derivation.vjp(list(derivation.results))
-    known = dict(values)
+    all_values = dict(values)
     with torch.no_grad():
-        evaluate(derivation.bsyms, known)
-        known |= {
+        evaluate(derivation.bsyms, all_values)
+        all_values |= {
             proxy.name: value for proxy, value in zip(vjp.cotangents, cotangents, strict=True) if proxy is not None
         }
-        evaluate(vjp.bsyms, known)
-    return [None if proxy is None else known[proxy.name] for proxy in vjp.gradients]
+        evaluate(vjp.bsyms, all_values)
+    return [None if proxy is None else all_values[proxy.name] for proxy in vjp.gradients]
 
 
 def random_cotangents(results: Mapping[str, Any], names: Iterable[str], seed: int) -> dict[str, torch.Tensor]:

@@ -66,15 +66,15 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
 
 def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
     """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
-    claimed, known = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
+    claimed, available = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
             unclaimed = latest_unclaimed(traces[:-1])
             operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
             calls = tuple(operation for operation in operations if operation.symbol.name != "python.code")
-            return Evidence(calls, known) if calls else None
-        evaluate((bsym,), known)
+            return Evidence(calls, available) if calls else None
+        evaluate((bsym,), available)
     return None
 
 
@@ -99,14 +99,14 @@ def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: 
     )
 
 
-def operations_for(name: str, trace: Trace, known: set[str]) -> list[BoundSymbol]:
+def operations_for(name: str, trace: Trace, available: set[str]) -> list[BoundSymbol]:
     """Return the bound symbols of a trace that compute a name from known names, in order."""
     made_by, needed, pending = definitions(trace), set[int](), [name]
     while pending:
         bsym = made_by.get(pending.pop())
         if bsym is not None and id(bsym) not in needed:
             needed.add(id(bsym))
-            pending += [proxy.name for proxy in bsym.inputs if proxy.name not in known]
+            pending += [proxy.name for proxy in bsym.inputs if proxy.name not in available]
     return [bsym for bsym in trace.bound_symbols if id(bsym) in needed]
 
 

@@ -23,7 +23,7 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.probes.model_probes import model_probes, process_probes
-from thunder_core.workflow.fault_localization.probes.place_probes import place_probes
+from thunder_core.workflow.fault_localization.probes.path_probes import path_probes
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.time_limit import Deadline
@@ -42,7 +42,7 @@ def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[P
     hooks, classes and settings.
     """
     yield from argument_probes(call, each_size=thorough)
-    yield from place_probes(program, call, functions=thorough)
+    yield from path_probes(program, call, functions=thorough)
     if thorough:
         yield from process_probes(call)
         yield from model_probes(program, call)

@@ -41,13 +41,13 @@ def first_part(bsym: BoundSymbol, values: Values, is_kind: object) -> tuple[Boun
 
     Return the region's own line if there is no such operation.
     """
-    known = {proxy.name: values[proxy.name] for proxy in bsym.inputs if proxy.name in values}
+    input_values = {proxy.name: values[proxy.name] for proxy in bsym.inputs if proxy.name in values}
     try:
         with torch.no_grad():
             for part in bsym.subsymbols if bsym.executor and not bsym.mutates else ():
-                evaluate((part,), known)
-                if makes(part, known, is_kind):
-                    return part, known
+                evaluate((part,), input_values)
+                if makes(part, input_values, is_kind):
+                    return part, input_values
     except (RuntimeError, TypeError, ValueError, KeyError):
         pass  # an operation that does not run alone
     return bsym, values

@@ -24,14 +24,14 @@ RAISES = "it raises {kind}: {error}"
 def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Fault | None:
     """Return the fault of the first later stage that raises an error: at the raising line, or at an earlier line."""
     for before, stage in itertools.pairwise(stages):
-        raised = raising_place(stage, inputs, states)
+        raised = raising_line(stage, inputs, states)
         if raised is not None:
             index, error = raised
             return difference_until(before, stage, index, inputs, states) or raising_fault(stage, index, error)
     return None
 
 
-def raising_place(trace: Trace, inputs: Values, states: RandomStates) -> tuple[int, Exception] | None:
+def raising_line(trace: Trace, inputs: Values, states: RandomStates) -> tuple[int, Exception] | None:
     """Return the index of the first line of a trace that raises an error, and the error; None if no line does."""
     values = {**own_inputs(inputs, trace), **trace.constants}
     with torch.no_grad(), settings_kept(trace.bound_symbols):

@@ -45,12 +45,12 @@ def record(
     states: RandomStates,
     *,
     in_double: bool = False,
-    kept: Container[str] | None = None,
+    names_to_keep: Container[str] | None = None,
 ) -> RecordedValues:
     """Evaluate a trace on copies of inputs, from these random states, and record all values.
 
-    If names to keep (`kept`) are passed, the values of all other names are dropped after their last use. `in_double`
-    evaluates the trace in float64. Raises the errors of the calls, and `OutOfTime`.
+    With `names_to_keep`, the values of all other names are dropped after their last use. `in_double` evaluates the
+    trace in float64. Raises the errors of the calls, and `OutOfTime`.
     """
     values = own_inputs(inputs, trace)
     if in_double:
@@ -61,13 +61,13 @@ def record(
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
     with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
         states.restore()
-        for bsym, dying in zip(trace.bound_symbols, _names_to_drop(trace, kept), strict=True):
+        for bsym, dying in zip(trace.bound_symbols, _names_to_drop(trace, names_to_keep), strict=True):
             require_time()
             result = evaluate_one(bsym, values, call)
             for proxy, value in bindings(bsym.output, result):
                 values[proxy.name] = value
             for proxy in bsym.defines:
-                if kept is None or proxy.name in kept:
+                if names_to_keep is None or proxy.name in names_to_keep:
                     recording.values[proxy.name] = _keep(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
@@ -81,12 +81,12 @@ def record(
     return recording
 
 
-def _names_to_drop(trace: Trace, kept: Container[str] | None) -> list[list[str]]:
+def _names_to_drop(trace: Trace, names_to_keep: Container[str] | None) -> list[list[str]]:
     """Return, for each line, the names to drop after it: no later line reads them, and they are not kept."""
-    if kept is None:
+    if names_to_keep is None:
         return [[] for _ in trace.bound_symbols]
     dying = last_uses(replace(trace, output=()))
-    return [[proxy.name for proxy in proxies if proxy.name not in kept] for proxies in dying]
+    return [[proxy.name for proxy in proxies if proxy.name not in names_to_keep] for proxies in dying]
 
 
 def _keep(value: object, as_copy: bool) -> Any:
@@ -110,10 +110,10 @@ def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
 
 
 def record_in_double(
-    trace: Trace, inputs: Values, states: RandomStates, kept: Container[str] | None = None
+    trace: Trace, inputs: Values, states: RandomStates, names_to_keep: Container[str] | None = None
 ) -> RecordedValues | None:
     """Return the recording of a trace in float64; None if an operation does not support float64."""
     try:
-        return record(trace, inputs, states, in_double=True, kept=kept)
+        return record(trace, inputs, states, in_double=True, names_to_keep=names_to_keep)
     except (RuntimeError, TypeError, ValueError):
         return None

@@ -47,14 +47,14 @@ def reduced_program(
     fault = fault_in(region, inputs, executors, deadline)
     if fault is None:
         return None
-    known = {**inputs, **record(region, inputs, RandomStates.now(inputs)).final}
+    all_values = {**inputs, **record(region, inputs, RandomStates.now(inputs)).final}
     best = ReducedProgram(region, inputs, fault)
     end = next(n for n, bsym in enumerate(plain) if fault.result in {proxy.name for proxy in bsym.defines})
     for start in starts(end):
         if deadline.is_over:
             break
         run = program_of(plain[start : end + 1])
-        own = {proxy.name: known[proxy.name] for proxy in run.inputs}
+        own = {proxy.name: all_values[proxy.name] for proxy in run.inputs}
         shorter_fault = fault_in(run, own, executors, deadline)
         if shorter_fault is not None:
             return ReducedProgram(run, own, shorter_fault)
@@ -76,13 +76,13 @@ def without_executor(bsym: BoundSymbol) -> BoundSymbol:
 
 def program_of(bsyms: Sequence[BoundSymbol]) -> Trace:
     """Return a computation of bound symbols, which returns all tensors that they make."""
-    made: dict[str, TensorProxy] = {proxy.name: proxy for bsym in bsyms for proxy in bsym.tensors}
+    defined_proxies: dict[str, TensorProxy] = {proxy.name: proxy for bsym in bsyms for proxy in bsym.tensors}
     inputs: dict[str, Proxy] = {}
     defined: set[str] = set()
     for bsym in bsyms:
         inputs |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in defined}
         defined |= {proxy.name for proxy in bsym.defines}
-    return Trace("computation", tuple(inputs.values()), tuple(bsyms), tuple(made.values()), "reduce")
+    return Trace("computation", tuple(inputs.values()), tuple(bsyms), tuple(defined_proxies.values()), "reduce")
 
 
 def fault_in(trace: Trace, inputs: Values, executors: Sequence[Executor], deadline: Deadline) -> Fault | None:

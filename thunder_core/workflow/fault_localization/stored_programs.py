@@ -167,12 +167,12 @@ def first_wrong_binding(
 
     Names that only one program has are skipped. This hides no wrong result, because results are compared by position.
     """
-    known: dict[tuple[str, int], torch.Tensor] = dict(numbered_bindings(compiled_bindings))
+    compiled_values: dict[tuple[str, int], torch.Tensor] = dict(numbered_bindings(compiled_bindings))
     latest = {binding.name: binding.value for binding in compiled_bindings}
     keys = (key for key, _ in numbered_bindings(stored_bindings))
     for (name, number), binding in zip(keys, stored_bindings, strict=True):
         # a name that is bound more often than in the program compiled now is compared with its last value there
-        expected = known.get((name, number), latest.get(name))
+        expected = compiled_values.get((name, number), latest.get(name))
         difference = None if expected is None else difference_of(binding, expected)
         if difference is not None:
             phrase = compared_with_compiled(f"`{name}` {difference[0]}")

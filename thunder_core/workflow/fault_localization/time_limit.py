@@ -23,20 +23,20 @@ class Deadline:
     start: float = field(default_factory=time.perf_counter)
 
     @property
-    def passed(self) -> float:
+    def seconds_passed(self) -> float:
         """The seconds since the start."""
         return time.perf_counter() - self.start
 
     @property
     def is_over(self) -> bool:
         """Whether the time limit has been reached."""
-        return bool(self.seconds) and self.passed > self.seconds
+        return bool(self.seconds) and self.seconds_passed > self.seconds
 
     def part(self, share: float) -> Deadline:
         """Return the deadline of a first part of the work, which may take this share of the remaining time."""
         if not self.seconds:
             return self
-        return Deadline(self.passed + share * max(0.0, self.seconds - self.passed), self.start)
+        return Deadline(self.seconds_passed + share * max(0.0, self.seconds - self.seconds_passed), self.start)
 
 
 _limits: ContextVar[Deadline | None] = ContextVar("time limit of an examination", default=None)

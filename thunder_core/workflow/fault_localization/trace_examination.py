@@ -58,7 +58,7 @@ class Examination:
             stages=tuple(self.stages),
             faults=tuple(self.faults),
             not_compared=tuple(self.not_compared),
-            seconds=self.deadline.passed,
+            seconds=self.deadline.seconds_passed,
             budget=self.deadline.seconds,
         )
 
@@ -211,7 +211,7 @@ class Examination:
 
     def is_known(self, fault: Fault) -> bool:
         """Whether the fault is an executor's, and a wrong line of an executor was already found."""
-        return fault.kind == "executor" and any(known.kind == "executor" for known in self.faults)
+        return fault.kind == "executor" and any(earlier.kind == "executor" for earlier in self.faults)
 
 
 def stage_in_double(

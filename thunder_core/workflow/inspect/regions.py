@@ -42,7 +42,9 @@ def held_statements(statement: Statement, number: int) -> Iterator[HeldStatement
 def all_held(listing: Listing) -> list[HeldStatement]:
     """Return every statement of the program that a statement of a trace contains."""
     return [
-        held for number, statement in enumerate(listing.lines, start=1) for held in held_statements(statement, number)
+        region_statement
+        for number, statement in enumerate(listing.lines, start=1)
+        for region_statement in held_statements(statement, number)
     ]
 
 
@@ -91,21 +93,23 @@ def is_within(module: str, owner: str) -> bool:
 
 def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
     """Yield whether each statement inside a statement is selected, or the statement itself if it contains none."""
-    modules = [held.statement.module for held in held_statements(statement, 0)] or [statement.module]
+    modules = [region_statement.statement.module for region_statement in held_statements(statement, 0)] or [
+        statement.module
+    ]
     return map(belongs, modules)
 
 
-def _is_kept(statement: Statement, wanted: set[int], names_read: set[str], *, deletes: bool) -> bool:
+def _is_kept(statement: Statement, statement_ids: set[int], names_read: set[str], *, deletes: bool) -> bool:
     """Whether a statement is displayed; a list is displayed if a displayed statement reads it."""
     if statement.symbol == LIST:
         return any(value.name in names_read for value in statement.makes)
-    return id(statement) in wanted and (deletes or statement.symbol != DELETE)
+    return id(statement) in statement_ids and (deletes or statement.symbol != DELETE)
 
 
 def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:
     """Yield the selected statements in another statement, each with a note on the executor that runs it."""
     origin = f"in {short_name(statement)} of {statement.executor}"
-    for held in held_statements(statement, 0):
-        if belongs(held.statement.module):
-            first = tuple(replace(value, origin=origin) for value in held.statement.makes[:1])
-            yield replace(held.statement, makes=(*first, *held.statement.makes[1:]))
+    for region_statement in held_statements(statement, 0):
+        if belongs(region_statement.statement.module):
+            first = tuple(replace(value, origin=origin) for value in region_statement.statement.makes[:1])
+            yield replace(region_statement.statement, makes=(*first, *region_statement.statement.makes[1:]))

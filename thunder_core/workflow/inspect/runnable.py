@@ -103,8 +103,8 @@ def _region(subject: Subject, stage: InspectedStage, name: str, facts: ConstantF
 
 
 def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[str]:
-    place = f"{ARTIFACT}, {subject.program}, {stage.facts.trace!r}, {stage.facts.number}, {name!r}"
-    return [f"from {REPLAY} import constant_of", f"{name} = constant_of({place})"]
+    constant_arguments = f"{ARTIFACT}, {subject.program}, {stage.facts.trace!r}, {stage.facts.number}, {name!r}"
+    return [f"from {REPLAY} import constant_of", f"{name} = constant_of({constant_arguments})"]
 
 
 RESOLVED = {
@@ -212,8 +212,8 @@ def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listi
     """Yield the call of a tail or a backward, which takes values from the computation."""
     yield f"from {REPLAY} import arguments_of"
     yield ""
-    place = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
-    yield f"given = arguments_of({place}, module, args, kwargs)"
+    program_arguments = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
+    yield f"given = arguments_of({program_arguments}, module, args, kwargs)"
     yield "with torch.no_grad():"
     packed = [value.name for value in listing.inputs] == [SAVED]
     yield f"{INDENT}outputs = {listing.name}({'given' if packed else '*given'})"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_core.foundation.errors import BadOption, NoSuchTrace
-from thunder_core.tracing.ir.layout import at_level, place, result_comment
+from thunder_core.tracing.ir.layout import at_level, result_comment, source_line
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
 from thunder_core.workflow.inspect.regions import (
     Belongs,
@@ -54,12 +54,19 @@ def matches(
         ) from error
     for number, statement in enumerate(listing.lines, start=1):
         yield from matching(
-            statement, expression, level, StatementMatch(number, "", "", statement.module, place(statement))
+            statement, expression, level, StatementMatch(number, "", "", statement.module, source_line(statement))
         )
-        for held in held_statements(statement, number):
-            empty = StatementMatch(number, "", "", held.statement.module, place(held.statement), held.inside)
-            for match in matching(held.statement, expression, level, empty):
-                stage = earlier.stage_of(held.statement)
+        for region_statement in held_statements(statement, number):
+            empty = StatementMatch(
+                number,
+                "",
+                "",
+                region_statement.statement.module,
+                source_line(region_statement.statement),
+                region_statement.inside,
+            )
+            for match in matching(region_statement.statement, expression, level, empty):
+                stage = earlier.stage_of(region_statement.statement)
                 yield replace(match, stage=stage.short if stage else "")
 
 
@@ -92,10 +99,10 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
 
 def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
     """Return a selector for a module and its submodules; if there are none, for paths that contain the module's."""
-    wanted = strip_module(module)
-    if any(is_within(path, wanted) for path in paths):
-        return lambda path: is_within(path, wanted)
-    return lambda path: f".{wanted}." in f".{path}."
+    stripped = strip_module(module)
+    if any(is_within(path, stripped) for path in paths):
+        return lambda path: is_within(path, stripped)
+    return lambda path: f".{stripped}." in f".{path}."
 
 
 def strip_module(module: str) -> str:
@@ -105,7 +112,7 @@ def strip_module(module: str) -> str:
 
 def modules(listing: Listing) -> list[str]:
     """Return the paths of the modules of all statements, including statements inside other statements."""
-    statements = (*listing.lines, *(held.statement for held in all_held(listing)))
+    statements = (*listing.lines, *(region_statement.statement for region_statement in all_held(listing)))
     return sorted({statement.module for statement in statements if statement.module})
 
 
@@ -121,7 +128,7 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
     inside = {
         part.text
         for statement in statements
-        for part in (statement, *(held.statement for held in held_statements(statement, 0)))
+        for part in (statement, *(region_statement.statement for region_statement in held_statements(statement, 0)))
     }
     names_read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
     read_outside = {
@@ -143,7 +150,7 @@ def expand_regions(listing: Listing) -> Iterator[Statement]:
     for statement in listing.lines:
         if statement.symbol == LIST and any(value.name in names_read for value in statement.makes):
             continue
-        yield from [held.statement for held in held_statements(statement, 0)] or [statement]
+        yield from [region_statement.statement for region_statement in held_statements(statement, 0)] or [statement]
 
 
 def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
@@ -158,11 +165,11 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
     return None
 
 
-def no_such_module(listing: Listing, wanted: str) -> NoSuchTrace:
+def no_such_module(listing: Listing, module: str) -> NoSuchTrace:
     """Return the error for a module without statements, with the most similar module paths."""
     paths = modules(listing)
-    near = difflib.get_close_matches(wanted, paths, n=3, cutoff=0.4) or paths[:3]
+    near = difflib.get_close_matches(module, paths, n=3, cutoff=0.4) or paths[:3]
     return NoSuchTrace(
-        f"no line of the {listing.name} trace belongs to a module {wanted!r}",
+        f"no line of the {listing.name} trace belongs to a module {module!r}",
         fix=f"name a module's path, for example: {', '.join(near)}" if near else "this trace names no modules",
     )

@@ -78,21 +78,25 @@ class Subject:
         stages_by_trace = {name: [stage for stage in self.stages if stage.facts.trace == name] for name in TRACES}
         return {name: stages for name, stages in stages_by_trace.items() if stages}
 
-    def stage(self, trace: str, wanted: str | None = None) -> InspectedStage:
+    def stage(self, trace: str, number_or_name: str | None = None) -> InspectedStage:
         """Return a stage of a trace by number or name, by default the stage that runs; raise `NoSuchTrace`."""
         if trace not in self.traces:
             raise self._no_such_trace(trace)
         stages = self.traces[trace]
-        if wanted is None:
+        if number_or_name is None:
             return stages[-1]
-        if wanted.lstrip("-").isdigit():
-            matching = [stage for stage in stages if stage.facts.number == int(wanted)]
+        if number_or_name.lstrip("-").isdigit():
+            matching = [stage for stage in stages if stage.facts.number == int(number_or_name)]
         else:
-            matching = stages_named(stages, wanted)
+            matching = stages_named(stages, number_or_name)
         if len(matching) != 1:
-            problem = f"{wanted!r} matches {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
-            known = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
-            raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {known}")
+            problem = (
+                f"{number_or_name!r} matches {len(matching)} stages"
+                if matching
+                else f"there is no stage {number_or_name!r}"
+            )
+            stage_names = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
+            raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {stage_names}")
         return matching[0]
 
     def before(self, stage: InspectedStage) -> list[InspectedStage]:
@@ -114,9 +118,9 @@ class Subject:
         return f"there is no trace called {trace!r}"
 
 
-def stages_named(stages: list[InspectedStage], wanted: str) -> list[InspectedStage]:
+def stages_named(stages: list[InspectedStage], name: str) -> list[InspectedStage]:
     """Return the stages with exactly this name or, if there are none, the stages whose names contain it."""
-    plain = "-".join(wanted.lower().replace("_", "-").split())
+    plain = "-".join(name.lower().replace("_", "-").split())
     exact = [stage for stage in stages if stage.facts.name == plain]
     return exact or [stage for stage in stages if plain in stage.facts.name]
 

@@ -179,8 +179,8 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     named = dict.fromkeys(InputSize._fields, False)
     named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
-    others = traced_beside_tokens(sessions)
-    sizes = [InputSize(batch or 1, sequence, **others) for batch, sequence in product(batches, sequences)]
+    optional_sizes = traced_beside_tokens(sessions)
+    sizes = [InputSize(batch or 1, sequence, **optional_sizes) for batch, sequence in product(batches, sequences)]
     served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
     ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
     drawn = not any(session.purpose.data for session in sessions.values())
@@ -193,26 +193,28 @@ def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
     Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
     """
     traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
-    found = {name: size for made in traced.values() for name, size in made.beside_tokens.items()}
-    for name in found:
-        without = [subject for subject, made in traced.items() if name not in made.stated]
+    optional_sizes = {name: size for traced_size in traced.values() for name, size in traced_size.beside_tokens.items()}
+    for name in optional_sizes:
+        without = [subject for subject, traced_size in traced.items() if name not in traced_size.stated]
         if without:
             raise BadOption(
                 f"artifacts with and without a {name} cannot be compared: {', '.join(without)} has none",
                 fix=f"make both with --{name}, or both without",
             )
-    return found | {name: size for name in found if (size := artifacts_own(name, sessions)) is not None}
+    return optional_sizes | {
+        name: size for name in optional_sizes if (size := artifacts_own(name, sessions)) is not None
+    }
 
 
 def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
     """Return the ranges of sizes that all sessions support, if they have more than one size."""
-    found: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     for name in sessions[0].ranges:
         ends = [session.ranges[name] for session in sessions if name in session.ranges]
         lower, upper = max(lower for lower, _ in ends), min(upper for _, upper in ends)
         if len(ends) == len(sessions) and lower < upper:
-            found[name] = (lower, upper)
-    return found
+            ranges[name] = (lower, upper)
+    return ranges
 
 
 def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
@@ -226,17 +228,17 @@ def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
         if session.traced_size is not None and name not in session.ranges
     }
     if len(set(own.values())) > 1:
-        made = ", ".join(f"{subject} for {name} {size}" for subject, size in own.items())
+        sizes_in_words = ", ".join(f"{subject} for {name} {size}" for subject, size in own.items())
         raise BadOption(
-            f"artifacts for inputs of different sizes cannot be compared: {made}",
+            f"artifacts for inputs of different sizes cannot be compared: {sizes_in_words}",
             fix=f"make both with the same --{name}, or with a range that covers both sizes: --dynamic {name}=a:b",
         )
     return next(iter(own.values()), None)
 
 
-def _common_sequence(sessions: Sequence[Session], asked: int | None) -> int:
+def _common_sequence(sessions: Sequence[Session], requested: int | None) -> int:
     """Return the requested length; otherwise a length that all sessions accept, or the longest sample's length."""
-    lengths = [sequence_of(session.loaded.config, asked, (session.purpose.data,)) for session in sessions]
+    lengths = [sequence_of(session.loaded.config, requested, (session.purpose.data,)) for session in sessions]
     return max(lengths) if any(session.purpose.data for session in sessions) else min(lengths)
 
 
@@ -247,7 +249,8 @@ def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str
     """
     for session in sessions:
         changes = {
-            name: size_within(session.ranges, name, getattr(size, name), asked=named[name]) for name in session.ranges
+            name: size_within(session.ranges, name, getattr(size, name), is_requested=named[name])
+            for name in session.ranges
         }
         size = size._replace(**changes)
     return size
@@ -268,13 +271,13 @@ def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
     try:
         yield
     except WrongInputs as error:
-        made = session.traced_size
-        if made is None or made == size:
+        traced_size = session.traced_size
+        if traced_size is None or traced_size == size:
             raise
         raise WrongInputs(
             f"{error.what}; the benchmark measures the artifact, so nothing is traced for inputs of "
             f"{session.size_in_words(size)}",
-            fix=f"leave out --batch and --seq to measure {session.size_in_words(made)}, or make an artifact for "
+            fix=f"leave out --batch and --seq to measure {session.size_in_words(traced_size)}, or make an artifact for "
             "this size or for a range of sizes: thunder optimize --dynamic seq=a:b",
         ) from error
 

@@ -145,7 +145,7 @@ class CallOptimization:
                 lambda: self.session.validation_report(
                     self.plan.size,
                     request.inputs,
-                    others=self.plan.points[1:],
+                    further_sizes=self.plan.points[1:],
                     allow_non_finite=request.allow_non_finite,
                     advance=self.clock.advance,
                     seconds=request.validate_budget,

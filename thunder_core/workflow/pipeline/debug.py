@@ -229,16 +229,16 @@ def with_details(
     recipe: str,
 ) -> Diagnosis:
     """Return the diagnosis with lines that create non-finite values, and reproductions of faults, if requested."""
-    found: dict[str, Any] = {}
+    findings: dict[str, Any] = {}
     if debug_request.nan:
-        found["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
+        findings["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
     if debug_request.out is not None and diagnosis.faults:
         executors = specializations_of(session.compiled).compiler.settings.executors
         folders = write_reproductions(
             diagnosis.faults, program, session.model, inputs, debug_request.out, executors, recipe
         )
-        found["reproductions"] = tuple(folders)
-    return diagnosis.model_copy(update=found)
+        findings["reproductions"] = tuple(folders)
+    return diagnosis.model_copy(update=findings)
 
 
 def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:

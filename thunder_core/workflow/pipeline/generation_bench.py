@@ -87,16 +87,20 @@ def bench_artifacts_generation(
     return _bench(openers, sizes, bench_request, progress)
 
 
-def sizes_for_model(config: PretrainedConfig, request: Request, asked: BenchRequest) -> GenerationSizes:
+def sizes_for_model(config: PretrainedConfig, request: Request, bench_request: BenchRequest) -> GenerationSizes:
     """Return the requested sizes, or the defaults within the model's number of positions.
 
     Raises `SequenceTooLong` for sizes that exceed the model's positions.
     """
-    lengths = lengths_of(config, replace(request, prompt_length=asked.prompt_length, new_tokens=asked.new_tokens))
-    return GenerationSizes(lengths.prompt_length, lengths.new_tokens, named_batches(asked) or (1, lengths.batch))
+    lengths = lengths_of(
+        config, replace(request, prompt_length=bench_request.prompt_length, new_tokens=bench_request.new_tokens)
+    )
+    return GenerationSizes(
+        lengths.prompt_length, lengths.new_tokens, named_batches(bench_request) or (1, lengths.batch)
+    )
 
 
-def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSizes:
+def sizes_for_artifact(artifact: Artifact, bench_request: BenchRequest) -> GenerationSizes:
     """Return the requested sizes, or the largest sizes of an artifact and single prompts.
 
     Raises `CannotGenerate` for an artifact that was not made for generation, and `WrongInputs` for unsupported sizes.
@@ -105,8 +109,8 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
     if generation is None:
         raise CannotGenerate(f"{folder} has programs for single calls, which `generate` does not use", fix=MAKE_ANEW)
     served = generation.lengths
-    prompt, new = asked.prompt_length or served.prompt_length, asked.new_tokens or served.new_tokens
-    batches = named_batches(asked) or tuple(dict.fromkeys((1, served.batch)))
+    prompt, new = bench_request.prompt_length or served.prompt_length, bench_request.new_tokens or served.new_tokens
+    batches = named_batches(bench_request) or tuple(dict.fromkeys((1, served.batch)))
     named = {"--prompt-length": (prompt, served.prompt_length), "--new-tokens": (new, served.new_tokens)}
     for option, (value, most) in {**named, "--batch": (max(batches), served.batch)}.items():
         if value > most:
@@ -117,19 +121,19 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
     return GenerationSizes(prompt, new, batches)
 
 
-def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> GenerationSizes:
+def common_sizes(sizes: Sequence[GenerationSizes], bench_request: BenchRequest) -> GenerationSizes:
     """Return the sizes at which all artifacts are measured: the requested or the smallest sizes."""
     batches = tuple(batch for batch in sizes[0].batches if all(batch in each.batches for each in sizes)) or (1,)
     return GenerationSizes(
         min(size.prompt_length for size in sizes),
         min(size.new_tokens for size in sizes),
-        named_batches(asked) or batches,
+        named_batches(bench_request) or batches,
     )
 
 
-def named_batches(asked: BenchRequest) -> tuple[int, ...]:
+def named_batches(bench_request: BenchRequest) -> tuple[int, ...]:
     """Return the requested batch sizes."""
-    return tuple(batch for batch in asked.batches if batch is not None)
+    return tuple(batch for batch in bench_request.batches if batch is not None)
 
 
 def prompt_of(session: Session, batch: int, length: int) -> Tensors:
@@ -180,12 +184,12 @@ def _compile(
 def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) -> dict[str, Contender]:
     """Return the contenders by name; the others are compared with the first, as for calls."""
     first = next(iter(sessions.values()))
-    others = {
+    baselines = {
         name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))
         for name in bench_request.contenders(len(sessions))
     }
     ours = {name: Contender(session.compiled) for name, session in sessions.items()}
-    return others | ours if len(sessions) == 1 else ours | others
+    return baselines | ours if len(sessions) == 1 else ours | baselines
 
 
 def _measure(

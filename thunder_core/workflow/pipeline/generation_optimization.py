@@ -136,9 +136,9 @@ class GenerationOptimization:
             return look_inside_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
 
         with naming_the_line(look):
-            found, seconds = time_run(self._compare)
+            report, seconds = time_run(self._compare)
         coverage.require_all_served()
-        return with_inside(found, look, seconds)
+        return with_inside(report, look, seconds)
 
     def _compare(self) -> GenerationReport:
         """Compare with eager generation on new prompts."""

@@ -58,12 +58,12 @@ class Quantization:
         if original is None or not self.plan.request.validate or self.plan.prepared.quantize is None:
             return self.plan, session, None
         self.begin(QUALITY)
-        found = self._quality(session)
-        if found.passed:
-            return self.plan, session, found
+        report = self._quality(session)
+        if report.passed:
+            return self.plan, session, report
         if self.plan.request.skip_layers != AUTO:
-            raise quality_error(found, self.plan.prepared)
-        return self._with_fewer_layers(session, found)
+            raise quality_error(report, self.plan.prepared)
+        return self._with_fewer_layers(session, report)
 
     def _prepare(self, loaded: LoadedModel) -> torch.nn.Module:
         """Return the model after preparation by the recipe's transforms."""
@@ -89,14 +89,14 @@ class Quantization:
         )
         for number in range(count):
             self.advance(number, count)
-            place = number if data is not None else FIRST_CALIBRATION + number
-            yield purpose.inputs(loaded, **size.stated, seed=seed, number=place)
+            input_number = number if data is not None else FIRST_CALIBRATION + number
+            yield purpose.inputs(loaded, **size.stated, seed=seed, number=input_number)
 
     def _quality(self, session: Session) -> QuantizationReport:
         """Return the quality of a session's model on the inputs of the validation."""
         size, purpose = self.plan.size, self.plan.purpose
         numbers, _ = purpose.numbers_to_validate_on(
-            session.loaded, batch=size.batch, seq=size.seq, wanted=self.plan.request.inputs
+            session.loaded, batch=size.batch, seq=size.seq, requested=self.plan.request.inputs
         )
         assert session.loaded.original is not None
         report = measure_quality(
@@ -118,10 +118,10 @@ class Quantization:
         return drawn if self.plan.calibration is None else self.plan.calibration.name
 
     def _with_fewer_layers(
-        self, session: Session, found: QuantizationReport
+        self, session: Session, first_report: QuantizationReport
     ) -> tuple[Plan, Session, QuantizationReport]:
         """Return the session with the fewest float layers that meet the bound, the worst first; raise `QualityLost`."""
-        ranked = [layer.name for layer in found.ranked]
+        ranked = [layer.name for layer in first_report.ranked]
         too_few, enough = 0, 1
         tried: dict[int, tuple[Session, QuantizationReport]] = {}
 
@@ -133,7 +133,7 @@ class Quantization:
         while not holds(enough):
             too_few = enough
             if enough == len(ranked) - 1:
-                raise quality_error(found, self.plan.prepared)
+                raise quality_error(first_report, self.plan.prepared)
             enough = min(2 * enough, len(ranked) - 1)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
@@ -170,16 +170,16 @@ def with_skipped(prepared: Prepared, names: Sequence[str]) -> Prepared:
     return replace(prepared, in_order=in_order)
 
 
-def quality_error(found: QuantizationReport, prepared: Prepared) -> QualityLost:
+def quality_error(report: QuantizationReport, prepared: Prepared) -> QualityLost:
     """Return the error for a model whose error exceeds the bound, with the worst layers."""
     layers = ", ".join(
-        f"{layer.name} ({layer.error:.2g})" for layer in found.ranked[:NAMED_LAYERS] if layer.error is not None
+        f"{layer.name} ({layer.error:.2g})" for layer in report.ranked[:NAMED_LAYERS] if layer.error is not None
     )
     error = QualityLost(
         f"the model quantized by {prepared.recipe.name} differs from the float model by more than the bound: "
-        f"{'; '.join(found.failures)}; the layers with the largest errors are {layers}",
+        f"{'; '.join(report.failures)}; the layers with the largest errors are {layers}",
         fix="keep such layers in float (--skip-layers auto, or --set skip=PATTERN), calibrate (--calibrate 16, with "
         "int4-weight-only), or allow a larger error (--set error=...)",
     )
-    error.report = found
+    error.report = report
     return error

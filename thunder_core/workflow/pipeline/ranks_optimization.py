@@ -122,10 +122,10 @@ class RanksOptimization(CallOptimization):
 
 def require_equal_programs(digests: list[str]) -> None:
     """Raise `CannotReplay` if the program of a rank differs from the program of the first rank."""
-    other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
-    if other is not None:
+    differing_rank = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+    if differing_rank is not None:
         raise CannotReplay(
-            f"rank {other} has traced another program than rank 0, so no artifact can serve all ranks",
+            f"rank {differing_rank} has traced another program than rank 0, so no artifact can serve all ranks",
             fix="do not let the model's forward depend on the rank, and use the same processor, C++ compiler and "
             "environment variables on all ranks",
         )

@@ -145,7 +145,7 @@ def _findings(
         report = session.validation_report(
             size,
             request.inputs,
-            others=points_of(session.ranges, size)[1:] if session.purpose.data is None else (),
+            further_sizes=points_of(session.ranges, size)[1:] if session.purpose.data is None else (),
             traced=0,
             seed=seed,
             allow_non_finite=accepts,

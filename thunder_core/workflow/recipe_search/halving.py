@@ -59,28 +59,28 @@ def meets(bounds: SearchBounds, finding: CandidateFinding) -> bool:
     return finding.score is not None and not any(misses(bounds, finding.cost))
 
 
-def leader_of(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
+def leader_of(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
     """Return the candidate with the best score among the settled candidates within the bounds, or None."""
-    settled = [candidate for candidate, finding in found.items() if finding.is_settled and meets(bounds, finding)]
-    return max(settled, key=lambda candidate: (_score(found[candidate]).value, -candidate.rank), default=None)
+    settled = [candidate for candidate, finding in findings.items() if finding.is_settled and meets(bounds, finding)]
+    return max(settled, key=lambda candidate: (_score(findings[candidate]).value, -candidate.rank), default=None)
 
 
-def contenders(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> list[Candidate]:
+def contenders(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> list[Candidate]:
     """Return the candidates within the bounds that could be as good as the leader, the best first."""
-    leader = leader_of(found, bounds)
-    scores = {candidate: _score(finding) for candidate, finding in found.items() if meets(bounds, finding)}
+    leader = leader_of(findings, bounds)
+    scores = {candidate: _score(finding) for candidate, finding in findings.items() if meets(bounds, finding)}
     near = [candidate for candidate, score in scores.items() if leader is None or score.high >= scores[leader].low]
     return sorted(near, key=lambda candidate: (-scores[candidate].value, candidate.rank))
 
 
-def choose(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
+def choose(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
     """Return the winner, or None if no settled candidate is within the bounds.
 
     Among the candidates that cannot be distinguished from the leader, the candidate nearest to eager PyTorch wins. A
     candidate whose score is not settled does not win.
     """
-    equal = [candidate for candidate in contenders(found, bounds) if found[candidate].is_settled]
-    return min(equal, key=lambda candidate: (candidate.rank, -_score(found[candidate]).value), default=None)
+    equal = [candidate for candidate in contenders(findings, bounds) if findings[candidate].is_settled]
+    return min(equal, key=lambda candidate: (candidate.rank, -_score(findings[candidate]).value), default=None)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Halving(Generic[Candidate]):
     """A search among candidates, in the order of their first trials.
 
     `measure(candidate, rounds)` measures more rounds of a candidate, and returns its finding over all rounds.
-    `goes_on()` returns whether there is time for another measurement. `found` may contain findings of an earlier
+    `goes_on()` returns whether there is time for another measurement. `findings` may contain findings of an earlier
     search.
     """
 
@@ -96,7 +96,7 @@ class Halving(Generic[Candidate]):
     measure: Measure[Candidate]
     bounds: SearchBounds
     goes_on: Callable[[], bool]
-    found: dict[Candidate, CandidateFinding] = field(default_factory=dict)
+    findings: dict[Candidate, CandidateFinding] = field(default_factory=dict)
     stages: Sequence[int] = ROUNDS
 
     def run(self) -> End:
@@ -108,7 +108,7 @@ class Halving(Generic[Candidate]):
                 if not self.goes_on():
                     return "out of time"
                 missing = rounds - self._rounds(candidate)
-                self.found[candidate] = self.measure(candidate, missing)
+                self.findings[candidate] = self.measure(candidate, missing)
             if self.is_decided:
                 break
         return "decided"
@@ -116,18 +116,18 @@ class Halving(Generic[Candidate]):
     @property
     def is_decided(self) -> bool:
         """Whether at most one candidate can still win, or all that can still win have exact scores."""
-        near = contenders(self.found, self.bounds)
-        return len(near) <= 1 or all(self.found[candidate].exact for candidate in near)
+        near = contenders(self.findings, self.bounds)
+        return len(near) <= 1 or all(self.findings[candidate].exact for candidate in near)
 
     def _next(self, stage: int) -> Sequence[Candidate]:
-        return self.candidates if stage == 0 else contenders(self.found, self.bounds)
+        return self.candidates if stage == 0 else contenders(self.findings, self.bounds)
 
     def _rounds(self, candidate: Candidate) -> int:
-        return self.found[candidate].rounds if candidate in self.found else 0
+        return self.findings[candidate].rounds if candidate in self.findings else 0
 
     def _lacks(self, candidate: Candidate, rounds: int) -> bool:
         """Whether a candidate needs more rounds. A permanent refusal and an exact score need no more rounds."""
-        finding = self.found.get(candidate)
+        finding = self.findings.get(candidate)
         if finding is None or finding.passing:
             return True
         return finding.score is not None and not finding.exact and finding.rounds < rounds

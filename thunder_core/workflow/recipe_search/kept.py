@@ -64,20 +64,20 @@ class KeptTrials:
     def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
         """Return the stored result of a candidate, or None."""
         try:
-            kept = KeptTrial.model_validate_json(read_plain(self._file(candidate), MAX_BYTES))
+            trial = KeptTrial.model_validate_json(read_plain(self._file(candidate), MAX_BYTES))
         except (OSError, Malformed):
             return None
-        return kept.facts or kept.refusal
+        return trial.facts or trial.refusal
 
     def keep(self, candidate: Candidate, result: TrialFacts | TrialRefusal) -> None:
         """Write the result of a candidate, unless the result is a temporary refusal or writing fails (full disk)."""
         if isinstance(result, TrialRefusal) and result.passing:
             return
         refusal, facts = (result, None) if isinstance(result, TrialRefusal) else (None, result)
-        kept = KeptTrial(candidate=candidate.name, facts=facts, refusal=refusal)
+        trial = KeptTrial(candidate=candidate.name, facts=facts, refusal=refusal)
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self._file(candidate), kept.model_dump_json(indent=1))
+            write_whole(self._file(candidate), trial.model_dump_json(indent=1))
 
     def _file(self, candidate: Candidate) -> Path:
         text = json.dumps(asdict(candidate), sort_keys=True, default=str)

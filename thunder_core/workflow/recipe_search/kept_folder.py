@@ -33,6 +33,6 @@ def kept_searches() -> KeptSearches:
 
 def remove_searches() -> KeptSearches:
     """Remove the folder, and return what it contained."""
-    kept = kept_searches()
+    searches = kept_searches()
     shutil.rmtree(searches_folder(), ignore_errors=True)
-    return kept
+    return searches

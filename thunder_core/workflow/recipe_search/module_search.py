@@ -92,10 +92,10 @@ def search_request(
     budget: str | float, objective: str, bounds: Mapping[str, float | str], *, fresh: bool
 ) -> SearchRequest:
     """Return the request for the arguments of `search`; raise BadOption or UnknownName for invalid values."""
-    known = ("max_kl", "min_top1", "max_error", "max_memory")
+    bound_names = ("max_kl", "min_top1", "max_error", "max_memory")
     for name in bounds:
-        if name not in known:
-            raise BadOption(f"bounds has {name!r}, which is not a bound", fix=f"use one of: {', '.join(known)}")
+        if name not in bound_names:
+            raise BadOption(f"bounds has {name!r}, which is not a bound", fix=f"use one of: {', '.join(bound_names)}")
     values: dict[str, Any] = dict(bounds)
     if isinstance(values.get("max_memory"), str):
         values["max_memory"] = bytes_in("max_memory", values["max_memory"])
@@ -104,11 +104,11 @@ def search_request(
     return request
 
 
-def named_arguments(model: torch.nn.Module, given: Given) -> dict[str, Any]:
+def named_arguments(model: torch.nn.Module, call: Given) -> dict[str, Any]:
     """Return the arguments of a call by name; raise `WrongInputs` for arguments that the model does not accept."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    positional = given if isinstance(given, tuple) else (given,)
+    if isinstance(call, Mapping):
+        return dict(call)
+    positional = call if isinstance(call, tuple) else (call,)
     try:
         return dict(inspect.signature(model.forward).bind(*positional).arguments)
     except TypeError as error:
@@ -222,8 +222,8 @@ class ModuleSubject:
         if not task.candidate.is_eager:
             calls[OURS] = partial(compiled, **self.calls[0])
         runs = rounds_for(calls, task.rounds)
-        other = task.candidate.threads and max(task.candidate.threads, self.threads)
-        timer = timer_of(self.device, other)
+        most_threads = task.candidate.threads and max(task.candidate.threads, self.threads)
+        timer = timer_of(self.device, most_threads)
         report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
         times = {timed.name: timed.seconds for timed in report.candidates}
         ours = times.get(OURS, times[EAGER])
@@ -233,7 +233,7 @@ class ModuleSubject:
             ours=ours,
             asked=task.rounds,
             machine=machine,
-            call=f"call{clock_in_words(self.device, other)}",
+            call=f"call{clock_in_words(self.device, most_threads)}",
         )
         if not task.first:
             return facts

@@ -59,15 +59,15 @@ def trial_folder() -> Iterator[Path]:
 
     The folder is in the cache folder or, if the cache folder is not writable, in the folder for temporary files.
     """
-    place = cache_folder() / SEARCHES / "trial"
+    trial_folder = cache_folder() / SEARCHES / "trial"
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        clean_up(place)
+        trial_folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clean_up(trial_folder)
     except OSError:
         with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
             yield Path(name)
         return
-    with locked_folder(place) as folder:
+    with locked_folder(trial_folder) as folder:
         yield folder
 
 

@@ -150,7 +150,7 @@ class Trial:
     def _numbers(self) -> list[int]:
         """The numbers of the inputs on which the loss is measured; these inputs were not traced."""
         numbers, _ = self.plan.purpose.numbers_to_validate_on(
-            self.session.loaded, batch=self.plan.size.batch, seq=self.plan.size.seq, wanted=self.base.inputs
+            self.session.loaded, batch=self.plan.size.batch, seq=self.plan.size.seq, requested=self.base.inputs
         )
         return numbers
 

@@ -19,7 +19,7 @@ SECONDS = 0.2  # the time of each requested round; fast calls fill this time wit
 MAX_FACTOR = 20  # the largest factor by which the number of rounds grows
 
 
-def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
+def rounds_for(calls: Mapping[str, Callable[[], object]], requested: int) -> int:
     """Return the number of rounds to measure: the requested number, or more if the calls are fast.
 
     Each call runs once to warm up, and a second time for the estimate.
@@ -29,8 +29,8 @@ def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
     began = time.perf_counter()
     for call in calls.values():
         call()
-    taken = max(time.perf_counter() - began, 1e-6)
-    return min(max(asked, int(SECONDS * asked / taken)), MAX_FACTOR * asked)
+    seconds = max(time.perf_counter() - began, 1e-6)
+    return min(max(requested, int(SECONDS * requested / seconds)), MAX_FACTOR * requested)
 
 
 def with_threads(call: Callable[[], object], threads: int) -> Callable[[], object]:

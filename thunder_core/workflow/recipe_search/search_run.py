@@ -28,7 +28,7 @@ Results = dict[Candidate, TrialFacts | TrialRefusal]
 class SearchRun:
     """The trials of a search. If the search `writes`, it reserves time to write the winner.
 
-    `known` are the candidates whose results were kept from an earlier search.
+    `reused` are the candidates whose results were kept from an earlier search.
     """
 
     subject: SearchSubject
@@ -37,14 +37,14 @@ class SearchRun:
     objective: str
     bounds: SearchBounds
     budget: float
-    kept: KeptTrials
+    kept_trials: KeptTrials
     fresh: bool = False
     writes: bool = True
     observer: SearchObserver = field(default_factory=SilentObserver)
     run_trial: RunTrial = run_in_process
     began: float = field(default_factory=time.monotonic)
     results: Results = field(default_factory=dict)
-    known: set[Candidate] = field(default_factory=set)
+    reused: set[Candidate] = field(default_factory=set)
     end: End = "decided"
 
     @property
@@ -100,7 +100,7 @@ class SearchRun:
             end=self.end,
             machine=next((measured.machine for measured in facts), ""),
             call=next((measured.call for measured in facts), ""),
-            kept=len(self.known),
+            kept=len(self.reused),
             winner="" if winner is None else winner.name,
             why="" if winner is None else reason_in_words(rows, winner, self.objective, self.end),
             candidates=rows,
@@ -115,10 +115,10 @@ class SearchRun:
         if self.fresh:
             return
         for candidate in self.candidates:
-            result = self.kept.get(candidate)
+            result = self.kept_trials.get(candidate)
             if result is not None:
                 self.results[candidate] = result
-                self.known.add(candidate)
+                self.reused.add(candidate)
 
     def _require_eager(self) -> None:
         """Try eager PyTorch first, because no candidate can run a model that eager PyTorch cannot run."""
@@ -176,7 +176,7 @@ class SearchRun:
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
-        self.kept.keep(candidate, result)
+        self.kept_trials.keep(candidate, result)
         row = next(row for row in self._rows() if row.name == candidate.name)
         self.observer.end_trial(row, self._leader(), self._seconds_left())
         return self._finding(result)
@@ -210,8 +210,8 @@ class SearchRun:
 
     @property
     def _others_tried(self) -> bool:
-        others = (result for candidate, result in self.results.items() if candidate != self.eager)
-        return any(isinstance(result, TrialFacts) or not result.passing for result in others)
+        results = (result for candidate, result in self.results.items() if candidate != self.eager)
+        return any(isinstance(result, TrialFacts) or not result.passing for result in results)
 
     def _rows(self) -> tuple[SearchCandidate, ...]:
         return rows_of(self.candidates, self.excluded, self.results, self.bounds)

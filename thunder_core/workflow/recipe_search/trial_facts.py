@@ -74,10 +74,10 @@ class TrialFacts(ReportFacts):
         bytes_taken = {"memory": self.memory, "size": self.size}
         if objective not in bytes_taken:
             return CandidateFinding(self.speed, rounds, exact=self.is_eager, cost=cost)
-        taken = bytes_taken[objective]
-        if taken is None:
+        bytes_of_objective = bytes_taken[objective]
+        if bytes_of_objective is None:
             return CandidateFinding(reason=f"its {objective} is not known")
-        score = Interval(value=-taken, low=-taken, high=-taken)
+        score = Interval(value=-bytes_of_objective, low=-bytes_of_objective, high=-bytes_of_objective)
         return CandidateFinding(score, rounds, exact=True, cost=cost)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RecipeFacts,
         Refused,
         Report,
+        SkippedPart,
         StageTime,
         TraceSummary,
     )
@@ -56,6 +57,7 @@ HOMES = {
     "ModelFacts": "contents",
     "OperationCount": "contents",
     "RecipeFacts": "contents",
+    "SkippedPart": "contents",
     "ExecutorRefusal": "contents",
     "Refused": "contents",
     "Report": "contents",
@@ -95,6 +97,7 @@ __all__ = [
     "SearchBounds",
     "SearchCandidate",
     "SearchReport",
+    "SkippedPart",
     "StageTime",
     "TraceSummary",
     "describe_environment",

@@ -71,7 +71,7 @@ class RecipeFacts(ReportFacts):
     """The transforms and executors that the user removed (`--without`)."""
 
 
-class Degraded(ReportFacts):
+class SkippedPart(ReportFacts):
     """A part of the recipe that was skipped on this machine: the reason, and the fix."""
 
     part: str
@@ -140,7 +140,8 @@ class KernelChoice(ReportFacts):
     operations: int
 
 
-Refused = ExecutorRefusal  # the earlier name, for code that imports it
+# Earlier names, for code that imports them.
+Refused, Degraded = ExecutorRefusal, SkippedPart
 
 
 class MemoryPoint(ReportFacts):
@@ -225,7 +226,7 @@ class Report(ReportFacts):
     recipe: RecipeFacts
     plan: tuple[str, ...] = ()
     """The lines of the plan that was shown before the run."""
-    degraded: tuple[Degraded, ...] = ()
+    degraded: tuple[SkippedPart, ...] = ()
     """The parts of the recipe that were skipped on this machine."""
     sharp_edges: tuple[str, ...] = ()
     """The operations of the model that the programs may not repeat as eager PyTorch would, in words."""

@@ -121,7 +121,7 @@ class Dumbbells:
 class Curve:
     """Memory over the bound symbols of a trace: the allocated memory as an area, and the peaks within lines as a line.
 
-    `begins` are the places at which another trace begins, with its name.
+    `begins` are the lines at which another trace begins, with its name.
     """
 
     title: str
@@ -181,10 +181,10 @@ def layer_errors(quantization: QuantizationReport) -> Bars:
 
 
 def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars:
-    left = label_room(label for label, _, _ in rows)
-    axis = linear((value for _, value, _ in rows), 0, WIDTH - left - 70, from_zero=True)
+    left_margin = label_room(label for label, _, _ in rows)
+    axis = linear((value for _, value, _ in rows), 0, WIDTH - left_margin - 70, from_zero=True)
     bars = [
-        Bar(number_format.shorten(label, LONGEST), label, text, 4 + number * ROW, left, max(1.5, axis(value)))
+        Bar(number_format.shorten(label, LONGEST), label, text, 4 + number * ROW, left_margin, max(1.5, axis(value)))
         for number, (label, value, text) in enumerate(rows)
     ]
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
@@ -227,10 +227,10 @@ def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[BarSegment, ...]
 
 def time_strips(benchmark: BenchmarkReport) -> Strips:
     """Return the distribution of the times of each candidate."""
-    left = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
+    left_margin = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
     unit, name = time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
-    axis = linear((value / unit for value in shown), left, WIDTH - LAST_LABEL, from_zero=False)
+    axis = linear((value / unit for value in shown), left_margin, WIDTH - LAST_LABEL, from_zero=False)
     strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
     return Strips(f"Time per {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
 
@@ -267,9 +267,9 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """Return the largest error of each output and eager's own error, the worst first."""
     shown, hidden = validation.ranked[:MAX_ROWS], validation.ranked[MAX_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
-    left = label_room((o.name for o in shown), LONGEST_PATH)
+    left_margin = label_room((o.name for o in shown), LONGEST_PATH)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
-    axis = logarithmic(values, left, WIDTH - 12)
+    axis = logarithmic(values, left_margin, WIDTH - 12)
     rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
     rest = f"and {len(hidden)} more, with smaller errors relative to their tolerance" if hidden else ""
     return Dumbbells("Largest error of each output", len(rows) * ROW + 30, rows, axis.ticks(lambda v: f"{v:.0e}"), rest)
@@ -297,7 +297,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
     left, top, bottom = 62.0, 26.0, 170.0
     across = Axis(1, max(len(points), 2), left, WIDTH - 10)
     upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)
-    place, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
+    peak_index, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
     highest = max(peak.bytes, peak.peak)
     label = f"peak {number_format.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
     label += f" of the {peak.trace}" if len({point.trace for point in points}) > 1 else ""
@@ -307,7 +307,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
         bottom=bottom,
         line=_steps([upwards(max(point.bytes, point.peak)) for point in points], across),
         area=f"{_steps([upwards(point.bytes) for point in points], across)}V{bottom}H{across(1)}Z",
-        peak=(across(place), upwards(highest), label, "end" if across(place) > WIDTH * 0.6 else "start"),
+        peak=(across(peak_index), upwards(highest), label, "end" if across(peak_index) > WIDTH * 0.6 else "start"),
         across=across.ticks(lambda v: f"{v:g}", whole=True),
         upwards=_byte_ticks(upwards),
         begins=tuple(

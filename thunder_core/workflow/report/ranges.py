@@ -67,13 +67,13 @@ def constraint_rows(constraints: Iterable[tuple[int, StatedConstraint | Constrai
         names = f" with {KEYWORD.sub(chr(92) + '1', facts.names)}" if facts.names else ""
         programs.setdefault((number, f"{facts.condition}{names}", facts.needed), []).append(program)
     rows = [
-        ConstraintRow(", ".join(map(str, numbers)), number, condition, _place(needed), "needed" not in needed)
+        ConstraintRow(", ".join(map(str, numbers)), number, condition, _short_origin(needed), "needed" not in needed)
         for (number, condition, needed), numbers in programs.items()
     ]
     return sorted(rows, key=lambda row: row.is_given)
 
 
-def _place(needed: str) -> str:
+def _short_origin(needed: str) -> str:
     """Return the origin of a constraint, without the folders of a file."""
     line = LINE.match(needed)
     return line["place"] if line else needed.removeprefix("needed by ")

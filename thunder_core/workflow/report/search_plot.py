@@ -65,7 +65,7 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
     least = ROUNDING["kl" if has_logits(search) else "error"]
     losses = [value for value in (*(row.loss or 0.0 for row in rows), loss or 0.0) if value > least]
     upwards = logarithmic(losses or [1e-5], BOTTOM - EXACT, TOP)
-    marks = tuple(_marks(rows, search, across, lambda value: place_of(value, upwards, least)))
+    marks = tuple(_marks(rows, search, across, lambda value: height_of_loss(value, upwards, least)))
     return ParetoPlot(
         title="Speed and loss of all candidates",
         height=BOTTOM + 44,
@@ -75,7 +75,7 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
         label=search.loss_name,
         marks=marks,
         front=front_path([mark for mark, row in zip(marks, rows, strict=True) if row.is_on_front]),
-        bound=None if loss is None else place_of(loss, upwards, least),
+        bound=None if loss is None else height_of_loss(loss, upwards, least),
         even=across(1.0),
         across=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
         upwards=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-"), about=5),
@@ -98,7 +98,7 @@ def has_logits(search: SearchReport) -> bool:
     return any(row.kl is not None for row in search.measured)
 
 
-def place_of(loss: float | None, upwards: Axis, least: float) -> float:
+def height_of_loss(loss: float | None, upwards: Axis, least: float) -> float:
     """Return the height of a loss in the plot; losses up to `least` are rounding and share a line below the axis."""
     return BOTTOM if loss is None or loss <= least else upwards(loss)
 
@@ -113,7 +113,7 @@ def _marks(
         x, y = across(row.speed.value), height(row.loss)
         radius = MAX_RADIUS * sqrt((row.memory or 0) / most) if most else MIN_RADIUS
         radius = round(max(MIN_RADIUS, radius), 1)
-        number_at = _free_place(x, y - radius - 4, placed)
+        number_at = _free_height(x, y - radius - 4, placed)
         placed.append((x, number_at))
         yield Mark(
             row.number,
@@ -128,7 +128,7 @@ def _marks(
         )
 
 
-def _free_place(x: float, y: float, placed: Sequence[tuple[float, float]]) -> float:
+def _free_height(x: float, y: float, placed: Sequence[tuple[float, float]]) -> float:
     """Return the height for a number, above all placed numbers that it would overlap."""
     while any(abs(x - other_x) < NEAR and abs(y - other_y) < STEP - 1 for other_x, other_y in placed):
         y -= STEP

@@ -63,9 +63,11 @@ def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
 
 def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
     """Return the part of a configuration that differs from the others of the suite: `batch 1, seq 128`."""
-    others = [other.configuration for other in suite.measured]
+    configurations = [report.configuration for report in suite.measured]
     differing = {
-        key: value for key, value in report.configuration.items() if any(other.get(key) != value for other in others)
+        key: value
+        for key, value in report.configuration.items()
+        if any(configuration.get(key) != value for configuration in configurations)
     }
     return ", ".join(value if key == "call" else f"{key} {value}" for key, value in differing.items())
 

@@ -30,24 +30,24 @@ class Budget:
     eager_call: float = 0.0
 
     @property
-    def allowed(self) -> float:
+    def seconds_allowed(self) -> float:
         """The time limit in seconds."""
         if self.seconds is not None:
             return self.seconds
         return max(EAGER_CALLS * self.inputs * self.eager_call, MIN_SECONDS)
 
     @property
-    def passed(self) -> float:
+    def seconds_passed(self) -> float:
         """The seconds since the start."""
         return now() - self.start
 
     def allows(self, done: int) -> bool:
         """Whether there is time for another input, after `done` inputs; there is always time for the first."""
-        return not done or self.passed * (done + 1) / done <= FOR_OUTPUTS * self.allowed
+        return not done or self.seconds_passed * (done + 1) / done <= FOR_OUTPUTS * self.seconds_allowed
 
     def note(self, done: int) -> str:
         """Return a note on the inputs that were omitted."""
-        return LEFT_OUT.format(self.inputs - done, self.inputs, self.allowed, self.passed / done)
+        return LEFT_OUT.format(self.inputs - done, self.inputs, self.seconds_allowed, self.seconds_passed / done)
 
     @contextmanager
     def timing_eager(self) -> Iterator[None]:

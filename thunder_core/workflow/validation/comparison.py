@@ -195,10 +195,10 @@ class _Run:
         `convert` is applied to each input.
         """
         self.begin()
-        given = {name: convert(_own(value)) for name, value in self.inputs.items()}
-        leaves = self.observe(function, model, given)
+        converted = {name: convert(_own(value)) for name, value in self.inputs.items()}
+        leaves = self.observe(function, model, converted)
         self.tick()
-        return Observed(leaves, state_of(model, given))
+        return Observed(leaves, state_of(model, converted))
 
     def noting(
         self,
@@ -206,11 +206,11 @@ class _Run:
         model: torch.nn.Module,
         convert: Callable[[object], object] = _same,
         *,
-        given: DrawnValues | None = None,
+        recorded: DrawnValues | None = None,
     ) -> tuple[Observed, DrawnValues]:
-        """Call the function, and also return the random numbers that it drew, or that `given` replaced."""
+        """Call the function, and also return the random numbers that it drew, or that `recorded` replaced."""
         draws = DrawnValues(self.devices)
-        with draws.note(given):
+        with draws.note(recorded):
             return self(function, model, convert), draws
 
     def begin(self) -> None:
@@ -276,7 +276,7 @@ def _side_by_side(
         mine = run(optimized, model)
         # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
-        mine = mine.copied_at(paths, model.buffers()).with_state_at(paths)
+        mine = mine.copy_at(paths, model.buffers()).with_state_at(paths)
     run.mismatches.update(dict.fromkeys(map(str, watch.mismatches)))
     eager = eager.with_state_at(paths)
     require_same_structure(mine.leaves, eager.leaves)
@@ -296,10 +296,12 @@ def _precise(
 ) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
     """Run the reference; also return the gradients that were compared while a large reference computed them."""
     if run.observe is training_step and reference.by_layer:
-        precise = reference.observed(partial(replace(run, observe=gradients.observe).noting, given=draws), start, draws)
+        precise = reference.observe(
+            partial(replace(run, observe=gradients.observe).noting, recorded=draws), start, draws
+        )
         if not gradients.came_in_parts:
             return precise, gradients.measured
-    return reference.observed(partial(run.noting, given=draws), start, draws), {}
+    return reference.observe(partial(run.noting, recorded=draws), start, draws), {}
 
 
 def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Iterator[tuple[str, Measurement]]:

@@ -98,11 +98,11 @@ def require_conclusive(report: ValidationReport, *, train: bool) -> None:
 
 def _not_finite(broken: Sequence[OutputReport], report: ValidationReport) -> NotFinite:
     first, more = broken[0], len(broken) - 1
-    others = f", and {more} more" if more else ""
+    and_more = f", and {more} more" if more else ""
     in_eager = not all(output.finite_in_eager for output in broken)
     where = "eager PyTorch itself" if in_eager else f"the {report.reference_dtype} reference"
     return NotFinite(
-        f"`{first.name}`{others} is infinite or NaN in {where} ({first.remark}), so it cannot be compared",
+        f"`{first.name}`{and_more} is infinite or NaN in {where} ({first.remark}), so it cannot be compared",
         fix="use a --dtype with a wider range (bfloat16, float32), or check the weights and inputs that make the model "
         f"diverge; {ACCEPT}",
     )

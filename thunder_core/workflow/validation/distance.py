@@ -99,14 +99,14 @@ class _Sample:
         self.share = min(1.0, BLOCK / expected) if expected else 1.0
         self.generator = torch.Generator().manual_seed(SEED)
         self.count, self.total, self.maximum = 0, 0.0, 0.0
-        self.kept: list[torch.Tensor] = []
+        self.samples: list[torch.Tensor] = []
 
     def add(self, errors: torch.Tensor) -> None:
         if errors.numel():
             self.count += errors.numel()
             self.total += errors.sum().item()
             self.maximum = max(self.maximum, errors.max().item())
-            self.kept.append(self.sample(errors))
+            self.samples.append(self.sample(errors))
 
     def sample(self, errors: torch.Tensor) -> torch.Tensor:
         """Return a sample of the errors: the same share of each block, at random positions."""
@@ -119,8 +119,8 @@ class _Sample:
     def errors(self) -> Errors:
         if not self.count:
             return EXACT
-        kept = torch.cat(self.kept).cpu().numpy()
-        median, p99 = np.quantile(kept, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
+        sampled_errors = torch.cat(self.samples).cpu().numpy()
+        median, p99 = np.quantile(sampled_errors, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
         return Errors(maximum=self.maximum, mean=self.total / self.count, median=median, p99=p99)
 
 

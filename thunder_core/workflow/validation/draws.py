@@ -34,50 +34,50 @@ class DrawnValues:
     """The random numbers of the operations that changed the state of a generator, in order."""
 
     devices: Sequence[torch.device]
-    taken: list[Draw] = field(default_factory=list)
+    draws: list[Draw] = field(default_factory=list)
 
-    def note(self, given: DrawnValues | None = None) -> TorchDispatchMode:
-        """Return a mode that records random numbers, and replaces them by the recorded numbers in `given`.
+    def note(self, recorded: DrawnValues | None = None) -> TorchDispatchMode:
+        """Return a mode that records random numbers, and replaces them by the recorded numbers in `recorded`.
 
         A reference in a wider dtype thus computes with the numbers of eager PyTorch, although the same seed may give
         other numbers in that dtype.
         """
-        return _Noting(self, () if given is None else tuple(given.taken))
+        return _Noting(self, () if recorded is None else tuple(recorded.draws))
 
     def agree_with(self, other: DrawnValues) -> bool:
         """Whether the same operations drew the same numbers, to the precision of the narrower dtype.
 
         The numbers for a seed may depend on the dtype in which they are drawn.
         """
-        return len(self.taken) == len(other.taken) and all(map(_same, self.taken, other.taken))
+        return len(self.draws) == len(other.draws) and all(map(_same, self.draws, other.draws))
 
 
 class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, draws: DrawnValues, given: Sequence[Draw]) -> None:
+    def __init__(self, draws: DrawnValues, recorded: Sequence[Draw]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.draws, self.given = draws, given
+        self.draws, self.given = draws, recorded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **(kwargs or {}))
         before = random_state(self.draws.devices)
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if not same_state(before, random_state(self.draws.devices)):
-            self._give(func, made)
-            tensors = [leaf.detach() for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+            self._give(func, result)
+            tensors = [leaf.detach() for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             masks = [tensor for tensor in tensors if tensor.dtype == torch.bool]
-            self.draws.taken.append((str(func), tuple(tensor.clone() for tensor in masks or tensors)))
-        return made
+            self.draws.draws.append((str(func), tuple(tensor.clone() for tensor in masks or tensors)))
+        return result
 
-    def _give(self, func: Any, made: object) -> None:
+    def _give(self, func: Any, result: object) -> None:
         """Write the given numbers into an operation's result, if the result is random numbers of the same shape."""
-        index = len(self.draws.taken)
+        index = len(self.draws.draws)
         if index >= len(self.given) or func.overloadpacket.__name__ not in PLAIN_DRAWS:
             return
         name, tensors = self.given[index]
         shapes = [tensor.shape for tensor in tensors]
-        if name == str(func) and isinstance(made, torch.Tensor) and shapes == [made.shape]:
-            made.copy_(tensors[0])
+        if name == str(func) and isinstance(result, torch.Tensor) and shapes == [result.shape]:
+            result.copy_(tensors[0])
 
 
 def _same(draw: Draw, other_draw: Draw) -> bool:

@@ -156,8 +156,8 @@ def _token_failures(report: PromptReport, tolerance: Tolerance, *, exact: bool) 
     share = report.equal / report.tokens
     if share >= (1.0 if exact else tolerance.top1):
         return []
-    wanted = "all have to agree" if exact else f"{tolerance.top1:.2%} have to agree"
-    agreement = f"{report.equal} of its {report.tokens} tokens agree with eager's, and {wanted}"
+    requirement = "all have to agree" if exact else f"{tolerance.top1:.2%} have to agree"
+    agreement = f"{report.equal} of its {report.tokens} tokens agree with eager's, and {requirement}"
     return [f"{agreement}; the first difference is at token {report.first_difference or 1}"]
 
 

@@ -43,7 +43,7 @@ class TensorFacts(ReportFacts):
 
 
 class Fault(ReportFacts):
-    """A wrong line of a program: its place, the cause (an executor or transform), and the size of the error."""
+    """A wrong line of a program: its source line, the cause (an executor or transform), and the size of the error."""
 
     kind: FaultKind
     by: str

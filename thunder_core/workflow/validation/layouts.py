@@ -41,8 +41,8 @@ class Mismatch:
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
-        wanted = describe(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
-        return f"`{statement(self.bsym, Scope())}`{where}: `{self.proxy.name}` is {self.actual}, derived as {wanted}"
+        derived = describe(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
+        return f"`{statement(self.bsym, Scope())}`{where}: `{self.proxy.name}` is {self.actual}, derived as {derived}"
 
 
 class LayoutWatch:
@@ -145,29 +145,36 @@ def layouts_watched(*, exactly: bool = False) -> Iterator[LayoutWatch]:
         _watching.remove(watch)
 
 
-def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -> bool:
+def differs(tensor: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -> bool:
     """Whether a tensor differs from a proxy in metadata that kernels and derivatives depend on.
 
     Strides do not matter if there are no elements. Strides of dimensions of size one matter if they decide which memory
     format the tensor suggests, or with `exactly`. Symbolic sizes and strides match any value.
     """
-    if len(found.shape) != len(proxy.shape) or found.dtype != proxy.dtype or found.layout is not torch.strided:
+    if len(tensor.shape) != len(proxy.shape) or tensor.dtype != proxy.dtype or tensor.layout is not torch.strided:
         return True
-    if tuple(found.shape) != with_symbolic_from(found.shape, proxy.shape):
+    if tuple(tensor.shape) != with_symbolic_from(tensor.shape, proxy.shape):
         return True
-    shape, strides, wanted = found.shape, tuple(found.stride()), with_symbolic_from(found.stride(), proxy.stride)
-    if strides == wanted or not found.numel():
+    shape, strides, derived_strides = (
+        tensor.shape,
+        tuple(tensor.stride()),
+        with_symbolic_from(tensor.stride(), proxy.stride),
+    )
+    if strides == derived_strides or not tensor.numel():
         return False
     if exactly or any(
-        size > 1 and stride != wanted_stride for size, stride, wanted_stride in zip(shape, strides, wanted, strict=True)
+        size > 1 and stride != wanted_stride
+        for size, stride, wanted_stride in zip(shape, strides, derived_strides, strict=True)
     ):
         return True
-    return is_channels_last(shape, strides) != is_channels_last(shape, wanted)
+    return is_channels_last(shape, strides) != is_channels_last(shape, derived_strides)
 
 
-def with_symbolic_from(sizes: Sequence[int], wanted: Sequence[Any]) -> tuple[int, ...]:
+def with_symbolic_from(sizes: Sequence[int], expressions: Sequence[Any]) -> tuple[int, ...]:
     """Return the wanted sizes or strides, with the tensor's own values in place of symbolic ones."""
-    return tuple(want if type(want) is int else size for size, want in zip(sizes, wanted, strict=True))
+    return tuple(
+        expression if type(expression) is int else size for size, expression in zip(sizes, expressions, strict=True)
+    )
 
 
 def describe(shape: Any, strides: Any, dtype: torch.dtype) -> str:

@@ -41,9 +41,9 @@ class Leaves:
 
     def adopt(self, child: Leaves) -> None:
         """Add the leaves of a child; raise `NotComparable` for a path that already exists."""
-        for taken in (self.tensors.keys() | self.structure.keys()) & (child.tensors.keys() | child.structure.keys()):
+        for path in (self.tensors.keys() | self.structure.keys()) & (child.tensors.keys() | child.structure.keys()):
             raise NotComparable(
-                f"two values of the model's output have the name `{taken}`, so one of them would not be compared",
+                f"two values of the model's output have the name `{path}`, so one of them would not be compared",
                 fix="rename a key: paths join keys with dots, so "
                 '`{"a.b": ...}` and `{"a": {"b": ...}}` have the same name',
             )

@@ -64,18 +64,18 @@ def _accuracy(tally: Tally, batch: EvaluatedBatch) -> None:
         before, after = (float(scores.gather(-1, logits.argmax(-1, keepdim=True)).sum()) for logits in both)
         tally.add(math.prod(scores.shape[:-1]), before, after)
         return
-    wanted = _labels(batch)
-    counted = wanted != IGNORED
-    choices = (_fit_labels(logits, wanted).argmax(-1) for logits in both)
-    before, after = (float((choice == wanted)[counted].sum()) for choice in choices)
+    labels = _labels(batch)
+    counted = labels != IGNORED
+    choices = (_fit_labels(logits, labels).argmax(-1) for logits in both)
+    before, after = (float((choice == labels)[counted].sum()) for choice in choices)
     tally.add(int(counted.sum()), before, after)
 
 
 def _perplexity(tally: Tally, batch: EvaluatedBatch) -> None:
     """Add the negative log-likelihoods of the labels, in nats."""
-    wanted = _labels(batch)
-    before, after = (_loss(_logits(leaves, batch), wanted) for leaves in (batch.eager, batch.ours))
-    tally.add(int((wanted != IGNORED).sum()), before, after)
+    labels = _labels(batch)
+    before, after = (_loss(_logits(leaves, batch), labels) for leaves in (batch.eager, batch.ours))
+    tally.add(int((labels != IGNORED).sum()), before, after)
 
 
 def _squared_error(tally: Tally, batch: EvaluatedBatch) -> None:
@@ -196,7 +196,7 @@ def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:
 
 def _first_result(leaves: Leaves) -> torch.Tensor:
     results = (tensor for name, tensor in leaves.tensors.items() if name.partition(".")[0] not in (LOSS, *NO_RESULTS))
-    found = next((tensor for tensor in results if tensor.is_floating_point() and tensor.ndim > 1), None)
-    if found is None:
+    logits = next((tensor for tensor in results if tensor.is_floating_point() and tensor.ndim > 1), None)
+    if logits is None:
         raise BadData("the model returns no numbers to compare", fix="use another --metric or another --task")
-    return found
+    return logits

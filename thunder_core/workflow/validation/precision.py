@@ -20,7 +20,7 @@ from thunder_core.workflow.validation.state import Observed
 from thunder_core.workflow.validation.wide_weights import (
     bytes_in,
     convert_in_place,
-    converted,
+    convert_tensor,
     deferred_buffers,
     deferred_weights,
     is_converted_at_once,
@@ -52,10 +52,10 @@ def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, 
     if is_converted_at_once(model, dtype):
         return whole * (2 if train else 1)
     small = small_weights(model, dtype)
-    held = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
+    small_bytes = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
     largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     gradient = max((parameter.numel() * dtype.itemsize for parameter in model.parameters()), default=0)
-    return held + largest + (gradient if train else 0)
+    return small_bytes + largest + (gradient if train else 0)
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
@@ -85,7 +85,9 @@ def dtype_of(model: torch.nn.Module) -> torch.dtype:
     return next(floating, torch.get_default_dtype())
 
 
-def _convert_arguments(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _convert_arguments(
+    dtype: torch.dtype, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Any]:
     return tuple(_to(dtype, value) for value in args), {name: _to(dtype, value) for name, value in kwargs.items()}
 
 
@@ -94,7 +96,7 @@ def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: object, 
 
 
 def _to(dtype: torch.dtype, value: object) -> Any:
-    return map_tensors(value, lambda tensor: converted(tensor, dtype))
+    return map_tensors(value, lambda tensor: convert_tensor(tensor, dtype))
 
 
 class Reference:
@@ -141,8 +143,8 @@ class Reference:
         buffers = deferred_buffers(start.model, start.unwritten, self._dtype)
         return in_precision(copy_sharing(start.model, {**weights, **buffers}).model, self._dtype, self._before)
 
-    def observed(
-        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, wanted: DrawnValues
+    def observe(
+        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
     ) -> Observed:
         """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.
 
@@ -154,7 +156,7 @@ class Reference:
             try:
                 copied = self._copy_of_state(start)
                 observation, draws = run(copied, copied, self._convert)
-                if not self._lower or draws.agree_with(wanted):
+                if not self._lower or draws.agree_with(eager_draws):
                     return observation
                 self._step_down(f"the random numbers differ in {self.name}")
             except Exception as error:  # code and kernels raise any error for a dtype that they do not support

@@ -98,7 +98,7 @@ class Observed:
         tensors, structure = self.leaves.tensors | state.tensors, self.leaves.structure | state.structure
         return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)
 
-    def copied_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> Observed:
+    def copy_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> Observed:
         """Return this observation with copies of the state at these paths, without all other state.
 
         Compared values that share memory with the buffers are copied too.

@@ -144,12 +144,12 @@ def require_passed(report: ValidationReport) -> None:
         return
     worst = report.worst
     failed = sum(not output.passed for output in report.outputs)
-    others = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
+    failure_count = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
     points = [point.size for point in report.points if not point.passed]
     at_sizes = f", with inputs of {', '.join(points)}" if points else ""
     error = OutOfTolerance(
         f"`{worst.name}` differs from the {report.reference_dtype} reference by more than the recipe allows: "
-        f"{'; '.join(worst.failures)}{others}{at_sizes}",
+        f"{'; '.join(worst.failures)}{failure_count}{at_sizes}",
         fix=_advice(worst, report.tolerance),
     )
     error.report = report

@@ -57,9 +57,9 @@ def deferred_buffers(
     Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and those of packed
     modules are not converted, so they are left out.
     """
-    kept = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
-    kept |= constant_buffers(model).keys()
-    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in kept]
+    packed_ids = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    packed_ids |= constant_buffers(model).keys()
+    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in packed_ids]
     small = small_tensors({id(buffer): converted_bytes(buffer, dtype) for buffer in plain})
     return {id(buffer): DeferredTensor(buffer, conversion_to(dtype)) for buffer in plain if id(buffer) not in small}
 
@@ -77,10 +77,10 @@ def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
 @cache
 def conversion_to(dtype: torch.dtype) -> Compute:
     """Return the function that converts a tensor; it is cached, so that equal conversions are recognized."""
-    return partial(converted, dtype=dtype)
+    return partial(convert_tensor, dtype=dtype)
 
 
-def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def convert_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor in a floating dtype, or in the complex dtype with parts of it; integers unchanged."""
     if tensor.is_complex():
         return tensor.to(dtype.to_complex())
@@ -98,7 +98,7 @@ def convert_in_place(model: torch.nn.Module, dtype: torch.dtype) -> None:
     constant = constant_buffers(model)
     for tensor in plain_tensors(model):
         if id(tensor) not in constant and not isinstance(tensor, DeferredTensor):
-            tensor.data = converted(tensor.data, dtype)
+            tensor.data = convert_tensor(tensor.data, dtype)
     for module in model.modules():
         if isinstance(module, QuantizedLayer):
             module.dtype = dtype

@@ -24,8 +24,8 @@ LIBRARY = "kernels.so"
 class KernelLibrary:
     """A shared object with functions, each with its name, the types of its arguments in C++, and its source.
 
-    In its source, a function is called `kernel`; it may use what the sources before it define. `executor` is the
-    executor that owns the library, and `title` its words in messages.
+    In its source, a function is called `kernel`; it may use the definitions in earlier sources. `executor` is the
+    executor that owns the library, and `title` describes the library in messages.
     """
 
     executor: str
@@ -52,7 +52,7 @@ class KernelLibrary:
         return Store().get_or_build(self.key, self._write, self.title).read(LIBRARY)
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Return a function, which takes tensors where its arguments in C++ are pointers."""
+        """Return a function as a Python callable, which takes tensors for arguments that are pointers in C++."""
         kernel: Callable[..., Any] = getattr(extension(self.content), name)
         return kernel
 

@@ -87,8 +87,8 @@ def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
 
 
 def _arguments(name: str, kernel: CppKernel) -> str:
-    places = enumerate(kernel.arguments)
-    return ", ".join(f"({argument}){_reader(name, argument)}(args[{place}])" for place, argument in places)
+    numbered_arguments = enumerate(kernel.arguments)
+    return ", ".join(f"({argument}){_reader(name, argument)}(args[{index}])" for index, argument in numbered_arguments)
 
 
 def _reader(name: str, argument: str) -> str:
@@ -130,7 +130,7 @@ def with_standard(command: Sequence[str], standard: str) -> list[str]:
 
 
 def compilers_at_once() -> int:
-    """Return the number of compilers to run at once: as many as there are cores, and memory for."""
+    """Return the number of compilers to run at once, which the cores and the free memory limit."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
 
@@ -150,5 +150,5 @@ def command_for(source: Path, target: Path) -> list[str]:
     command = shlex.split(builder.get_command_line())
     name, _ = processors()
     swapped = [f"-march={name}" if word == "-march=native" else word for word in command]
-    kept = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
-    return [*kept, "-w", "-o", str(target)]
+    flags = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
+    return [*flags, "-w", "-o", str(target)]

@@ -43,22 +43,26 @@ def with_headers(command: Sequence[str], source: Path, target: Path, compilers: 
         return [*command]
     flags = [word for word in command[1:] if word not in ("-o", str(source), str(target))]
     flags = [word for word in flags if not word.startswith(FOR_LINKING)]
-    place = Path(folder) / digest_of("\n".join((HEADER, compiler, version, torch.__version__, *flags)).encode())[:16]
-    if not (place / PRECOMPILED).is_file() and not ensure_precompiled(compiler, flags, place, compilers):
+    header_folder = (
+        Path(folder) / digest_of("\n".join((HEADER, compiler, version, torch.__version__, *flags)).encode())[:16]
+    )
+    if not (header_folder / PRECOMPILED).is_file() and not ensure_precompiled(
+        compiler, flags, header_folder, compilers
+    ):
         return [*command]
-    return [compiler, "-include", str(place / NAME), *command[1:]]
+    return [compiler, "-include", str(header_folder / NAME), *command[1:]]
 
 
-def ensure_precompiled(compiler: str, flags: Sequence[str], place: Path, compilers: Compilers) -> bool:
+def ensure_precompiled(compiler: str, flags: Sequence[str], header_folder: Path, compilers: Compilers) -> bool:
     """Compile the headers into a folder, atomically; return whether the folder is there now."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent) as made:
-            new = Path(made) / place.name
+        header_folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=header_folder.parent) as temporary:
+            new = Path(temporary) / header_folder.name
             new.mkdir()
             (new / NAME).write_text(HEADER)
             compilers.run([compiler, *flags, "-x", "c++-header", NAME, "-o", PRECOMPILED], new, "the headers")
-            new.rename(place)
+            new.rename(header_folder)
     except (CompilerFailed, OSError):  # another process may have been faster
-        return (place / PRECOMPILED).is_file()
+        return (header_folder / PRECOMPILED).is_file()
     return True

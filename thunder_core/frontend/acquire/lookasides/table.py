@@ -145,7 +145,7 @@ def runs_natively(module: str | None, name: str = "") -> bool:
 
 @cache
 def runs_alone(module: str | None, name: str) -> bool:
-    """Whether the calls of such a function need not, or must not, be redirected to the interpreter.
+    """Whether calls of a native function need not, or must not, be redirected to the interpreter.
 
     Functions that are called again need no redirection. Functions that inspect code must see the original functions.
     """

@@ -1,4 +1,4 @@
-"""Attributes that the program reads: their paths, and guards that Python still finds them in the same place."""
+"""Attributes that the program reads: their paths, and guards that Python still finds them in the same object."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GuardedReads(Protocol):
         """Guard that the namespace at the path has no such name."""
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
-        """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds."""
+        """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns."""
 
 
 def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
@@ -171,14 +171,14 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: object) -> Pa
         if name not in dict_of(base):
             continue
         unbound = dict_of(base)[name]
-        is_of_python = isinstance(unbound, types.FunctionType | property | staticmethod)
-        if is_of_python and is_hidden_by_metaclass(kind, name):
+        is_python_group = isinstance(unbound, types.FunctionType | property | staticmethod)
+        if is_python_group and is_hidden_by_metaclass(kind, name):
             require_unshadowed(outside, path, name, unbound)
             _read_entry(outside, kind, base, name)
             return None
         if is_getter_in_c(unbound):
             return path.attribute(name, value)
-        if is_of_python:
+        if is_python_group:
             require_unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)

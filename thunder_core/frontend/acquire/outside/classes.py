@@ -54,15 +54,15 @@ class Classes:
         """Note that the program made a class."""
         self._made[id(kind)] = kind
 
-    def note_abstract(self, kind: type, other: type) -> None:
+    def note_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
 
         Other answers never change: an abstract class remembers a subclass that was found or registered.
         """
-        if id(kind) in self._made or id(other) in self._made or not isinstance(kind, abc.ABCMeta):
+        if id(kind) in self._made or id(candidate) in self._made or not isinstance(kind, abc.ABCMeta):
             return
-        if isinstance(other, type) and not regards(kind, other):
-            self._outside.guard_abstract(kind, other)
+        if isinstance(candidate, type) and not regards(kind, candidate):
+            self._outside.guard_abstract(kind, candidate)
 
     def note_instance(self, kind: type) -> None:
         """Note that the program met an instance of a class."""
@@ -107,7 +107,7 @@ class Classes:
         for kind in (type(first), first) if issubclass(type(first), type) else (type(first),):
             name = self._name_of(kind, function)
             if name is not None:
-                self.found(kind, name)
+                self.guard_defining_class(kind, name)
                 break
 
     def guard_descriptor(self, holder: type, descriptor: object) -> None:
@@ -115,7 +115,7 @@ class Classes:
         for base in self._bases(holder):
             for name, unbound in dict_of(base).items():
                 if unbound is descriptor:
-                    self.found(holder, name)
+                    self.guard_defining_class(holder, name)
                     return
 
     def attribute(self, owner: object, name: str) -> None:
@@ -123,11 +123,11 @@ class Classes:
         self.note_instance(type(owner))
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
-            self.found(type(owner), name)
+            self.guard_defining_class(type(owner), name)
         elif self.is_users(type(owner)):
             self._outside.guard_unhidden(type(owner), name, is_stored=True)
 
-    def found(self, kind: type, name: str) -> None:
+    def guard_defining_class(self, kind: type, name: str) -> None:
         """Guard which base of a class defines a name, and that no earlier base does."""
         if (id(kind), name) in self._seen:
             return

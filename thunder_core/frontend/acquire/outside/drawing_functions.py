@@ -50,7 +50,9 @@ def is_callable_in_prologue(frame: Frame, is_computable: Callable[[Any], bool]) 
         and count > 0
         and not code.co_freevars
         and not any(map(writes_or_yields, codes_of(code)))
-        and not any(is_of_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names)
+        and not any(
+            belongs_to_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names
+        )
         and all(can_be_passed(argument, is_computable) for argument in arguments)
     )
 
@@ -69,7 +71,7 @@ def writes_or_yields(code: types.CodeType) -> bool:
     return any(instruction.opname in WRITES_AND_YIELDS for instruction in dis.get_instructions(code))
 
 
-def is_of_torch(value: object) -> bool:
+def belongs_to_torch(value: object) -> bool:
     """Whether a value is PyTorch itself, or one of its modules, functions or classes."""
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     return str(home).partition(".")[0] == PYTORCH

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.drawing_functions import outermost_callable_function
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import (
     Kept,
@@ -24,7 +24,7 @@ from thunder_core.frontend.acquire.outside.paths import (
     text_of_operands,
 )
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -256,8 +256,8 @@ class ProgramDraws:
         paths = self._run.outside.paths.values()
         if any(drawn.step == "tensor" and drawn.parent is path for drawn in paths):
             return True
-        others = (drawn for drawn in self.arrays.values() if drawn is not array)
-        return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in others)
+        other_arrays = (drawn for drawn in self.arrays.values() if drawn is not array)
+        return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in other_arrays)
 
     def _note(self, draw: Draw, value: object) -> Path:
         path = Path(self._root, "draw", draw, value)
@@ -281,10 +281,10 @@ class ProgramDraws:
         if type(value) in (list, tuple):
             self._run.outside.guard(Length(path, len(value)))
             return type(value)([self._program_value(path.item(index, item), item) for index, item in enumerate(value)])
-        if not is_random(path) and is_of(type(value), ARRAYS[1]) and value.dtype.kind == "b":
+        if not is_random(path) and derives_from(type(value), ARRAYS[1]) and value.dtype.kind == "b":
             return self._guarded_condition(path, value)
         self._run.outside.read(path, value)
-        if any(is_of(type(value), kind) for kind in ARRAYS):
+        if any(derives_from(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
         return value
 
@@ -352,9 +352,9 @@ class ProgramDraws:
             return self._computed(value)[0]
         if path is not None:
             return path
-        if is_of(type(value), ARRAYS[0]) and not value.dtype.hasobject:
+        if derives_from(type(value), ARRAYS[0]) and not value.dtype.hasobject:
             return Kept(value.copy())
-        if is_of(type(value), ARRAYS[1]) or answer_of(type(value)) is NativeAnswer.STATE:
+        if derives_from(type(value), ARRAYS[1]) or native_state_of(type(value)) is NativeState.STATE:
             return Kept(value)
         raise NotReplayedError
 

@@ -47,7 +47,7 @@ class Effect:
     level: type | None = None
     function: Callable[..., Any] | None = None
 
-    def is_of(self, owner: Path, name: str) -> bool:
+    def changes_attribute(self, owner: Path, name: str) -> bool:
         """Whether the effect sets or deletes this attribute."""
         return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
 
@@ -129,7 +129,7 @@ class EffectLog:
         hidden = any(name in table for table in tables)
         return not hidden and not self._touched.isdisjoint([(id(base), name) for base in classes])
 
-    def existed(self, owner: object, name: str) -> bool | None:
+    def attribute_existed(self, owner: object, name: str) -> bool | None:
         """Whether an attribute existed when the program began; None if the program has not written it yet."""
         entries = {(table, name) for table in table_identities(owner)}
         return None if self._touched.isdisjoint(entries) else self._made.isdisjoint(entries)
@@ -170,7 +170,7 @@ class EffectLog:
         is_back = (
             dropped is not None
             and self._made.issuperset(entries)
-            and not any(effect.is_of(owner, name) for effect in self.effects)
+            and not any(effect.changes_attribute(owner, name) for effect in self.effects)
         )
         effect = Effect(kind, owner, name, value, level=level) if kind == "set" or not (hidden or is_back) else None
         self._announce(owner.value, kind, name, effect, replaced, touched)
@@ -204,7 +204,7 @@ class EffectLog:
         tables = tables_of(owner.value)
         effects: list[Effect] = []
         for effect in reversed(self.effects):
-            if effect.is_of(owner, name):
+            if effect.changes_attribute(owner, name):
                 effects.append(effect)
             elif effect.owner is None or any(effect.owner.value is table for table in tables):
                 break
@@ -249,8 +249,8 @@ class EffectLog:
         if self._original(write)[write.arguments[0]] is not write.arguments[1]:
             return False
         container = write.owner.value if write.owner is not None else None
-        others = (effect for effect in self.effects if effect.is_on(container))
-        return all(effect.sets_item() and effect.arguments[0] != write.arguments[0] for effect in others)
+        effects_on_container = (effect for effect in self.effects if effect.is_on(container))
+        return all(effect.sets_item() and effect.arguments[0] != write.arguments[0] for effect in effects_on_container)
 
     def _original(self, write: Effect) -> Any:
         return self.originals[id(write.owner.value)] if write.owner is not None else {}

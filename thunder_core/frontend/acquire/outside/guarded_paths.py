@@ -101,9 +101,9 @@ class GuardedPaths:
         kind = type(value)
         if path is None or path in self._identified.setdefault(kind, {}):
             return
-        known = self._identified[kind]
-        known[path] = None
-        first, *rest = known
+        identified = self._identified[kind]
+        identified[path] = None
+        first, *rest = identified
         if rest:
             self.guards.pop((AllApart, first), None)  # the new guard comes after the guards on the new object
             self.guard(AllApart(first, tuple(rest)))
@@ -123,13 +123,13 @@ class GuardedPaths:
         self.guards[guard.key] = guard
 
     def guard_unshadowed(self, owner: Any, unbound: Any) -> None:
-        """Guard that an outside object, which has none now, gets no attribute that hides a method of its class."""
+        """Guard that an outside object still has no attribute that hides a method of its class."""
         path, name = self.paths.get(id(owner)), unbound.__name__
         if path is not None and name not in vars(owner):
             self.absent(path.attribute("__dict__", vars(owner)), name)
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
-        """Guard that a class does not hide a name that an instance stores, or that `__getattr__` finds.
+        """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns.
 
         Classes of C do not change. All such names of one class share one guard.
         """
@@ -142,11 +142,11 @@ class GuardedPaths:
             guard = guard_class(self.root("class", kind.__name__, kind), tuple(names))
             self.guards[guard.key] = guard
 
-    def guard_abstract(self, kind: type, other: type) -> None:
+    def guard_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass; one guard for each class."""
-        others = self._abstract.setdefault(kind, {})
-        others[other] = None
-        guard = RegardsNone(self.root("class", kind.__name__, kind), tuple(others))
+        candidates = self._abstract.setdefault(kind, {})
+        candidates[candidate] = None
+        guard = RegardsNone(self.root("class", kind.__name__, kind), tuple(candidates))
         self.guards[guard.key] = guard
 
     def guard_cached_value(self, function: Any) -> None:

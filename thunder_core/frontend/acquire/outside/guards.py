@@ -54,7 +54,7 @@ class Guard:
         return self.path
 
     @property
-    def others(self) -> tuple[Path, ...]:
+    def other_paths(self) -> tuple[Path, ...]:
         """Other paths that the condition uses, which the prologue reads first."""
         return ()
 
@@ -107,14 +107,18 @@ class Equal(OfConstant):
         if isinstance(self.value, complex | slice):
             return f"{scope.function(SAME_VALUES)}({subject}, {literal(self.value, scope)})"
         same = f"{subject} == {literal(self.value, scope)}"
-        return same if isinstance(self.value, str) else f"{same} and {is_of_type(subject, type(self.value), scope)}"
+        return (
+            same
+            if isinstance(self.value, str)
+            else f"{same} and {exact_type_condition(subject, type(self.value), scope)}"
+        )
 
     @property
     def words(self) -> str:
         return f"was {self.value!r}"
 
     @property
-    def is_of_number(self) -> bool:
+    def guards_number(self) -> bool:
         """Whether the value is a number that may vary between calls."""
         return type(self.value) in NUMBERS
 
@@ -141,7 +145,7 @@ class OfType(Guard):
     kind: type
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return is_of_type(subject, self.kind, scope)
+        return exact_type_condition(subject, self.kind, scope)
 
     @property
     def words(self) -> str:
@@ -155,7 +159,7 @@ class NumberInC(Guard):
     value: Any
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{is_of_type(subject, type(self.value), scope)} and hash({subject}) == {hash(self.value)}"
+        return f"{exact_type_condition(subject, type(self.value), scope)} and hash({subject}) == {hash(self.value)}"
 
     @property
     def words(self) -> str:
@@ -190,7 +194,7 @@ class Values(Guard):
         return f"was {self.values!r}"
 
     @property
-    def is_of_number(self) -> bool:
+    def guards_number(self) -> bool:
         """Whether one of the values, or a value in an inner tuple, is a number that may vary between calls."""
         return any(type(value) in NUMBERS for value in leaves(self.values))
 
@@ -212,17 +216,17 @@ class Truth(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfTwoPaths(Guard):
-    """Requires a relation between the value at the path and the value at the `other` path."""
+    """Requires a relation between the value at the path and the value at the `second_path` path."""
 
-    other: Path
+    second_path: Path
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return (type(self), self.path, self.other)
+        return (type(self), self.path, self.second_path)
 
     @property
-    def others(self) -> tuple[Path, ...]:
-        return (self.other,)
+    def other_paths(self) -> tuple[Path, ...]:
+        return (self.second_path,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,11 +238,11 @@ class SameAs(OfTwoPaths):
         return (SameAs, self.path)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} is {scope.variables[self.other]}"
+        return f"{subject} is {scope.variables[self.second_path]}"
 
     @property
     def words(self) -> str:
-        return f"was the same object as {self.other}"
+        return f"was the same object as {self.second_path}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,11 +250,11 @@ class Apart(OfTwoPaths):
     """Requires different objects at the two paths."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} is not {scope.variables[self.other]}"
+        return f"{subject} is not {scope.variables[self.second_path]}"
 
     @property
     def words(self) -> str:
-        return f"was a different object from {self.other}"
+        return f"was a different object from {self.second_path}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +268,7 @@ class AllApart(Guard):
         return (AllApart, self.path)
 
     @property
-    def others(self) -> tuple[Path, ...]:
+    def other_paths(self) -> tuple[Path, ...]:
         return self.rest
 
     def condition(self, subject: str, scope: GuardScope) -> str:
@@ -283,11 +287,11 @@ class LacksKey(OfTwoPaths):
     """Requires a mapping without the key at the other path."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{scope.variables[self.other]} not in {subject}"
+        return f"{scope.variables[self.second_path]} not in {subject}"
 
     @property
     def words(self) -> str:
-        return f"had no item for {self.other}"
+        return f"had no item for {self.second_path}"
 
 
 @with_quick_init
@@ -302,7 +306,7 @@ class TensorMetadata(Guard):
     def condition(self, subject: str, scope: GuardScope) -> str:
         proxy, is_dense = self.proxy, self.layout is torch.strided
         parts = [
-            is_of_type(subject, self.kind, scope),
+            exact_type_condition(subject, self.kind, scope),
             f"{subject}.dtype is {literal(proxy.dtype, scope)}",
             f"{subject}.shape == {literal(before_counts(proxy.shape), scope)}",
             f"{subject}.stride() == {literal(before_counts(proxy.stride), scope)}"
@@ -329,7 +333,7 @@ class SparseTensorMetadata(TensorMetadata):
         return f"was {self.proxy.described} in layout {self.layout}"
 
 
-def is_of_type(subject: str, kind: type, scope: Scope) -> str:
+def exact_type_condition(subject: str, kind: type, scope: Scope) -> str:
     """Return the condition that a subject is of exactly this class."""
     return f"type({subject}) is {bind_constant(kind, scope)}"
 

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.outside.containers import (
     receiver,
 )
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.frame import Machine
@@ -92,7 +92,7 @@ class NativeCalls:
             path = self._outside.path_of(arg)
             if path is None or reads_only_classes(function) or id(function) in TAKING_NOTHING:
                 continue
-            if type(arg) in DRIVEN or answer_of(type(arg)) is NativeAnswer.STEPS:
+            if type(arg) in DRIVEN or native_state_of(type(arg)) is NativeState.STEPS:
                 self._refuse(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
 
     def _take(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 
-class NativeReason(enum.Enum):
+class CFunctionKind(enum.Enum):
     """The reason why a C function returns the same at a later call, or the treatment of a function that may not."""
 
     ARGUMENTS = "it reads only its arguments"
@@ -29,8 +29,8 @@ class NativeReason(enum.Enum):
     UNKNOWN = "it belongs to another package and its reads are unknown: a sharp edge, which is reported"
 
 
-def _row(answer: NativeReason, module: str, names: str) -> dict[tuple[str, str], NativeReason]:
-    return {(module, name): answer for name in names.split()}
+def _row(kind: CFunctionKind, module: str, names: str) -> dict[tuple[str, str], CFunctionKind]:
+    return {(module, name): kind for name in names.split()}
 
 
 PURE_MODULES = """_ast _bisect _blake2 _bz2 _codecs _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr
@@ -39,123 +39,127 @@ PURE_MODULES = """_ast _bisect _blake2 _bz2 _codecs _codecs_cn _codecs_hk _codec
     _statistics _string _struct _symtable _tokenize _typing _weakref _zoneinfo _zstd array audioop binascii builtins
     cmath decimal errno io itertools marshal math pyexpat unicodedata zlib"""
 # The reason for the functions of a module that are not in `NAMED`.
-OF_MODULE: dict[str, NativeReason] = {
+OF_MODULE: dict[str, CFunctionKind] = {
     **dict.fromkeys(
-        ("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), NativeReason.WORLD
+        ("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), CFunctionKind.WORLD
     ),
     **dict.fromkeys(
-        ("termios", "syslog", "readline", "_curses", "_curses_panel", "ossaudiodev", "nis"), NativeReason.WORLD
+        ("termios", "syslog", "readline", "_curses", "_curses_panel", "ossaudiodev", "nis"), CFunctionKind.WORLD
     ),
-    **dict.fromkeys(("pwd", "grp", "spwd", "_dbm", "_gdbm", "_posixshmem", "_multiprocessing"), NativeReason.WORLD),
-    **dict.fromkeys(("_signal", "_sqlite3", "_ctypes", "_ctypes_test", "_tracemalloc", "atexit"), NativeReason.WORLD),
+    **dict.fromkeys(("pwd", "grp", "spwd", "_dbm", "_gdbm", "_posixshmem", "_multiprocessing"), CFunctionKind.WORLD),
+    **dict.fromkeys(("_signal", "_sqlite3", "_ctypes", "_ctypes_test", "_tracemalloc", "atexit"), CFunctionKind.WORLD),
     **dict.fromkeys(
-        ("_locale", "_ssl", "_crypt", "_interpreters", "_interpchannels", "_interpqueues"), NativeReason.WORLD
+        ("_locale", "_ssl", "_crypt", "_interpreters", "_interpchannels", "_interpqueues"), CFunctionKind.WORLD
     ),
-    **dict.fromkeys(("faulthandler", "_imp", "_warnings", "_abc", "_asyncio", "_tkinter"), NativeReason.TRACING),
-    **dict.fromkeys(("sys", "gc", "_thread", "_sysconfig", "_suggestions", "_opcode"), NativeReason.TRACING),
-    **dict.fromkeys(PURE_MODULES.split(), NativeReason.ARGUMENTS),
-    "_uuid": NativeReason.FRESH,
-    "time": NativeReason.FRESH,
+    **dict.fromkeys(("faulthandler", "_imp", "_warnings", "_abc", "_asyncio", "_tkinter"), CFunctionKind.TRACING),
+    **dict.fromkeys(("sys", "gc", "_thread", "_sysconfig", "_suggestions", "_opcode"), CFunctionKind.TRACING),
+    **dict.fromkeys(PURE_MODULES.split(), CFunctionKind.ARGUMENTS),
+    "_uuid": CFunctionKind.FRESH,
+    "time": CFunctionKind.FRESH,
 }
-NAMED: dict[tuple[str, str], NativeReason] = {
-    **_row(NativeReason.WORLD, "time", "clock_settime clock_settime_ns tzset"),
-    **_row(NativeReason.OTHERWISE, "time", "sleep"),
-    **_row(NativeReason.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
+NAMED: dict[tuple[str, str], CFunctionKind] = {
+    **_row(CFunctionKind.WORLD, "time", "clock_settime clock_settime_ns tzset"),
+    **_row(CFunctionKind.OTHERWISE, "time", "sleep"),
+    **_row(CFunctionKind.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
     **_row(
-        NativeReason.QUERY, "posix", "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp"
+        CFunctionKind.QUERY,
+        "posix",
+        "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp",
     ),
     **_row(
-        NativeReason.QUERY,
+        CFunctionKind.QUERY,
         "posix",
         "getpid getppid getuid get_terminal_size isatty listdir listxattr lstat readlink stat",
     ),
     **_row(
-        NativeReason.QUERY,
+        CFunctionKind.QUERY,
         "posix",
         "sched_getaffinity statvfs sysconf uname pathconf confstr fstat getloadavg device_encoding",
     ),
     **_row(
-        NativeReason.ARGUMENTS, "posix", "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG"
+        CFunctionKind.ARGUMENTS, "posix", "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG"
     ),
     **_row(
-        NativeReason.ARGUMENTS, "posix", "WTERMSIG _path_normpath _path_splitroot fspath major makedev minor strerror"
+        CFunctionKind.ARGUMENTS, "posix", "WTERMSIG _path_normpath _path_splitroot fspath major makedev minor strerror"
     ),
-    **_row(NativeReason.ARGUMENTS, "posix", "waitstatus_to_exitcode _inputhook _path_splitroot_ex"),
-    **_row(NativeReason.TRACING, "posix", "register_at_fork sched_yield"),
-    **_row(NativeReason.FRESH, "posix", "urandom getrandom"),
+    **_row(CFunctionKind.ARGUMENTS, "posix", "waitstatus_to_exitcode _inputhook _path_splitroot_ex"),
+    **_row(CFunctionKind.TRACING, "posix", "register_at_fork sched_yield"),
+    **_row(CFunctionKind.FRESH, "posix", "urandom getrandom"),
     **_row(
-        NativeReason.WORLD,
+        CFunctionKind.WORLD,
         "_thread",
         "start_new start_new_thread start_joinable_thread interrupt_main exit exit_thread",
     ),
-    **_row(NativeReason.QUERY, "_thread", "get_ident get_native_id"),
+    **_row(CFunctionKind.QUERY, "_thread", "get_ident get_native_id"),
     **_row(
-        NativeReason.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"
+        CFunctionKind.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"
     ),
-    **_row(NativeReason.WORLD, "gc", "get_count get_stats"),
-    **_row(NativeReason.QUERY, "gc", "get_threshold get_debug get_freeze_count"),
-    **_row(NativeReason.OTHERWISE, "gc", "isenabled"),
-    **_row(NativeReason.OTHERWISE, "sys", "getrecursionlimit setrecursionlimit"),
-    **_row(NativeReason.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"),
-    **_row(NativeReason.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
-    **_row(NativeReason.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
-    **_row(NativeReason.QUERY, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
-    **_row(NativeReason.QUERY, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
-    **_row(NativeReason.WORLD, "_thread", "stack_size"),
-    **_row(NativeReason.QUERY, "_thread", "_count"),
-    **_row(NativeReason.QUERY, "faulthandler", "is_enabled"),
-    **_row(NativeReason.QUERY, "_tracemalloc", "is_tracing get_traceback_limit"),
-    **_row(NativeReason.FRESH, "_tracemalloc", "get_traced_memory get_tracemalloc_memory"),
-    **_row(NativeReason.QUERY, "_csv", "list_dialects"),
-    **_row(NativeReason.QUERY_OR_CHANGE, "_csv", "field_size_limit"),
-    **_row(NativeReason.WORLD, "_csv", "get_dialect"),
-    **_row(NativeReason.QUERY, "_codecs", "lookup_error"),
-    **_row(NativeReason.QUERY_OR_CHANGE, "_locale", "setlocale"),
-    **_row(NativeReason.WORLD, "_weakref", "getweakrefcount getweakrefs"),
+    **_row(CFunctionKind.WORLD, "gc", "get_count get_stats"),
+    **_row(CFunctionKind.QUERY, "gc", "get_threshold get_debug get_freeze_count"),
+    **_row(CFunctionKind.OTHERWISE, "gc", "isenabled"),
+    **_row(CFunctionKind.OTHERWISE, "sys", "getrecursionlimit setrecursionlimit"),
     **_row(
-        NativeReason.QUERY,
+        CFunctionKind.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"
+    ),
+    **_row(CFunctionKind.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
+    **_row(CFunctionKind.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
+    **_row(CFunctionKind.QUERY, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
+    **_row(CFunctionKind.QUERY, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
+    **_row(CFunctionKind.WORLD, "_thread", "stack_size"),
+    **_row(CFunctionKind.QUERY, "_thread", "_count"),
+    **_row(CFunctionKind.QUERY, "faulthandler", "is_enabled"),
+    **_row(CFunctionKind.QUERY, "_tracemalloc", "is_tracing get_traceback_limit"),
+    **_row(CFunctionKind.FRESH, "_tracemalloc", "get_traced_memory get_tracemalloc_memory"),
+    **_row(CFunctionKind.QUERY, "_csv", "list_dialects"),
+    **_row(CFunctionKind.QUERY_OR_CHANGE, "_csv", "field_size_limit"),
+    **_row(CFunctionKind.WORLD, "_csv", "get_dialect"),
+    **_row(CFunctionKind.QUERY, "_codecs", "lookup_error"),
+    **_row(CFunctionKind.QUERY_OR_CHANGE, "_locale", "setlocale"),
+    **_row(CFunctionKind.WORLD, "_weakref", "getweakrefcount getweakrefs"),
+    **_row(
+        CFunctionKind.QUERY,
         "posix",
         "getpriority get_blocking get_inheritable getpgid getsid getresuid getresgid ctermid",
     ),
-    **_row(NativeReason.QUERY, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
-    **_row(NativeReason.QUERY, "posix", "sched_get_priority_max sched_get_priority_min"),
-    **_row(NativeReason.FRESH, "posix", "times"),
-    **_row(NativeReason.QUERY, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
+    **_row(CFunctionKind.QUERY, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
+    **_row(CFunctionKind.QUERY, "posix", "sched_get_priority_max sched_get_priority_min"),
+    **_row(CFunctionKind.FRESH, "posix", "times"),
+    **_row(CFunctionKind.QUERY, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
     **_row(
-        NativeReason.ARGUMENTS,
+        CFunctionKind.ARGUMENTS,
         "_locale",
         "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset",
     ),
-    **_row(NativeReason.QUERY, "_signal", "getsignal getitimer"),
-    **_row(NativeReason.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
+    **_row(CFunctionKind.QUERY, "_signal", "getsignal getitimer"),
+    **_row(CFunctionKind.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
     **_row(
-        NativeReason.ARGUMENTS,
+        CFunctionKind.ARGUMENTS,
         "_socket",
         "htonl htons ntohl ntohs inet_aton inet_ntoa inet_ntop inet_pton CMSG_LEN CMSG_SPACE",
     ),
-    **_row(NativeReason.QUERY, "_socket", "gethostname getdefaulttimeout"),
+    **_row(CFunctionKind.QUERY, "_socket", "gethostname getdefaulttimeout"),
     **_row(
-        NativeReason.ARGUMENTS,
+        CFunctionKind.ARGUMENTS,
         "_ctypes",
         "POINTER pointer sizeof alignment addressof byref get_errno set_errno buffer_info",
     ),
-    **_row(NativeReason.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
-    **_row(NativeReason.QUERY, "resource", "getrlimit getpagesize"),
-    **_row(NativeReason.QUERY, "pwd", "getpwall getpwnam getpwuid"),
-    **_row(NativeReason.QUERY, "grp", "getgrall getgrgid getgrnam"),
-    **_row(NativeReason.ARGUMENTS, "_ssl", "txt2obj nid2obj RAND_status"),
-    **_row(NativeReason.OTHERWISE, "builtins", "print"),
-    **_row(NativeReason.OTHERWISE, "_io", "open open_code"),
-    **_row(NativeReason.OTHERWISE, "io", "open open_code"),
-    **_row(NativeReason.WORLD, "decimal", "setcontext"),
-    **_row(NativeReason.WORLD, "_csv", "register_dialect unregister_dialect"),
-    **_row(NativeReason.WORLD, "_codecs", "register unregister register_error"),
-    **_row(NativeReason.WORLD, "builtins", "input breakpoint"),
+    **_row(CFunctionKind.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
+    **_row(CFunctionKind.QUERY, "resource", "getrlimit getpagesize"),
+    **_row(CFunctionKind.QUERY, "pwd", "getpwall getpwnam getpwuid"),
+    **_row(CFunctionKind.QUERY, "grp", "getgrall getgrgid getgrnam"),
+    **_row(CFunctionKind.ARGUMENTS, "_ssl", "txt2obj nid2obj RAND_status"),
+    **_row(CFunctionKind.OTHERWISE, "builtins", "print"),
+    **_row(CFunctionKind.OTHERWISE, "_io", "open open_code"),
+    **_row(CFunctionKind.OTHERWISE, "io", "open open_code"),
+    **_row(CFunctionKind.WORLD, "decimal", "setcontext"),
+    **_row(CFunctionKind.WORLD, "_csv", "register_dialect unregister_dialect"),
+    **_row(CFunctionKind.WORLD, "_codecs", "register unregister register_error"),
+    **_row(CFunctionKind.WORLD, "builtins", "input breakpoint"),
 }
 
 
 # Packages whose C functions read only numbers and arrays, or that are handled elsewhere (PyTorch).
-ANSWERED_PACKAGES = frozenset(
+PURE_PACKAGES = frozenset(
     {
         *sys.stdlib_module_names,
         *("torch", "functorch", "triton", "thunder_core", "thunder_executors", "numpy", "scipy", "ml_dtypes", "None"),
@@ -183,15 +187,15 @@ DEEP_PACKAGES = frozenset(
 CAPSULE = type(dt.datetime_CAPI)
 
 
-def answer_of_function(function: Any) -> NativeReason:
+def function_kind_of(function: Any) -> CFunctionKind:
     """Return the reason for a function of a C module. Methods and other callables read only their arguments."""
     owner = getattr(function, "__self__", None)
     if type(owner) is types.ModuleType:
         module = owner.__name__
-        answer = NAMED.get((module, function.__name__)) or OF_MODULE.get(module)
-        return answer or _answer_of_package(module)
+        kind = NAMED.get((module, function.__name__)) or OF_MODULE.get(module)
+        return kind or _function_kind_of_package(module)
     is_function = owner is None or is_function_of_pybind11(function)
-    return _answer_of_package(str(function.__module__)) if is_function else NativeReason.ARGUMENTS
+    return _function_kind_of_package(str(function.__module__)) if is_function else CFunctionKind.ARGUMENTS
 
 
 def is_function_of_pybind11(function: object) -> bool:
@@ -200,8 +204,8 @@ def is_function_of_pybind11(function: object) -> bool:
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
 
 
-def _answer_of_package(module: str) -> NativeReason:
+def _function_kind_of_package(module: str) -> CFunctionKind:
     package = module.partition(".")[0]
-    if package in ANSWERED_PACKAGES:
-        return NativeReason.ARGUMENTS
-    return NativeReason.DEEP if package in DEEP_PACKAGES else NativeReason.UNKNOWN
+    if package in PURE_PACKAGES:
+        return CFunctionKind.ARGUMENTS
+    return CFunctionKind.DEEP if package in DEEP_PACKAGES else CFunctionKind.UNKNOWN

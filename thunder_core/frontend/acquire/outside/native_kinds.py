@@ -1,6 +1,6 @@
-"""The classes of C, and how a prologue checks that C code would find the same in an instance as while tracing.
+"""The state that C code reads from objects, by class, and how a prologue checks that the state has not changed.
 
-A Python class has the answer of its C base, because C code calls its special methods, which are interpreted. Functions
+A Python class has the entry of its C base, because C code calls its special methods, which are interpreted. Functions
 that read all attributes of an object are treated separately (`native_reads`).
 """
 
@@ -23,8 +23,8 @@ from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import STATES
 
 
-class NativeAnswer(enum.Enum):
-    """The reason why C code finds the same in an object of a class at a later call."""
+class NativeState(enum.Enum):
+    """The state of an object that C code reads, and the reason why it is the same at a later call."""
 
     FIXED = "it never changes; a guard checks its value, its identity or its class"
     SAME = "it never changes: a guard checks its identity"
@@ -44,9 +44,9 @@ DISTRIBUTED = "torch.distributed.distributed_c10d"
 NUMBERS_IN_C: tuple[type, ...] = (torch.distributed.ReduceOp,) if torch.distributed.is_available() else ()
 
 
-def _answers(answer: NativeAnswer, module: str, *names: str) -> dict[type | str, NativeAnswer]:
-    """Return the answer for classes of one module, by name, because the module may not be installed."""
-    return dict.fromkeys((f"{module}.{name}" for name in names), answer)
+def _named(state: NativeState, module: str, *names: str) -> dict[type | str, NativeState]:
+    """Return the entries for classes of one module, by name, because the module may not be installed."""
+    return dict.fromkeys((f"{module}.{name}" for name in names), state)
 
 
 _NONE: dict[Any, Any] = {}
@@ -57,108 +57,92 @@ _VIEWS = (type(_NONE.keys()), type(_NONE.values()), type(_NONE.items()))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict, types.MappingProxyType)
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 
-# By class, or by module and name. Other classes have the answer of their first listed base.
-ANSWERS: dict[type | str, NativeAnswer] = {
-    **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), NativeAnswer.FIXED),
-    **dict.fromkeys((*_CODE, *_WRAPPING), NativeAnswer.CODE),
-    **dict.fromkeys((*_CONTAINERS, *_VIEWS), NativeAnswer.ITEMS),
-    **dict.fromkeys((types.SimpleNamespace, BaseException), NativeAnswer.ATTRIBUTES),
-    **dict.fromkeys(ITERATORS, NativeAnswer.STEPS),
-    **dict.fromkeys(STATES, NativeAnswer.STATE),
-    **dict.fromkeys((*_DESCRIPTORS, types.CodeType), NativeAnswer.SAME),
-    torch.Generator: NativeAnswer.TENSOR,
+# By class, or by module and name. Other classes have the entry of their first listed base.
+STATE_OF_CLASS: dict[type | str, NativeState] = {
+    **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), NativeState.FIXED),
+    **dict.fromkeys((*_CODE, *_WRAPPING), NativeState.CODE),
+    **dict.fromkeys((*_CONTAINERS, *_VIEWS), NativeState.ITEMS),
+    **dict.fromkeys((types.SimpleNamespace, BaseException), NativeState.ATTRIBUTES),
+    **dict.fromkeys(ITERATORS, NativeState.STEPS),
+    **dict.fromkeys(STATES, NativeState.STATE),
+    **dict.fromkeys((*_DESCRIPTORS, types.CodeType), NativeState.SAME),
+    torch.Generator: NativeState.TENSOR,
     # Classes that the interpreter uses internally, or whose objects C code creates temporarily.
-    **_answers(
-        NativeAnswer.FIXED, "builtins", "PyCapsule", "moduledef", "symtable entry", "stderrprinter", "managedbuffer"
+    **_named(
+        NativeState.FIXED, "builtins", "PyCapsule", "moduledef", "symtable entry", "stderrprinter", "managedbuffer"
     ),
-    **_answers(NativeAnswer.FIXED, "builtins", "InterpreterID", "hamt", "hamt_array_node", "hamt_bitmap_node"),
-    **_answers(NativeAnswer.FIXED, "builtins", "hamt_collision_node", "EncodingMap", "StgDict", "CArgObject"),
-    **_answers(
-        NativeAnswer.FIXED, "builtins", "instancemethod", "builtin_method", "_RunningLoopHolder", "NoDefaultType"
-    ),
-    **_answers(NativeAnswer.FIXED, "builtins", "PyContextVar", "Py_tracing_event", "_buffer_wrapper"),
-    **_answers(NativeAnswer.FIXED, "_collections", "_tuplegetter"),
-    **_answers(NativeAnswer.FIXED, "collections", "_tuplegetter"),
-    **_answers(NativeAnswer.FIXED, "sys", "legacy_event_handler"),
-    **_answers(NativeAnswer.FIXED, "_ctypes", "CArgObject"),
-    **_answers(NativeAnswer.FIXED, "Token", "MISSING"),
-    **_answers(NativeAnswer.FIXED, "_functools", "_lru_list_elem", "KeyWrapper"),
-    **_answers(NativeAnswer.FIXED, "functools", "_lru_list_elem", "KeyWrapper", "_PlaceholderType"),
-    **_answers(NativeAnswer.FIXED, "_operator", "itemgetter", "attrgetter", "methodcaller"),
-    **_answers(NativeAnswer.FIXED, "_abc", "_abc_data"),
-    **_answers(NativeAnswer.FIXED, "_typing", "_idfunc"),
-    **_answers(
-        NativeAnswer.FIXED, "typing", "TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType", "Generic", "Union"
-    ),
-    **_answers(NativeAnswer.FIXED, "typing", "ParamSpecArgs", "ParamSpecKwargs", "NoDefaultType"),
-    **_answers(NativeAnswer.FIXED, "_ast", "AST"),
-    **_answers(NativeAnswer.FIXED, "ast", "AST"),
-    **_answers(
-        NativeAnswer.FIXED, "_ctypes", "CField", "CThunkObject", "DictRemover", "StructParam_Type", "CType_Type"
-    ),
+    **_named(NativeState.FIXED, "builtins", "InterpreterID", "hamt", "hamt_array_node", "hamt_bitmap_node"),
+    **_named(NativeState.FIXED, "builtins", "hamt_collision_node", "EncodingMap", "StgDict", "CArgObject"),
+    **_named(NativeState.FIXED, "builtins", "instancemethod", "builtin_method", "_RunningLoopHolder", "NoDefaultType"),
+    **_named(NativeState.FIXED, "builtins", "PyContextVar", "Py_tracing_event", "_buffer_wrapper"),
+    **_named(NativeState.FIXED, "_collections", "_tuplegetter"),
+    **_named(NativeState.FIXED, "collections", "_tuplegetter"),
+    **_named(NativeState.FIXED, "sys", "legacy_event_handler"),
+    **_named(NativeState.FIXED, "_ctypes", "CArgObject"),
+    **_named(NativeState.FIXED, "Token", "MISSING"),
+    **_named(NativeState.FIXED, "_functools", "_lru_list_elem", "KeyWrapper"),
+    **_named(NativeState.FIXED, "functools", "_lru_list_elem", "KeyWrapper", "_PlaceholderType"),
+    **_named(NativeState.FIXED, "_operator", "itemgetter", "attrgetter", "methodcaller"),
+    **_named(NativeState.FIXED, "_abc", "_abc_data"),
+    **_named(NativeState.FIXED, "_typing", "_idfunc"),
+    **_named(NativeState.FIXED, "typing", "TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType", "Generic", "Union"),
+    **_named(NativeState.FIXED, "typing", "ParamSpecArgs", "ParamSpecKwargs", "NoDefaultType"),
+    **_named(NativeState.FIXED, "_ast", "AST"),
+    **_named(NativeState.FIXED, "ast", "AST"),
+    **_named(NativeState.FIXED, "_ctypes", "CField", "CThunkObject", "DictRemover", "StructParam_Type", "CType_Type"),
     # Immutable classes whose objects are compared by identity.
-    **_answers(NativeAnswer.SAME, "re", "Match"),
-    **_answers(NativeAnswer.SAME, "zoneinfo", "ZoneInfo"),
-    **_answers(NativeAnswer.SAME, "_sre", "template", "SRE_Template"),
-    **_answers(NativeAnswer.SAME, "unicodedata", "UCD"),
-    **_answers(NativeAnswer.SAME, "numpy", "ufunc", "broadcast", "busdaycalendar"),
-    **_answers(
-        NativeAnswer.FIXED, "numpy", "_ArrayFunctionDispatcher", "_ArrayMethod", "_BoundArrayMethod", "flagsobj"
+    **_named(NativeState.SAME, "re", "Match"),
+    **_named(NativeState.SAME, "zoneinfo", "ZoneInfo"),
+    **_named(NativeState.SAME, "_sre", "template", "SRE_Template"),
+    **_named(NativeState.SAME, "unicodedata", "UCD"),
+    **_named(NativeState.SAME, "numpy", "ufunc", "broadcast", "busdaycalendar"),
+    **_named(NativeState.FIXED, "numpy", "_ArrayFunctionDispatcher", "_ArrayMethod", "_BoundArrayMethod", "flagsobj"),
+    **_named(NativeState.STEPS, "numpy", "flatiter", "nditer", "mapiter", "neigh_internal_iter", "_array_converter"),
+    **_named(NativeState.ITEMS, "builtins", "odict_keys", "odict_values", "odict_items", "keys", "values", "items"),
+    **_named(NativeState.ITEMS, "builtins", "FrameLocalsProxy"),
+    **_named(
+        NativeState.STEPS, "builtins", "callable_iterator", "iterator", "dict_reversekeyiterator", "memory_iterator"
     ),
-    **_answers(NativeAnswer.STEPS, "numpy", "flatiter", "nditer", "mapiter", "neigh_internal_iter", "_array_converter"),
-    **_answers(NativeAnswer.ITEMS, "builtins", "odict_keys", "odict_values", "odict_items", "keys", "values", "items"),
-    **_answers(NativeAnswer.ITEMS, "builtins", "FrameLocalsProxy"),
-    **_answers(
-        NativeAnswer.STEPS, "builtins", "callable_iterator", "iterator", "dict_reversekeyiterator", "memory_iterator"
+    **_named(NativeState.STEPS, "builtins", "dict_reversevalueiterator", "dict_reverseitemiterator", "odict_iterator"),
+    **_named(NativeState.STEPS, "builtins", "generic_alias_iterator", "str_ascii_iterator", "fieldnameiterator"),
+    **_named(NativeState.STEPS, "builtins", "formatteriterator", "line_iterator", "positions_iterator", "str_iterator"),
+    **_named(NativeState.STEPS, "_collections", "_deque_iterator", "_deque_reverse_iterator"),
+    **_named(NativeState.STEPS, "collections", "_deque_iterator", "_deque_reverse_iterator"),
+    **_named(NativeState.STEPS, "array", "arrayiterator"),
+    **_named(NativeState.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise", "batched"),
+    **_named(NativeState.STEPS, "re", "SREScanner"),
+    **_named(NativeState.STEPS, "_sre", "SRE_Scanner"),
+    **_named(NativeState.STEPS, "_struct", "unpack_iterator"),
+    **_named(NativeState.STEPS, "_elementtree", "_element_iterator"),
+    **_named(NativeState.STEPS, "_asyncio", "FutureIter"),
+    **_named(NativeState.STEPS, "_tokenize", "TokenizerIter"),
+    **_named(NativeState.CODE, "builtins", "coroutine_wrapper", "async_generator_asend", "async_generator_athrow"),
+    **_named(NativeState.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"),
+    **_named(NativeState.CODE, "_asyncio", "TaskStepMethWrapper"),
+    **_named(NativeState.CODE, "builtins", "coroutine", "async_generator"),
+    **_named(NativeState.GETTERS, "_thread", "lock", "RLock"),
+    **_named(NativeState.GETTERS, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
+    **_named(
+        NativeState.GETTERS, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"
     ),
-    **_answers(
-        NativeAnswer.STEPS, "builtins", "dict_reversevalueiterator", "dict_reverseitemiterator", "odict_iterator"
-    ),
-    **_answers(NativeAnswer.STEPS, "builtins", "generic_alias_iterator", "str_ascii_iterator", "fieldnameiterator"),
-    **_answers(
-        NativeAnswer.STEPS, "builtins", "formatteriterator", "line_iterator", "positions_iterator", "str_iterator"
-    ),
-    **_answers(NativeAnswer.STEPS, "_collections", "_deque_iterator", "_deque_reverse_iterator"),
-    **_answers(NativeAnswer.STEPS, "collections", "_deque_iterator", "_deque_reverse_iterator"),
-    **_answers(NativeAnswer.STEPS, "array", "arrayiterator"),
-    **_answers(NativeAnswer.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise", "batched"),
-    **_answers(NativeAnswer.STEPS, "re", "SREScanner"),
-    **_answers(NativeAnswer.STEPS, "_sre", "SRE_Scanner"),
-    **_answers(NativeAnswer.STEPS, "_struct", "unpack_iterator"),
-    **_answers(NativeAnswer.STEPS, "_elementtree", "_element_iterator"),
-    **_answers(NativeAnswer.STEPS, "_asyncio", "FutureIter"),
-    **_answers(NativeAnswer.STEPS, "_tokenize", "TokenizerIter"),
-    **_answers(NativeAnswer.CODE, "builtins", "coroutine_wrapper", "async_generator_asend", "async_generator_athrow"),
-    **_answers(
-        NativeAnswer.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"
-    ),
-    **_answers(NativeAnswer.CODE, "_asyncio", "TaskStepMethWrapper"),
-    **_answers(NativeAnswer.CODE, "builtins", "coroutine", "async_generator"),
-    **_answers(NativeAnswer.GETTERS, "_thread", "lock", "RLock"),
-    **_answers(NativeAnswer.GETTERS, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
-    **_answers(
-        NativeAnswer.GETTERS, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"
-    ),
-    **_answers(NativeAnswer.GETTERS, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
-    **_answers(NativeAnswer.GETTERS, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
-    **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
-    **_answers(
-        NativeAnswer.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"
-    ),
-    **_answers(NativeAnswer.OPAQUE, "torch._C._monitor", "Stat", "Event", "_WaitCounter", "_WaitCounterTracker"),
-    **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_autograd", "DistAutogradContext"),
-    **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
-    **_answers(NativeAnswer.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
-    **_answers(NativeAnswer.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
-    **_answers(NativeAnswer.GETTERS, "_multiprocessing", "SemLock"),
-    **_answers(NativeAnswer.GETTERS, "_queue", "SimpleQueue"),
-    **_answers(NativeAnswer.GETTERS, "_contextvars", "ContextVar"),
-    **_answers(NativeAnswer.FIXED, "_thread", "_local"),
-    **_answers(NativeAnswer.RANDOM, "_random", "Random"),
-    **_answers(NativeAnswer.OPAQUE, "_thread", "_localdummy", "_ThreadHandle"),
-    **_answers(NativeAnswer.OPAQUE, "_contextvars", "Context", "Token"),
-    **_answers(
-        NativeAnswer.OPAQUE,
+    **_named(NativeState.GETTERS, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
+    **_named(NativeState.GETTERS, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
+    **_named(NativeState.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
+    **_named(NativeState.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"),
+    **_named(NativeState.OPAQUE, "torch._C._monitor", "Stat", "Event", "_WaitCounter", "_WaitCounterTracker"),
+    **_named(NativeState.OPAQUE, "torch._C._distributed_autograd", "DistAutogradContext"),
+    **_named(NativeState.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
+    **_named(NativeState.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
+    **_named(NativeState.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
+    **_named(NativeState.GETTERS, "_multiprocessing", "SemLock"),
+    **_named(NativeState.GETTERS, "_queue", "SimpleQueue"),
+    **_named(NativeState.GETTERS, "_contextvars", "ContextVar"),
+    **_named(NativeState.FIXED, "_thread", "_local"),
+    **_named(NativeState.RANDOM, "_random", "Random"),
+    **_named(NativeState.OPAQUE, "_thread", "_localdummy", "_ThreadHandle"),
+    **_named(NativeState.OPAQUE, "_contextvars", "Context", "Token"),
+    **_named(
+        NativeState.OPAQUE,
         "_io",
         "_IOBase",
         "_BufferedIOBase",
@@ -167,45 +151,43 @@ ANSWERS: dict[type | str, NativeAnswer] = {
         "IncrementalNewlineDecoder",
         "_BytesIOBuffer",
     ),
-    **_answers(
-        NativeAnswer.OPAQUE, "_pickle", "Pickler", "Unpickler", "Pdata", "PicklerMemoProxy", "UnpicklerMemoProxy"
-    ),
-    **_answers(NativeAnswer.OPAQUE, "pickle", "PickleBuffer"),
-    **_answers(NativeAnswer.OPAQUE, "decimal", "SignalDictMixin", "ContextManager"),
-    **_answers(NativeAnswer.OPAQUE, "_asyncio", "Future", "Task"),
-    **_answers(NativeAnswer.OPAQUE, "_ctypes", "_CData"),
-    **_answers(NativeAnswer.OPAQUE, "_csv", "Dialect", "reader", "writer"),
-    **_answers(NativeAnswer.OPAQUE, "_json", "Scanner", "Encoder"),
-    **_answers(NativeAnswer.OPAQUE, "xml.etree.ElementTree", "TreeBuilder", "Element", "XMLParser"),
-    **_answers(NativeAnswer.OPAQUE, "pyexpat", "xmlparser"),
-    **_answers(NativeAnswer.OPAQUE, "_socket", "socket"),
-    **_answers(NativeAnswer.OPAQUE, "_ssl", "_SSLSocket", "_SSLContext", "MemoryBIO", "SSLSession", "Certificate"),
-    **_answers(NativeAnswer.OPAQUE, "select", "epoll", "poll", "kqueue", "kevent"),
-    **_answers(NativeAnswer.OPAQUE, "mmap", "mmap"),
-    **_answers(NativeAnswer.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
-    **_answers(NativeAnswer.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
-    **_answers(NativeAnswer.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
-    **_answers(NativeAnswer.GETTERS, "_hashlib", "HASH", "HASHXOF", "HMAC"),
-    **_answers(NativeAnswer.GETTERS, "_blake2", "blake2b", "blake2s"),
-    **_answers(NativeAnswer.GETTERS, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
-    **_answers(NativeAnswer.GETTERS, "_md5", "md5"),
-    **_answers(NativeAnswer.GETTERS, "_sha1", "sha1"),
-    **_answers(NativeAnswer.GETTERS, "_sha256", "sha224", "sha256"),
-    **_answers(NativeAnswer.GETTERS, "_sha512", "sha384", "sha512"),
-    **_answers(NativeAnswer.GETTERS, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
-    **_answers(NativeAnswer.OPAQUE, "_curses", "window"),
-    **_answers(NativeAnswer.OPAQUE, "_curses_panel", "panel"),
-    **_answers(NativeAnswer.OPAQUE, "_lsprof", "Profiler"),
-    **_answers(NativeAnswer.CODE, "datetime", "tzinfo"),
-    **_answers(NativeAnswer.OPAQUE, "posix", "DirEntry", "ScandirIterator"),
-    **_answers(NativeAnswer.OPAQUE, "ossaudiodev", "oss_audio_device", "oss_mixer_device"),
-    **_answers(NativeAnswer.OPAQUE, "sqlite3", "Connection", "Cursor", "Row", "Blob", "PrepareProtocol", "Statement"),
-    **_answers(NativeAnswer.OPAQUE, "_tkinter", "tkapp", "Tcl_Obj", "tktimertoken"),
-    **_answers(NativeAnswer.OPAQUE, "_dbm", "dbm"),
-    **_answers(NativeAnswer.OPAQUE, "_gdbm", "gdbm"),
-    **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteCodec", "MultibyteIncrementalEncoder"),
-    **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteIncrementalDecoder", "MultibyteStreamReader"),
-    **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
+    **_named(NativeState.OPAQUE, "_pickle", "Pickler", "Unpickler", "Pdata", "PicklerMemoProxy", "UnpicklerMemoProxy"),
+    **_named(NativeState.OPAQUE, "pickle", "PickleBuffer"),
+    **_named(NativeState.OPAQUE, "decimal", "SignalDictMixin", "ContextManager"),
+    **_named(NativeState.OPAQUE, "_asyncio", "Future", "Task"),
+    **_named(NativeState.OPAQUE, "_ctypes", "_CData"),
+    **_named(NativeState.OPAQUE, "_csv", "Dialect", "reader", "writer"),
+    **_named(NativeState.OPAQUE, "_json", "Scanner", "Encoder"),
+    **_named(NativeState.OPAQUE, "xml.etree.ElementTree", "TreeBuilder", "Element", "XMLParser"),
+    **_named(NativeState.OPAQUE, "pyexpat", "xmlparser"),
+    **_named(NativeState.OPAQUE, "_socket", "socket"),
+    **_named(NativeState.OPAQUE, "_ssl", "_SSLSocket", "_SSLContext", "MemoryBIO", "SSLSession", "Certificate"),
+    **_named(NativeState.OPAQUE, "select", "epoll", "poll", "kqueue", "kevent"),
+    **_named(NativeState.OPAQUE, "mmap", "mmap"),
+    **_named(NativeState.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
+    **_named(NativeState.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
+    **_named(NativeState.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
+    **_named(NativeState.GETTERS, "_hashlib", "HASH", "HASHXOF", "HMAC"),
+    **_named(NativeState.GETTERS, "_blake2", "blake2b", "blake2s"),
+    **_named(NativeState.GETTERS, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
+    **_named(NativeState.GETTERS, "_md5", "md5"),
+    **_named(NativeState.GETTERS, "_sha1", "sha1"),
+    **_named(NativeState.GETTERS, "_sha256", "sha224", "sha256"),
+    **_named(NativeState.GETTERS, "_sha512", "sha384", "sha512"),
+    **_named(NativeState.GETTERS, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
+    **_named(NativeState.OPAQUE, "_curses", "window"),
+    **_named(NativeState.OPAQUE, "_curses_panel", "panel"),
+    **_named(NativeState.OPAQUE, "_lsprof", "Profiler"),
+    **_named(NativeState.CODE, "datetime", "tzinfo"),
+    **_named(NativeState.OPAQUE, "posix", "DirEntry", "ScandirIterator"),
+    **_named(NativeState.OPAQUE, "ossaudiodev", "oss_audio_device", "oss_mixer_device"),
+    **_named(NativeState.OPAQUE, "sqlite3", "Connection", "Cursor", "Row", "Blob", "PrepareProtocol", "Statement"),
+    **_named(NativeState.OPAQUE, "_tkinter", "tkapp", "Tcl_Obj", "tktimertoken"),
+    **_named(NativeState.OPAQUE, "_dbm", "dbm"),
+    **_named(NativeState.OPAQUE, "_gdbm", "gdbm"),
+    **_named(NativeState.OPAQUE, "_multibytecodec", "MultibyteCodec", "MultibyteIncrementalEncoder"),
+    **_named(NativeState.OPAQUE, "_multibytecodec", "MultibyteIncrementalDecoder", "MultibyteStreamReader"),
+    **_named(NativeState.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
 }
 
 # Methods that only read, and are called again at each call.
@@ -231,29 +213,29 @@ LOCK_METHODS = frozenset({"acquire", "release", "__enter__", "__exit__", "acquir
 TORCH = ("torch", "functorch", "triton", "thunder_core")
 
 
-def answer_of(kind: type) -> NativeAnswer:
-    """Return the answer for the instances of a class."""
-    answer: NativeAnswer | None = shortcut(kind, "answer")
-    if answer is None:
+def native_state_of(kind: type) -> NativeState:
+    """Return the native state of the instances of a class."""
+    state: NativeState | None = shortcut(kind, "native state")
+    if state is None:
         type_lookup(kind, "__class__")
-        answer = stated_answer(kind) or NativeAnswer.OPAQUE
-        remember(kind, "answer", answer)
-    return answer
+        state = listed_native_state(kind) or NativeState.OPAQUE
+        remember(kind, "native state", state)
+    return state
 
 
-def stated_answer(kind: type) -> NativeAnswer | None:
-    """Return the answer of the table or of a whole package; None for a class of C that is not listed."""
+def listed_native_state(kind: type) -> NativeState | None:
+    """Return the native state from the table or for a whole package; None for a C class that is not listed."""
     is_unknown = False
     for base in mro_of(kind)[:-1]:
-        answer = ANSWERS.get(base) or ANSWERS.get(name_of(base))
-        if answer is None and is_native(base):
-            answer = _answer_of_package(str(base.__module__))
-        if answer is not None:
-            return answer
+        state = STATE_OF_CLASS.get(base) or STATE_OF_CLASS.get(name_of(base))
+        if state is None and is_native(base):
+            state = _native_state_of_package(str(base.__module__))
+        if state is not None:
+            return state
         if is_enumeration(base):
-            return NativeAnswer.FIXED
+            return NativeState.FIXED
         is_unknown |= is_native(base) and not is_graph_node(base)
-    return None if is_unknown else NativeAnswer.FIXED
+    return None if is_unknown else NativeState.FIXED
 
 
 def is_enumeration(kind: type) -> bool:
@@ -271,10 +253,10 @@ def is_graph_node(kind: type) -> bool:
     return "next_functions" in vars(kind) and "register_prehook" in vars(kind)
 
 
-def _answer_of_package(module: str) -> NativeAnswer | None:
+def _native_state_of_package(module: str) -> NativeState | None:
     if module.startswith("numpy.random"):
-        return NativeAnswer.RANDOM
-    return NativeAnswer.TENSOR if module.partition(".")[0] in TORCH else None
+        return NativeState.RANDOM
+    return NativeState.TENSOR if module.partition(".")[0] in TORCH else None
 
 
 def name_of(kind: type) -> str:

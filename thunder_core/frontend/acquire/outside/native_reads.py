@@ -13,7 +13,13 @@ from typing import Any, NoReturn
 from thunder_core.frontend.acquire.outside.attributes import runs_python
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.native_functions import is_function_of_pybind11
-from thunder_core.frontend.acquire.outside.native_kinds import LOCK_METHODS, NativeAnswer, answer_of, is_getter, name_of
+from thunder_core.frontend.acquire.outside.native_kinds import (
+    LOCK_METHODS,
+    NativeState,
+    is_getter,
+    name_of,
+    native_state_of,
+)
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import is_constant
@@ -77,7 +83,7 @@ class NativeReads:
         for operand in operands:
             kind = type(operand)
             if (of_numpy := self._of_numpy.get(kind)) is None:
-                of_numpy = self._of_numpy[kind] = is_of_numpy(kind)
+                of_numpy = self._of_numpy[kind] = is_numpy_class(kind)
             if not of_numpy:
                 continue
             self._guard_numpy_settings()
@@ -114,7 +120,7 @@ class NativeReads:
         """Whether the reads of all methods of a C class are known."""
         if id(kind) in self._known_classes:
             return True
-        has_known_reads = answer_of(kind) not in (NativeAnswer.OPAQUE, NativeAnswer.GETTERS)
+        has_known_reads = native_state_of(kind) not in (NativeState.OPAQUE, NativeState.GETTERS)
         if has_known_reads:
             self._known_classes[id(kind)] = kind
         return has_known_reads
@@ -147,7 +153,7 @@ class NativeReads:
             owner is None
             or kwargs
             or id(type(owner)) in self._known_classes
-            or answer_of(type(owner)) is not NativeAnswer.GETTERS
+            or native_state_of(type(owner)) is not NativeState.GETTERS
             or not is_getter(type(owner), name)
         ):
             return
@@ -171,7 +177,7 @@ class NativeReads:
             if id(kind) in self._known_classes or self._has_known_reads(kind):
                 continue
             is_own = self._outside.path_of(operand) is None and kind is not contextvars.Context
-            if answer_of(kind) is not NativeAnswer.OPAQUE or is_own:
+            if native_state_of(kind) is not NativeState.OPAQUE or is_own:
                 continue
             special = IDENTITY.get(function)
             if special is None or type_lookup(kind, special) is not getattr(object, special):
@@ -179,7 +185,7 @@ class NativeReads:
                 self._note_edge(f"C code whose reads are not known: {name_of(kind)} at {path}", loud=True)
 
 
-def is_of_numpy(kind: type) -> bool:
+def is_numpy_class(kind: type) -> bool:
     """Whether a class belongs to NumPy, so that NumPy's settings affect its arithmetic and printing."""
     return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
 
@@ -196,4 +202,6 @@ def receiver_of(function: object, args: tuple[Any, ...]) -> tuple[Any, str]:
 
 def is_getter_or_lock_method(owner: object, name: str) -> bool:
     """Whether a method can be called again, or only acquires or releases a lock."""
-    return answer_of(type(owner)) is NativeAnswer.GETTERS and (name in LOCK_METHODS or is_getter(type(owner), name))
+    return native_state_of(type(owner)) is NativeState.GETTERS and (
+        name in LOCK_METHODS or is_getter(type(owner), name)
+    )

@@ -197,8 +197,8 @@ class RegardsNone(Guard):
     kinds: tuple[type, ...]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        asked = scope.function(IS_SUBCLASS)
-        return " and ".join(f"not {asked}({subject}, {bind_constant(kind, scope)})" for kind in self.kinds)
+        is_subclass = scope.function(IS_SUBCLASS)
+        return " and ".join(f"not {is_subclass}({subject}, {bind_constant(kind, scope)})" for kind in self.kinds)
 
     @property
     def words(self) -> str:

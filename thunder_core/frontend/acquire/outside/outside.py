@@ -26,7 +26,7 @@ from thunder_core.frontend.acquire.outside.guards import (
     constant_guard,
 )
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of, length_of
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_number_in_c
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_number_in_c, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import (
     HasMember,
     HasState,
@@ -40,7 +40,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, computed_path, lea
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
-from thunder_core.frontend.interpreter.native import is_proxy, proxied
+from thunder_core.frontend.interpreter.native import is_proxy, proxied_object
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
 
@@ -156,7 +156,7 @@ class Outside(GuardedPaths):
     def read_parts(self, path: Path, value: object) -> None:
         """Guard what a call of an object uses: the function and arguments of a partial, the object of a proxy."""
         if is_proxy(value):
-            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+            self.read(path.child("proxied", "", proxied_object(value)), proxied_object(value))
             return
         names = fields_of_call(type(value))
         if issubclass(type(value), functools.partial) and len(names) < len(PARTIAL_FIELDS):  # has fields without a path
@@ -220,7 +220,7 @@ class Outside(GuardedPaths):
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def _may_change(self, value: object) -> bool:
-        return self.symbolic.may_be and type(value) in NUMBERS and not self.is_functional
+        return self.symbolic.may_have_symbols and type(value) in NUMBERS and not self.is_functional
 
     def is_symbolic(self, path: Path, value: object) -> bool:
         """Whether a value is a symbolic number."""
@@ -278,7 +278,7 @@ class Outside(GuardedPaths):
         else:
             self.absent(path, key)
 
-    def member(self, container: Any, key: Any) -> None:
+    def member(self, container: Any, key: object) -> None:
         """Note that the program checked whether a set contains a constant or a class: only that key is guarded."""
         self.require_open(container)
         path = self.paths.get(id(container))
@@ -365,7 +365,12 @@ class Outside(GuardedPaths):
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
-        used = self.symbolic.may_be and self.symbolic.in_containers and not self.is_functional and is_only_thread()
+        used = (
+            self.symbolic.may_have_symbols
+            and self.symbolic.in_containers
+            and not self.is_functional
+            and is_only_thread()
+        )
         return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
@@ -395,7 +400,7 @@ class Outside(GuardedPaths):
                 self._note_read_of_draw(path)
             self.guard(HasState(path, state_of(value)))
             self.effects.keep_state(path)
-        elif answer_of(type(value)) is NativeAnswer.SAME:
+        elif native_state_of(type(value)) is NativeState.SAME:
             self.guard(Identical(path, value))
 
     def _item_path(self, path: Path, key: object, value: object) -> Path:

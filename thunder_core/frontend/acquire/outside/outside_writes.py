@@ -41,7 +41,7 @@ class OutsideWrites:
 
         Otherwise the deletion would raise after the computation, or a write and a deletion would have another effect.
         """
-        existed = self._outside.effects.existed(owner, name)
+        existed = self._outside.effects.attribute_existed(owner, name)
         if existed is not None or can_delete(owner, name):
             self._outside.guard(CanDelete(path, name, existed is not False))
 

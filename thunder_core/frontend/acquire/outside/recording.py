@@ -11,7 +11,7 @@ from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorder import Recorder
 
 
@@ -26,7 +26,7 @@ class Recording(Protocol):
     device: torch.device | None
     printed: list[tuple[int, Any, SourceLine | None]]
 
-    def place(self) -> Place:
+    def location(self) -> Location:
         """The line of the program that runs now, and its module."""
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:

@@ -76,11 +76,11 @@ def reduction_of(value: object, where: str) -> Reduction | None:
     """
     reduce = REDUCE.get(type(value))
     if reduce is None:
-        reduce = next((reduction for kind, reduction in BY_BASE if is_of(type(value), kind)), None)
+        reduce = next((reduction for kind, reduction in BY_BASE if derives_from(type(value), kind)), None)
     return None if reduce is None else reduce(value, where)
 
 
-def is_of(kind: type, base: type | str) -> bool:
+def derives_from(kind: type, base: type | str) -> bool:
     """Whether a class derives from another class, which may be given by name because NumPy may not be installed."""
     if isinstance(base, type):
         return issubclass(kind, base)
@@ -196,7 +196,7 @@ def of_number(value: Any, where: str) -> Reduction:
 
 def root_of_array(value: Any) -> Any:
     """Return the object that owns the memory of a NumPy array; None for other objects."""
-    if not is_of(type(value), "numpy.ndarray"):
+    if not derives_from(type(value), "numpy.ndarray"):
         return None
     while getattr(value, "base", None) is not None:
         value = value.base

@@ -55,12 +55,12 @@ class Symbolic:
     met_sizes: dict[str, Number] = field(default_factory=dict, compare=False)
 
     @property
-    def may_be(self) -> bool:
+    def may_have_symbols(self) -> bool:
         """Whether any number or size may be symbolic."""
         return self.arguments or self.observed.has_observations or bool(self.named)
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the user asked for symbols, for all arguments or by names that are more than hints."""
         return self.arguments or not all(argument.is_conditional for argument in self.named.values())
 
@@ -79,7 +79,7 @@ class Symbolic:
         If only numbers are symbolic in the other recording, it is the same unless this recording met symbolic numbers.
         If only this recording avoids hints of one, the other recording is the same unless a size is one.
         """
-        if other.may_be and not other.sizes:
+        if other.may_have_symbols and not other.sizes:
             return not self.met_numbers
         same = replace(self, avoid_one_hints=False) == other
         return same and self.avoid_one_hints and 1 not in self.met_sizes.values()
@@ -117,7 +117,7 @@ class Symbolic:
         return next(filter(None, reversed(names)), None)
 
     def is_new(self, path: Path) -> bool:
-        """Whether there is a number at a path that no program was traced with."""
+        """Whether the value at a path is a number that no program has been traced with."""
         is_unseen = type(path.value) in (int, float) and str(path) not in self.observed.first
         if is_unseen:
             self.met_numbers[str(path)] = path.value

@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.outside.containers import is_known_by_identit
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards import TensorMetadata
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
 from thunder_core.frontend.acquire.outside.outside import VIEWS
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
@@ -75,7 +75,7 @@ class WholeReads(FunctionReads):
             return self._items
         if kind is slice:
             return parts_of_slice
-        return self.attributes if answer_of(kind) is NativeAnswer.ATTRIBUTES else None
+        return self.attributes if native_state_of(kind) is NativeState.ATTRIBUTES else None
 
     def _items(self, container: Any) -> Iterable[Any]:
         self.expand(container)
@@ -109,7 +109,7 @@ class WholeReads(FunctionReads):
     def expand_deeply(self, value: object) -> list[Any]:
         """Guard an object that C code is about to copy, with everything reachable through attributes and items.
 
-        Return the tensors and storages among what is reachable.
+        Return the reachable tensors and storages.
         """
         pending, seen = [value], set[int]()
         with_memory = []
@@ -171,5 +171,5 @@ def members_of(kind: type) -> Iterator[str]:
 
 
 def parts_of_slice(value: slice) -> tuple[Any, Any, Any]:
-    """Return what C code reads of a slice."""
+    """Return the parts of a slice that C code reads."""
     return value.start, value.stop, value.step

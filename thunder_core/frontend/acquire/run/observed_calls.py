@@ -27,7 +27,7 @@ from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed
 from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
-from thunder_core.frontend.acquire.lookasides.state.process_questions import process_question
+from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD, edge_of, is_users_code
@@ -160,7 +160,7 @@ class ObservedCalls(ObservedReads):
         self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Call a Python function that is not interpreted, with everything that its arguments contain guarded."""
-        value = process_question(self, function, args, kwargs)
+        value = call_process_function(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
         if plain in self.operations:
@@ -176,7 +176,7 @@ class ObservedCalls(ObservedReads):
         return self.machine.call_uninterpreted(function, args, kwargs)
 
     def _is_called(self, function: object) -> bool:
-        """Whether the program calls a function, which is neither the program nor what the program consists of."""
+        """Whether the program calls a function that is neither the program itself nor a part of it."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
     def on_enter(self, frame: Frame) -> None:

@@ -162,7 +162,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         return self.texts.text_of_call(function, operands)
 
     def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
-        """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
+        """Return the arguments of a native function with the strings and numbers of this call in place of symbols."""
         if self.recorder.numbers.any_symbolic:
             args, kwargs = for_native(function, args, kwargs)
         return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
@@ -190,10 +190,10 @@ class ObservedReads(ObservedWrites, TracedRun):
         self._before_operation(function, operands)
         return NOT_TAKEN
 
-    def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: Any) -> None:
+    def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: object) -> None:
         """Guard what C code finds for a key. `on_subscript` guards an item that may be a symbolic number."""
         self.outside.expand_key(key)
-        may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_be
+        may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols
         if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):
             self.outside.lookup(mapping, key)
 

@@ -118,7 +118,7 @@ DEFAULTS = RunOptions()
 CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     HidesNumbers: lambda options, reason: {"is_differentiating": True},
     # Only drawn numbers are symbolic in a program whose other numbers are constant.
-    NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_be},
+    NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_have_symbols},
     NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
     UnrollsLoop: lambda options, reason: {

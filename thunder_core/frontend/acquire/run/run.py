@@ -44,7 +44,7 @@ from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.frontend.interpreter.catching import is_caught, is_check
 from thunder_core.passes.autodiff.vjp import backward_of
 from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
-from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.quantities import Quantity
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
@@ -233,7 +233,7 @@ class Run(ObservedCalls, RecordedProgram):
     def count_source(
         self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: object
     ) -> Path | None:
-        """Return the path of what the values of a tensor determine, or None for a constant."""
+        """Return the path of a count that the values of a tensor determine, or None for a constant."""
         return self.counts(quantity, bsyms, tensor, value)
 
     def backward_of(self, bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
@@ -250,27 +250,27 @@ class Run(ObservedCalls, RecordedProgram):
 
     # ---- the program's position ----
 
-    def place(self) -> Place:
+    def location(self) -> Location:
         """Return the innermost line that is neither in PyTorch nor in a context manager, and the innermost module."""
         frame = self.machine.frame if hasattr(self, "machine") else None  # before the program runs
-        return self.code_origins.users_place(frame, self.modules[-1] if self.modules else "")
+        return self.code_origins.users_location(frame, self.modules[-1] if self.modules else "")
 
     def _line(self) -> SourceLine | None:
         """Return the program's line; None before the program runs."""
-        return self.place().source
+        return self.location().source
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:
         """Note a sharp edge at the program's current line.
 
         A `loud` edge is reported even if sharp edges are allowed.
         """
-        self.sharp_edges.setdefault(what, self.place().source)
+        self.sharp_edges.setdefault(what, self.location().source)
         if loud:
             self.loud_edges.add(what)
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""
-        self.recorder.failure = CannotReplay(what, fix=fix, where=self.place().source)
+        self.recorder.failure = CannotReplay(what, fix=fix, where=self.location().source)
         raise self.recorder.failure
 
     def leave_to_eager(self, what: str, fix: str) -> NoReturn:
@@ -280,7 +280,7 @@ class Run(ObservedCalls, RecordedProgram):
         """
         if not self.options.leaves_to_eager:
             self.refuse(what, fix)
-        raise self.retrace(RunsInEager(what, fix, self.place().source))
+        raise self.retrace(RunsInEager(what, fix, self.location().source))
 
     # ---- the end ----
 

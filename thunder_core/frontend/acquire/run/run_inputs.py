@@ -24,7 +24,7 @@ TUPLES = (tuple, torch.Size)
 
 
 class RunInputs:
-    """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of what is read.
+    """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of its reads.
 
     If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it; if
     `moves_from` is set, too, only those on that device.
@@ -109,7 +109,7 @@ class RunInputs:
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
         """Return the paths to the symbolic sizes of a tensor, by dimension."""
         path = self._outside.path_of(tensor)
-        if path is None or not self._outside.symbolic.may_be or is_parameter(path):
+        if path is None or not self._outside.symbolic.may_have_symbols or is_parameter(path):
             return {}
         sizes = {dimension: path.child("size", dimension, size) for dimension, size in enumerate(tensor.shape)}
         return {dimension: size for dimension, size in sizes.items() if self._outside.symbolic.includes(size)}
@@ -117,7 +117,7 @@ class RunInputs:
     def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
         """Return the paths to the symbolic strides of a tensor with gaps, by dimension."""
         path = self._outside.path_of(tensor)
-        if path is None or not self._outside.symbolic.may_be or is_parameter(path):
+        if path is None or not self._outside.symbolic.may_have_symbols or is_parameter(path):
             return {}
         strides = tensor.stride()
         gaps = dimensions_with_gaps(strides, tensor.shape)

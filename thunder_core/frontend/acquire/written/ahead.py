@@ -116,7 +116,7 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
             if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT_TO_VALUES:
                 return None  # it changes how other operations compute
             continue
-        if bsym.keeps_place:
+        if bsym.keeps_position:
             return None  # it draws random numbers, or communicates with processes that would have to run it twice too
         indices.add(index)
         names.update(proxy.name for proxy in bsym.inputs)

@@ -119,12 +119,12 @@ class IntegerRange:
 class Merged:
     """The merged constraints of a recording.
 
-    `intervals` has the interval of each symbol, and `others` maps texts to the constraints that are not bounds.
-    Constraints that follow from the intervals are left out.
+    `intervals` has the interval of each symbol. `other_constraints` has the constraints that are not bounds, by their
+    texts. Constraints that follow from the intervals are left out.
     """
 
     intervals: dict[sympy.Symbol, IntegerRange]
-    others: dict[str, Constraint]
+    other_constraints: dict[str, Constraint]
 
 
 def merged_constraints(sizes: SymbolicSizes) -> Merged:
@@ -133,20 +133,20 @@ def merged_constraints(sizes: SymbolicSizes) -> Merged:
         symbol: IntegerRange(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
         for symbol in sizes.sources
     }
-    others: dict[str, Constraint] = {}
+    other_constraints: dict[str, Constraint] = {}
     for guard in sizes.guards():
         constraint = Constraint(*guard)
         symbols = symbols_of(constraint.condition)
         alone = len(symbols) == 1 and symbols[0].is_integer
         if not alone or not intervals[symbols[0]].restrict(constraint):
             balanced = replace(constraint, condition=with_positive_terms(constraint.condition))
-            others.setdefault(text_of(balanced.condition), balanced)
+            other_constraints.setdefault(text_of(balanced.condition), balanced)
     for interval in intervals.values():
         interval.tighten()
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
     remaining = {
         text: constraint
-        for text, constraint in others.items()
+        for text, constraint in other_constraints.items()
         if not is_implied(constraint.condition, ranges) and not holds_throughout(constraint.condition, intervals)
     }
     return Merged(intervals, with_equalities(remaining))
@@ -160,7 +160,7 @@ def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.
         conditions += [(text, (symbol,), where) for text, where in interval.texts()]
     conditions += [
         (with_sign(text, constraint.condition), tuple(symbols_of(constraint.condition)), constraint.where)
-        for text, constraint in merged.others.items()
+        for text, constraint in merged.other_constraints.items()
     ]
     return conditions
 

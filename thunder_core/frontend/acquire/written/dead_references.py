@@ -17,18 +17,22 @@ OF_REFERENCES: dict[type, frozenset[str]] = {
 REMOVING = frozenset({"__delitem__", "pop"})
 
 
-def without_dead_references(effects: list[Effect], held: Callable[[Any], Any]) -> list[Effect]:
-    """Return the effects without those for dead members and keys; what a dead value replaced is removed instead.
+def without_dead_references(effects: list[Effect], items_at_start: Callable[[Any], Any]) -> list[Effect]:
+    """Return the effects without effects for dead members and keys; entries that a dead value replaced are removed.
 
-    `held(container)` returns the items that a container had when the program began. If one of these has died, it is
-    not known which references are those of the program's own objects, and nothing is left out.
+    `items_at_start(container)` returns the items that a container had when the program began. If one of these items has
+    died, it is not known which references belong to the program's own objects, and no effect is left out.
     """
-    return [kept for index, effect in enumerate(effects) for kept in _kept_effects(effect, effects[index + 1 :], held)]
+    return [
+        live_effect
+        for index, effect in enumerate(effects)
+        for live_effect in _kept_effects(effect, effects[index + 1 :], items_at_start)
+    ]
 
 
-def _kept_effects(effect: Effect, later: list[Effect], held: Callable[[Any], Any]) -> Iterator[Effect]:
+def _kept_effects(effect: Effect, later: list[Effect], items_at_start: Callable[[Any], Any]) -> Iterator[Effect]:
     kind = _weak_container(effect)
-    if kind is None or not effect.arguments or any(map(is_dead, references_in(held(_data(effect))))):
+    if kind is None or not effect.arguments or any(map(is_dead, references_in(items_at_start(_data(effect))))):
         yield effect
     elif effect.name in OF_REFERENCES.get(kind, ()):
         if not is_dead(effect.arguments[0]):

@@ -25,7 +25,7 @@ def with_merged_tuples(guards: Iterable[Guard]) -> list[Guard]:
         if isinstance(guard, OfType) and key not in merged and (keys := keys_fixing(guard.path, by_key)):
             merged |= dict.fromkeys(keys)
             merged[key] = Values(guard.path, guard.path.value)
-    return [kept for key, guard in by_key.items() if (kept := merged.get(key, guard)) is not None]
+    return [guard_or_none for key, guard in by_key.items() if (guard_or_none := merged.get(key, guard)) is not None]
 
 
 def keys_fixing(path: Path, guards: Guards) -> list[tuple[Any, ...]]:

@@ -70,7 +70,7 @@ class ModulePaths:
 
     def covers(self, guard: Guard) -> bool:
         """Whether a guard holds as long as the numbered objects do not change."""
-        numbers = [self.number(path) for path in (guard.subject, guard.path, *guard.others)]
+        numbers = [self.number(path) for path in (guard.subject, guard.path, *guard.other_paths)]
         if None in numbers:
             return False
         if isinstance(guard, NoHooks) and numbers[0] is not None:
@@ -102,13 +102,15 @@ class ModulePaths:
     def _root_step(self, root: Path) -> ReadStep | None:
         """Return the step to a class, or to the globals of a library."""
         is_class = root.step == "class" and type(root.value) is type
-        if not is_class and not (root.step == "globals" and type(root.value) is dict and is_of_library(root.value)):
+        if not is_class and not (
+            root.step == "globals" and type(root.value) is dict and belongs_to_library(root.value)
+        ):
             return None
         self.roots.append(root.value)
         return ROOT, len(self.roots) - 1
 
 
-def is_of_library(module_globals: dict[str, Any]) -> bool:
+def belongs_to_library(module_globals: dict[str, Any]) -> bool:
     """Whether the globals of a module are those of an installed library or of Python's, which hardly change."""
     file = module_globals.get("__file__")  # `builtins` has none
     return isinstance(file, str) and not is_users_file(file)
@@ -134,7 +136,7 @@ def has_known_entries(guard: Guard) -> bool:
 
 def may_run_user_code(guard: Guard) -> bool:
     """Whether a check of a guard, or a read of its path, may run code of the user, for example a property."""
-    return not isinstance(guard, QUIET_GUARDS) or not all(map(is_quiet, (guard.path, *guard.others)))
+    return not isinstance(guard, QUIET_GUARDS) or not all(map(is_quiet, (guard.path, *guard.other_paths)))
 
 
 def is_quiet(path: Path) -> bool:

@@ -132,9 +132,9 @@ class Prologue:
         Returns the name of the tuple of plain tensors, and the paths of its members.
         """
         drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
-        plain_guards = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn_guards]
+        plain_guards = [guard for guard in guards if guards_plain_tensor(guard) and guard not in drawn_guards]
         for guard in guards:
-            if not is_of_plain_tensor(guard) and guard not in drawn_guards:
+            if not guards_plain_tensor(guard) and guard not in drawn_guards:
                 self._check_guard(guard)
         checked = self._check_tensors(plain_guards) if self._drawn_from else None
         self._draw()
@@ -215,20 +215,20 @@ class Prologue:
         self._statements.append(
             python_statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
-        given = tuple(
+        arguments = tuple(
             self._variables.variable(guard.path) for guard in guards if self._module_paths.number(guard.path) is None
         )
-        self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, given)
+        self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, arguments)
         return tensors
 
     def _check_tensor_class(self, unless: str) -> None:
         """Check that the same entries of `torch.Tensor` are replaced as while tracing."""
         replaced = f"{self._scope.function(REPLACED_ENTRIES)}()"
         entries = self._replaced_entries
-        wanted = self._scope.constant(entries, "replaced_entries") if entries else "()"
+        expected_entries = self._scope.constant(entries, "replaced_entries") if entries else "()"
         names = ", ".join(f"{kind}.{name}" for kind, name, _ in entries)
         guard = StatedGuard("replaced attributes of torch.Tensor", f"was {names}" if names else "there were none")
-        self._check(f"{unless}{replaced} == {wanted}", guard, replaced)
+        self._check(f"{unless}{replaced} == {expected_entries}", guard, replaced)
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
         """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""
@@ -263,8 +263,8 @@ class Prologue:
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
         """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
         subject = self._variables.operand(guard.path)
-        for other in guard.others:
-            self._variables.variable(other)
+        for path in guard.other_paths:
+            self._variables.variable(path)
         is_of_path = guard.subject is guard.path
         condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
         if condition.count(subject) > 1:
@@ -311,8 +311,8 @@ def state_guard(guard: Guard) -> StatedGuard:
         str(guard.path),
         guard.words,
         plain_path=None if isinstance(guard, OfNamespace) else plain_path(guard.path),
-        is_of_number=isinstance(guard, Equal | Values) and guard.is_of_number,
-        is_of_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
+        guards_number=isinstance(guard, Equal | Values) and guard.guards_number,
+        guards_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
     )
 
 
@@ -327,14 +327,14 @@ def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
-def is_of_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
+def guards_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
     """Whether a guard is on the metadata of a tensor whose class has no Python code that could change the metadata."""
     return type(guard) is TensorMetadata and guard.kind in PLAIN
 
 
 def is_drawn(guard: Guard) -> bool:
     """Whether a guard is on a draw of the prologue, or on a value computed from a draw."""
-    return any(map(leads_from_draw, (guard.path, *guard.others)))
+    return any(map(leads_from_draw, (guard.path, *guard.other_paths)))
 
 
 ROOTS = ("root", "globals")

@@ -20,7 +20,7 @@ KEEP_SYMBOLIC = "do not format it, hash it or loop that many times, because this
 class Shortfall:
     """A named size or number, if a program does not serve all of its values.
 
-    `what` says which values it serves and why, and `fix` what to do.
+    `what` names the values that the program serves and the reason, and `fix` the advice.
     """
 
     name: str
@@ -42,7 +42,7 @@ def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tup
     interval = merged.intervals[symbol]
     if interval.where or interval.excluded:
         yield from interval.texts(name)
-    for constraint in merged.others.values():
+    for constraint in merged.other_constraints.values():
         if symbols_of(constraint.condition) == [symbol]:
             yield text_of(constraint.condition, {symbol: name}), constraint.where
 

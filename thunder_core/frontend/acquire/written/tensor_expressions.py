@@ -48,8 +48,8 @@ class TensorExpressions(ABC):
         has_freed_graph: Callable[[torch.Tensor], bool] = lambda tensor: False,
         recorder: Recorder | None = None,
     ) -> None:
-        self._taken: set[str] = set()
-        self.scope = Scope(taken=self._taken)
+        self._used_names: set[str] = set()
+        self.scope = Scope(used_names=self._used_names)
         self.bsyms: list[BoundSymbol] = []
         self.outside_inputs: dict[Path, Proxy] = {}
         self.computed_inputs: dict[str, Proxy] = {}
@@ -76,8 +76,8 @@ class TensorExpressions(ABC):
 
     def _name(self, text: str) -> str:
         """Return an unused name that resembles the text."""
-        name = unique_name(text, self._taken)
-        self._taken.add(name)
+        name = unique_name(text, self._used_names)
+        self._used_names.add(name)
         return name
 
     def _tensor(self, tensor: torch.Tensor) -> str:

@@ -25,17 +25,17 @@ PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied")
 class Variables:
     """The variables for the values at paths, and the `statements` that assign them.
 
-    `roots` are the parameters of the prologue. `names` has the fixed names of some paths, and `taken` the names that no
-    other variable may have.
+    `roots` are the parameters of the prologue. `names` has the fixed names of some paths, and `used_names` the names
+    that no other variable may have.
     """
 
-    def __init__(self, roots: Sequence[Path], names: Mapping[Path, str], taken: Collection[str]) -> None:
-        self._taken: set[str] = {*taken, *(str(root.key) for root in roots), *names.values()}
+    def __init__(self, roots: Sequence[Path], names: Mapping[Path, str], used_names: Collection[str]) -> None:
+        self._used_names: set[str] = {*used_names, *(str(root.key) for root in roots), *names.values()}
         self.statements: list[BoundSymbol] = []
         self.reads: dict[BoundSymbol, Path] = {}  # the paths whose values statements assign
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
-        self.scope = GuardScope({"torch"}, taken=self._taken, variables=self._expressions)
+        self.scope = GuardScope({"torch"}, used_names=self._used_names, variables=self._expressions)
         self._uses: dict[Path, int] = {}
         self._written_operations = WrittenOperations()
 
@@ -119,8 +119,8 @@ class Variables:
 
     def new_name(self, text: str) -> str:
         """Return an unused name that resembles the text."""
-        name = unique_name(text, self._taken)
-        self._taken.add(name)
+        name = unique_name(text, self._used_names)
+        self._used_names.add(name)
         return name
 
     def assign(self, name: str, expression: str) -> str:

@@ -66,7 +66,7 @@ def build_slice(frame: Frame, count: int) -> None:
 
 
 @opcode("LIST_TO_TUPLE")
-def list_to_tuple(frame: Frame, _argument: Any) -> None:
+def list_to_tuple(frame: Frame, _argument: object) -> None:
     """[list] -> [tuple]."""
     frame.stack[-1] = tuple(frame.stack[-1])
 

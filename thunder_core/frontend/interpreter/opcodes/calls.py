@@ -98,7 +98,7 @@ def make_function(frame: Frame, flags: int) -> None:
 
 
 @opcode("LOAD_BUILD_CLASS")
-def load_build_class(frame: Frame, _argument: Any) -> None:
+def load_build_class(frame: Frame, _argument: object) -> None:
     """[] -> [__build_class__]."""
     try:
         builder = frame.builtins["__build_class__"]

@@ -24,19 +24,19 @@ def _enter(frame: Frame, enter: str, leave: str, kind: str) -> Any:
 
 
 @opcode("BEFORE_WITH")
-def before_with(frame: Frame, _argument: Any) -> None:
+def before_with(frame: Frame, _argument: object) -> None:
     """[manager] -> [its __exit__, value of its __enter__]."""
     frame.stack.append(_enter(frame, "__enter__", "__exit__", "context manager"))
 
 
 @opcode("BEFORE_ASYNC_WITH")
-def before_async_with(frame: Frame, _argument: Any) -> None:
+def before_async_with(frame: Frame, _argument: object) -> None:
     """[manager] -> [its __aexit__, value of its __aenter__]."""
     frame.stack.append(_enter(frame, "__aenter__", "__aexit__", "asynchronous context manager"))
 
 
 @opcode("WITH_EXCEPT_START")
-def with_except_start(frame: Frame, _argument: Any) -> None:
+def with_except_start(frame: Frame, _argument: object) -> None:
     """[exit, position, error before, error] -> [exit, position, error before, error, value of exit]."""
     stack = frame.stack
     error = stack[-1]

@@ -1,7 +1,6 @@
 """Raising, catching and handling exceptions, with CPython's own exception state of the thread."""
 
 import sys
-from typing import Any
 
 from thunder_core.frontend.interpreter import raising
 from thunder_core.frontend.interpreter.frame import Frame
@@ -29,7 +28,7 @@ def reraise_caught(frame: Frame, depth: int) -> int:
 
 
 @opcode("PUSH_EXC_INFO")
-def push_exc_info(frame: Frame, _argument: Any) -> None:
+def push_exc_info(frame: Frame, _argument: object) -> None:
     """[error] -> [error handled before, error]; the error becomes the handled one."""
     stack = frame.stack
     error = stack[-1]
@@ -40,31 +39,31 @@ def push_exc_info(frame: Frame, _argument: Any) -> None:
 
 
 @opcode("POP_EXCEPT")
-def pop_except(frame: Frame, _argument: Any) -> None:
+def pop_except(frame: Frame, _argument: object) -> None:
     """[error handled before] -> []; the earlier error becomes the handled one again."""
     frame.handling -= 1
     set_handled_exception(frame.stack.pop())
 
 
 @opcode("CHECK_EXC_MATCH")
-def check_exc_match(frame: Frame, _argument: Any) -> None:
+def check_exc_match(frame: Frame, _argument: object) -> None:
     """[error, class or tuple] -> [error, whether it matches]."""
     stack = frame.stack
     stack[-1] = raising.matches(stack[-2], stack[-1])
 
 
 @opcode("CHECK_EG_MATCH")
-def check_eg_match(frame: Frame, _argument: Any) -> None:
+def check_eg_match(frame: Frame, _argument: object) -> None:
     """[error, class or tuple] -> [rest, matching part]."""
     stack = frame.stack
-    taken, rest = raising.split_group(frame.machine, stack[-2], stack[-1])
-    stack[-2:] = [rest, taken]
-    if taken is not None:
-        set_handled_exception(taken)
+    matched, rest = raising.split_group(frame.machine, stack[-2], stack[-1])
+    stack[-2:] = [rest, matched]
+    if matched is not None:
+        set_handled_exception(matched)
 
 
 @opcode("PREP_RERAISE_STAR")
-def prep_reraise_star(frame: Frame, _argument: Any) -> None:
+def prep_reraise_star(frame: Frame, _argument: object) -> None:
     """[original, list of raised] -> [error to raise or None]."""
     stack = frame.stack
     raised = stack.pop()

@@ -1,7 +1,5 @@
 """Imports."""
 
-from typing import Any
-
 from thunder_core.frontend.interpreter import imports
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.table import opcode
@@ -21,6 +19,6 @@ def import_from(frame: Frame, name: str) -> None:
 
 
 @opcode("IMPORT_STAR")
-def import_star(frame: Frame, _argument: Any) -> None:
+def import_star(frame: Frame, _argument: object) -> None:
     """[module] -> []; its public names are bound."""
     imports.import_star(frame, frame.stack.pop())

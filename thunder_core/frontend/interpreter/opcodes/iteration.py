@@ -11,7 +11,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 @opcode("GET_ITER")
-def get_iter(frame: Frame, _argument: Any) -> None:
+def get_iter(frame: Frame, _argument: object) -> None:
     """[value] -> [iter(value)]."""
     frame.stack[-1] = operators.iterate(frame.machine, frame.stack[-1])
 

@@ -1,26 +1,24 @@
 """Pattern matching."""
 
-from typing import Any
-
 from thunder_core.frontend.interpreter import matching
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.table import opcode
 
 
 @opcode("MATCH_MAPPING")
-def match_mapping(frame: Frame, _argument: Any) -> None:
+def match_mapping(frame: Frame, _argument: object) -> None:
     """[subject] -> [subject, whether it is a mapping]."""
     frame.stack.append(bool(type(frame.stack[-1]).__flags__ & matching.MAPPING))
 
 
 @opcode("MATCH_SEQUENCE")
-def match_sequence(frame: Frame, _argument: Any) -> None:
+def match_sequence(frame: Frame, _argument: object) -> None:
     """[subject] -> [subject, whether it is a sequence]."""
     frame.stack.append(bool(type(frame.stack[-1]).__flags__ & matching.SEQUENCE))
 
 
 @opcode("MATCH_KEYS")
-def match_keys(frame: Frame, _argument: Any) -> None:
+def match_keys(frame: Frame, _argument: object) -> None:
     """[subject, keys] -> [subject, keys, values or None]."""
     subject, keys = frame.stack[-2:]
     frame.stack.append(matching.match_keys(frame.machine, subject, keys))

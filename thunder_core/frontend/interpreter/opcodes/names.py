@@ -153,7 +153,7 @@ def load_classderef(frame: Frame, slot: int) -> None:
 
 
 @opcode("SETUP_ANNOTATIONS")
-def setup_annotations(frame: Frame, _argument: Any) -> None:
+def setup_annotations(frame: Frame, _argument: object) -> None:
     """[] -> []; the namespace has `__annotations__` from here on."""
     if from_namespace(frame, frame.names, "__annotations__") is NULL:
         set_item(frame.machine, frame.names, "__annotations__", {})

@@ -48,25 +48,25 @@ def compare_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
 
 
 @opcode("UNARY_POSITIVE")
-def unary_positive(frame: Frame, _argument: Any) -> None:
+def unary_positive(frame: Frame, _argument: object) -> None:
     """[value] -> [+value]."""
     frame.stack[-1] = operators.unary(frame.machine, operator.pos, frame.stack[-1])
 
 
 @opcode("UNARY_NEGATIVE")
-def unary_negative(frame: Frame, _argument: Any) -> None:
+def unary_negative(frame: Frame, _argument: object) -> None:
     """[value] -> [-value]."""
     frame.stack[-1] = operators.unary(frame.machine, operator.neg, frame.stack[-1])
 
 
 @opcode("UNARY_INVERT")
-def unary_invert(frame: Frame, _argument: Any) -> None:
+def unary_invert(frame: Frame, _argument: object) -> None:
     """[value] -> [~value]."""
     frame.stack[-1] = operators.unary(frame.machine, operator.invert, frame.stack[-1])
 
 
 @opcode("UNARY_NOT")
-def unary_not(frame: Frame, _argument: Any) -> None:
+def unary_not(frame: Frame, _argument: object) -> None:
     """[value] -> [not value]."""
     frame.stack[-1] = not operators.truth(frame.machine, frame.stack[-1])
 
@@ -89,7 +89,7 @@ def contains_op(frame: Frame, inverted: int) -> None:
 
 
 @opcode("BINARY_SUBSCR")
-def binary_subscr(frame: Frame, _argument: Any) -> None:
+def binary_subscr(frame: Frame, _argument: object) -> None:
     """[container, key] -> [container[key]]."""
     stack = frame.stack
     key = stack.pop()
@@ -101,7 +101,7 @@ def binary_subscr(frame: Frame, _argument: Any) -> None:
 
 
 @opcode("STORE_SUBSCR")
-def store_subscr(frame: Frame, _argument: Any) -> None:
+def store_subscr(frame: Frame, _argument: object) -> None:
     """[value, container, key] -> []; container[key] = value."""
     stack = frame.stack
     key, container, value = stack.pop(), stack.pop(), stack.pop()
@@ -109,7 +109,7 @@ def store_subscr(frame: Frame, _argument: Any) -> None:
 
 
 @opcode("DELETE_SUBSCR")
-def delete_subscr(frame: Frame, _argument: Any) -> None:
+def delete_subscr(frame: Frame, _argument: object) -> None:
     """[container, key] -> []; del container[key]."""
     key, container = frame.stack.pop(), frame.stack.pop()
     operators.delete_item(frame.machine, container, key)

@@ -37,7 +37,7 @@ opcode("LOAD_FAST_CHECK", since=_3_12)(load_fast)
 
 
 @opcode("END_FOR", since=_3_12, until=_3_13)
-def end_for(frame: Frame, _argument: Any) -> None:
+def end_for(frame: Frame, _argument: object) -> None:
     """[iterator, value] -> []."""
     del frame.stack[-2:]
 
@@ -57,7 +57,7 @@ def load_fast_and_clear(frame: Frame, slot: int) -> None:
 
 
 @opcode("LOAD_LOCALS", since=_3_12)
-def load_locals(frame: Frame, _argument: Any) -> None:
+def load_locals(frame: Frame, _argument: object) -> None:
     """[] -> [the namespace]."""
     if frame.names is None:
         raise SystemError("no locals")
@@ -120,14 +120,14 @@ def from_super(frame: Frame, name: str, has_arguments: bool) -> Any:
 
 
 @opcode("BINARY_SLICE", since=_3_12)
-def binary_slice(frame: Frame, _argument: Any) -> None:
+def binary_slice(frame: Frame, _argument: object) -> None:
     """[container, start, stop] -> [container[start:stop]]."""
     stop, start, container = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     frame.stack.append(operators.get_item(frame.machine, container, slice(start, stop)))
 
 
 @opcode("STORE_SLICE", since=_3_12)
-def store_slice(frame: Frame, _argument: Any) -> None:
+def store_slice(frame: Frame, _argument: object) -> None:
     """[value, container, start, stop] -> []; container[start:stop] = value."""
     stop, start, container = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     operators.set_item(frame.machine, container, slice(start, stop), frame.stack.pop())
@@ -143,13 +143,13 @@ def send(frame: Frame, target: int) -> int:
 
 
 @opcode("END_SEND", since=_3_12)
-def end_send(frame: Frame, _argument: Any) -> None:
+def end_send(frame: Frame, _argument: object) -> None:
     """[iterator, result] -> [result]."""
     del frame.stack[-2]
 
 
 @opcode("CLEANUP_THROW", since=_3_12)
-def cleanup_throw(frame: Frame, _argument: Any) -> int | None:
+def cleanup_throw(frame: Frame, _argument: object) -> int | None:
     """[iterator, value, error] -> [None, result] if the iterator has ended, otherwise raise the error again."""
     error = frame.stack.pop()
     if not isinstance(error, StopIteration):
@@ -158,7 +158,7 @@ def cleanup_throw(frame: Frame, _argument: Any) -> int | None:
     return None
 
 
-def _import_star(frame: Frame, _argument: Any) -> None:
+def _import_star(frame: Frame, _argument: object) -> None:
     """[module] -> [None]; the public names of the module are bound."""
     imports.import_star(frame, frame.stack.pop())
     frame.stack.append(None)
@@ -170,12 +170,12 @@ def _print(frame: Frame, argument: Any) -> None:
     frame.stack.append(None)
 
 
-def _unary_positive(frame: Frame, _argument: Any) -> None:
+def _unary_positive(frame: Frame, _argument: object) -> None:
     """[value] -> [+value]."""
     frame.stack[-1] = operators.unary(frame.machine, intrinsics.POSITIVE, frame.stack[-1])
 
 
-def _stop_iteration_error(frame: Frame, _argument: Any) -> None:
+def _stop_iteration_error(frame: Frame, _argument: object) -> None:
     """[error] -> [RuntimeError if the error would end the generator, otherwise the error]."""
     frame.stack[-1] = intrinsics.stop_iteration_error(frame.code, frame.stack[-1])
 

@@ -67,7 +67,7 @@ def _is_before_jump(frame: Frame) -> bool:
 
 
 @opcode("TO_BOOL", since=_3_13)
-def to_bool(frame: Frame, _argument: Any) -> None:
+def to_bool(frame: Frame, _argument: object) -> None:
     """[value] -> [bool(value)]."""
     frame.stack[-1] = operators.truth(frame.machine, frame.stack[-1])
 
@@ -157,7 +157,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 
 
 @opcode("MAKE_FUNCTION", since=_3_13)
-def make_function(frame: Frame, _argument: Any) -> None:
+def make_function(frame: Frame, _argument: object) -> None:
     """[code] -> [function]; code with free variables becomes a function in SET_FUNCTION_ATTRIBUTE."""
     code = frame.stack[-1]
     if not code.co_freevars:
@@ -189,13 +189,13 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
 
 
 @opcode("FORMAT_SIMPLE", since=_3_13)
-def format_simple(frame: Frame, _argument: Any) -> None:
+def format_simple(frame: Frame, _argument: object) -> None:
     """[value] -> [text]."""
     frame.stack[-1] = texts.apply_format(frame.machine, frame.stack[-1], "")
 
 
 @opcode("FORMAT_WITH_SPEC", since=_3_13)
-def format_with_spec(frame: Frame, _argument: Any) -> None:
+def format_with_spec(frame: Frame, _argument: object) -> None:
     """[value, specification] -> [text]."""
     specification = frame.stack.pop()
     frame.stack[-1] = texts.apply_format(frame.machine, frame.stack[-1], specification)

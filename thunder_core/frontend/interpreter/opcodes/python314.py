@@ -75,7 +75,7 @@ def binary_op_or_subscript(frame: Frame, function: Callable[[Any, Any], Any] | N
 
 
 @opcode("CALL_FUNCTION_EX", since=_3_14)
-def call_function_ex(frame: Frame, _argument: Any) -> None:
+def call_function_ex(frame: Frame, _argument: object) -> None:
     """[function, NULL, arguments, keywords or NULL] -> [result]."""
     stack, machine = frame.stack, frame.machine
     keywords, arguments = stack.pop(), stack.pop()
@@ -142,7 +142,7 @@ def _missing(kind: type, name: str) -> str:
 
 
 @opcode("WITH_EXCEPT_START", since=_3_14)
-def with_except_start(frame: Frame, _argument: Any) -> None:
+def with_except_start(frame: Frame, _argument: object) -> None:
     """[exit, NULL, position, error before, error] -> [exit, NULL, position, error before, error, value of exit]."""
     stack = frame.stack
     error = stack[-1]
@@ -154,11 +154,11 @@ def check_eg_match(frame: Frame, argument: Any) -> None:
     """[error, class or tuple] -> [rest, matching part]; a group around a single error has the line of its `except*`."""
     error = frame.stack[-2]
     check_group(frame, argument)
-    taken = frame.stack[-1]
-    if taken is not None and not isinstance(error, BaseExceptionGroup):
+    matched = frame.stack[-1]
+    if matched is not None and not isinstance(error, BaseExceptionGroup):
         program = frame.program
         line = program.lines[frame.pc] or frame.code.co_firstlineno
-        taken.__traceback__ = TracebackType(None, frame.native(), program.offsets[frame.pc], line)
+        matched.__traceback__ = TracebackType(None, frame.native(), program.offsets[frame.pc], line)
 
 
 _CONVERSIONS = (None, "s", "r", "a")
@@ -174,7 +174,7 @@ def build_interpolation(frame: Frame, traits: int) -> None:
 
 
 @opcode("BUILD_TEMPLATE", since=_3_14)
-def build_template(frame: Frame, _argument: Any) -> None:
+def build_template(frame: Frame, _argument: object) -> None:
     """[strings, interpolations] -> [template]; there is one more string than interpolations."""
     stack = frame.stack
     interpolations = stack.pop()

@@ -15,13 +15,13 @@ def load_const(frame: Frame, value: Any) -> None:
 
 
 @opcode("POP_TOP", "END_FOR")
-def pop_top(frame: Frame, _argument: Any) -> None:
+def pop_top(frame: Frame, _argument: object) -> None:
     """[value] -> []."""
     frame.stack.pop()
 
 
 @opcode("PUSH_NULL")
-def push_null(frame: Frame, _argument: Any) -> None:
+def push_null(frame: Frame, _argument: object) -> None:
     """[] -> [NULL]."""
     frame.stack.append(NULL)
 
@@ -40,25 +40,25 @@ def swap(frame: Frame, depth: int) -> None:
 
 
 @opcode("RETURN_VALUE")
-def return_value(_frame: Frame, _argument: Any) -> int:
+def return_value(_frame: Frame, _argument: object) -> int:
     """[value] -> []; the frame ends."""
     return LEAVE
 
 
 @opcode("LOAD_ASSERTION_ERROR")
-def load_assertion_error(frame: Frame, _argument: Any) -> None:
+def load_assertion_error(frame: Frame, _argument: object) -> None:
     """[] -> [AssertionError]."""
     frame.stack.append(AssertionError)
 
 
 @opcode("GET_LEN")
-def get_len(frame: Frame, _argument: Any) -> None:
+def get_len(frame: Frame, _argument: object) -> None:
     """[value] -> [value, len(value)]."""
     frame.stack.append(length(frame.machine, frame.stack[-1]))
 
 
 @opcode("PRINT_EXPR")
-def print_expr(frame: Frame, _argument: Any) -> None:
+def print_expr(frame: Frame, _argument: object) -> None:
     """[value] -> []; print the value as the interactive prompt does."""
     show = getattr(sys, "displayhook", None)
     if show is None:

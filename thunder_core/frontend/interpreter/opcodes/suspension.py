@@ -14,7 +14,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 @opcode("YIELD_VALUE")
-def yield_value(frame: Frame, _argument: Any) -> int:
+def yield_value(frame: Frame, _argument: object) -> int:
     """[value] -> []; the sent value is pushed when the frame is resumed."""
     frame.suspended = YIELDED
     frame.resume_at = frame.pc + 1
@@ -22,7 +22,7 @@ def yield_value(frame: Frame, _argument: Any) -> int:
 
 
 @opcode("ASYNC_GEN_WRAP")
-def async_gen_wrap(_frame: Frame, _argument: Any) -> None:
+def async_gen_wrap(_frame: Frame, _argument: object) -> None:
     """[value] -> [value]; the driver of asynchronous generators wraps the value."""
 
 
@@ -36,7 +36,7 @@ def send(frame: Frame, target: int) -> int:
 
 
 @opcode("GET_YIELD_FROM_ITER")
-def get_yield_from_iter(frame: Frame, _argument: Any) -> None:
+def get_yield_from_iter(frame: Frame, _argument: object) -> None:
     """[iterable] -> [iterator to delegate to]."""
     value = frame.stack[-1]
     if type(value) is CoroutineType:
@@ -81,7 +81,7 @@ def checked_iterator(iterator: Any) -> Any:
 
 
 @opcode("GET_AITER")
-def get_aiter(frame: Frame, _argument: Any) -> None:
+def get_aiter(frame: Frame, _argument: object) -> None:
     """[iterable] -> [its asynchronous iterator]."""
     value = frame.stack[-1]
     method = operators.special(frame.machine, value, "__aiter__")
@@ -95,7 +95,7 @@ def get_aiter(frame: Frame, _argument: Any) -> None:
 
 
 @opcode("GET_ANEXT")
-def get_anext(frame: Frame, _argument: Any) -> None:
+def get_anext(frame: Frame, _argument: object) -> None:
     """[asynchronous iterator] -> [the same, iterator that returns its next value]."""
     iterator = frame.stack[-1]
     method = operators.special(frame.machine, iterator, "__anext__")
@@ -124,7 +124,7 @@ def _next_awaited(frame: Frame, awaitable: Any) -> Any:
 
 
 @opcode("END_ASYNC_FOR")
-def end_async_for(frame: Frame, _argument: Any) -> int | None:
+def end_async_for(frame: Frame, _argument: object) -> int | None:
     """[asynchronous iterator, error] -> []; errors other than the end of iteration are raised again."""
     stack = frame.stack
     error = stack.pop()

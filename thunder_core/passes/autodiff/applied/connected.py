@@ -72,8 +72,8 @@ def connecting_operation(kind: Any) -> Callable[..., Any]:
         values: tuple[Any, ...],
         materializes: bool,
     ) -> Any:
-        kept = (len(inputs), results, saved, attributes.filled(values)[0], materializes)
-        return Connected.apply(*inputs, *tensors, kept)  # type: ignore[no-untyped-call]
+        description = (len(inputs), results, saved, attributes.fill(values)[0], materializes)
+        return Connected.apply(*inputs, *tensors, description)  # type: ignore[no-untyped-call]
 
     Connected.__name__ = Connected.__qualname__ = kind.__name__
     return register_live(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}.connect", connect)

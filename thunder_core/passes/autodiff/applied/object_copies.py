@@ -24,20 +24,20 @@ COPY = object()  # the decision to copy a value
 
 @dataclass(frozen=True, eq=False)
 class Hole:
-    """The place of a tensor or number in a snapshot."""
+    """The hole for a tensor or number in a snapshot."""
 
     number: int
 
 
 @dataclass(frozen=True, eq=False)
 class MethodOfHole:
-    """The place of a method of a tensor, which C code binds, in a snapshot."""
+    """The hole for a method of a tensor, which C code binds, in a snapshot."""
 
     owner: Hole
     name: str
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Make a `functools.partial` of the place possible; nothing calls it."""
+        """Make a `functools.partial` of the hole possible; nothing calls it."""
         raise AssertionError("a snapshot is copied before it is used")
 
 
@@ -51,7 +51,7 @@ class Snapshot:
     arguments: Any
     copied: frozenset[int]
 
-    def filled(self, values: Sequence[Any]) -> tuple[Any, Copies]:
+    def fill(self, values: Sequence[Any]) -> tuple[Any, Copies]:
         """Return the arguments with these values in the holes, and the copies of the objects in them."""
 
         def decide(value: Any) -> Any:
@@ -79,7 +79,7 @@ class Copies:
         return [(value, copy) for value, copy in self._replacements.values() if copy is not value]
 
     def of(self, value: Any) -> Any:
-        """Return the copy of a value, or what takes its place."""
+        """Return the copy of a value, or its replacement."""
         if id(value) not in self._replacements:
             decision = self._decide(value)
             self._keep(value, self._copy(value) if decision is COPY else decision)

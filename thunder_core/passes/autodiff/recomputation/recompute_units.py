@@ -96,8 +96,8 @@ def units_of(forward: Trace) -> Units:
     units = Units()
     for index, bsym in enumerate(forward.bound_symbols):
         units.add(bsym, index, block_of(bsym, forward.blocks))
-        kept = kept_operation_names(bsym, forward.kept_operations) if forward.kept_operations else ()
-        if any(operation.symbol.name in kept for operation in bsym.operations):
+        names_of_kept = kept_operation_names(bsym, forward.kept_operations) if forward.kept_operations else ()
+        if any(operation.symbol.name in names_of_kept for operation in bsym.operations):
             units.makers[bsym.outputs[0].name].not_recomputable = True
     written = names_written_to(forward)
     for unit in units if written else ():

@@ -59,8 +59,8 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
     units = units_of(forward)
     to_save = _tensors_to_save(forward, units, needed, results, cheap=cheap)
     recomputed = _recomputed_units(units, needed, {proxy.name for proxy in to_save})
-    taken = {p.name for bsym in forward.bound_symbols for p in bsym.outputs} | {p.name for p in forward.inputs}
-    names = (name for number in itertools.count() if (name := f"random_state_{number}") not in taken)
+    used_names = {p.name for bsym in forward.bound_symbols for p in bsym.outputs} | {p.name for p in forward.inputs}
+    names = (name for number in itertools.count() if (name := f"random_state_{number}") not in used_names)
     bsyms = list(forward.bound_symbols)
     states: dict[int, TensorProxy] = {}
     for unit in sorted(filter(lambda unit: unit.random, recomputed), key=lambda unit: -unit.index):
@@ -223,20 +223,20 @@ class _Graph:
 def with_recomputation(backward: Trace, rematerialized: Rematerialized) -> Trace:
     """Return a backward that recomputes each unsaved tensor before its first read."""
     available = {proxy.name for proxy in backward.inputs}
-    kept = {proxy.name: replace(proxy, name=f"{proxy.name}_again") for proxy in rematerialized.saved}
+    renamed = {proxy.name: replace(proxy, name=f"{proxy.name}_again") for proxy in rematerialized.saved}
     bsyms: list[BoundSymbol] = []
     for bsym in backward.bound_symbols:
         missing = [proxy.name for proxy in bsym.inputs if proxy.name not in available]
         for unit in _units_to_run(rematerialized.units, missing, available) if missing else ():
-            bsyms += _recomputed_bsyms(unit, kept, rematerialized.states.get(unit.index))
+            bsyms += _recomputed_bsyms(unit, renamed, rematerialized.states.get(unit.index))
         available.update(proxy.name for proxy in bsym.defines)
         bsyms.append(bsym)
     return backward.having(bsyms, made_by=backward.made_by)
 
 
-def _recomputed_bsyms(unit: Unit, kept: Mapping[str, Proxy], state: TensorProxy | None) -> Iterator[BoundSymbol]:
+def _recomputed_bsyms(unit: Unit, renamed: Mapping[str, Proxy], state: TensorProxy | None) -> Iterator[BoundSymbol]:
     """Yield the bound symbols of a unit, with saved tensors renamed, and with the original random state."""
-    saved = {name: kept[name] for name in unit.defines if name in kept}
+    saved = {name: renamed[name] for name in unit.defines if name in renamed}
     bsyms = [bsym.rename(saved) if saved else bsym for bsym in unit.bsyms]
     if state is None:
         yield from bsyms

@@ -44,8 +44,8 @@ GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 class FaithfulMode(FakeTensorMode):
     """A mode in which operations compute only metadata, with the strides that kernels give to their results.
 
-    If `estimates_sizes` is True, results that only a backward reads, and whose sizes depend on values, have the sizes
-    that they have at most.
+    If `estimates_sizes` is True, results that only a backward reads have their largest possible sizes if the sizes
+    depend on values.
     """
 
     estimates_sizes = False
@@ -134,7 +134,7 @@ class FaithfulMode(FakeTensorMode):
             self._lay_out(output, rule, args, kwargs)
         return output
 
-    def _replaced(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _replaced(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Return the operation and the arguments whose fake result is that of eager PyTorch for these arguments."""
         if func in POWERS and is_power_of_booleans(args, kwargs):
             return POWERS[func], args[:1], {name: value for name, value in kwargs.items() if name == "out"}
@@ -146,7 +146,7 @@ class FaithfulMode(FakeTensorMode):
                 return func, (torch.empty_like(args[0], dtype=args[1].dtype), args[1]), kwargs
         return func, args, kwargs
 
-    def _output(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _output(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the output of an operation, from C++ code if possible.
 
         PyTorch's own dispatch takes several times as long: it prefers Python code, which serves symbolic sizes too.
@@ -156,7 +156,7 @@ class FaithfulMode(FakeTensorMode):
         with nullcontext() if self.shape_env is None else enable_python_dispatcher(), deciding(func):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
-    def _output_in_c(self, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    def _output_in_c(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         with in_kernel_invocation_manager(self):
             if func in PRODUCTS and not kwargs:  # the sum has no C++ code for the meta device
                 meta = PRODUCTS[func](*args[1:3])

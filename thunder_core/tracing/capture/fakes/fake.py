@@ -120,12 +120,12 @@ class FakeStorages:
 
     def like(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         """Return the data-free storage that represents a real storage."""
-        known = self._known.get(storage._cdata)
-        if known is None:
+        meta_storage = self._known.get(storage._cdata)
+        if meta_storage is None:
             size = storage.nbytes()
-            known = torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
-            self._known[storage._cdata] = known
-        return known
+            meta_storage = torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
+            self._known[storage._cdata] = meta_storage
+        return meta_storage
 
 
 def fake_of(

@@ -31,7 +31,7 @@ class KernelTypes:
     ) -> Exception | None:
         """Return the error of a kernel that does not accept the dtypes of these fakes; None for all other calls."""
         fakes = tensors_in((args, kwargs))
-        if not fakes or any(fake.is_floating_point() for fake in fakes) or not is_of_pytorch(function):
+        if not fakes or any(fake.is_floating_point() for fake in fakes) or not is_pytorch_function(function):
             return None
         key = (function, tuple(fake.dtype for fake in fakes))
         if key in self._taken:
@@ -43,7 +43,7 @@ class KernelTypes:
         return None
 
 
-def is_of_pytorch(function: Callable[..., Any]) -> bool:
+def is_pytorch_function(function: Callable[..., Any]) -> bool:
     """Whether a function is one of PyTorch's own kernels, which have no side effects."""
     if isinstance(function, torch._ops.OpOverload):
         return function.namespace == "aten"

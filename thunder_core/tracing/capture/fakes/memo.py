@@ -51,13 +51,13 @@ class CachedCall:
 
     bsym: BoundSymbol | None
     read: tuple[tuple[torch.Tensor, TensorProxy], ...]
-    made: tuple[MemoizedResult, ...]
+    results: tuple[MemoizedResult, ...]
     intermediates: tuple[TensorProxy, ...]
     result: Any
 
     @ComputedOnce
     def fresh(self) -> list[torch.Tensor]:
-        """The tensors of the result that the call made, in the order of `made`."""
+        """The tensors of the result that the call made, in the order of `results`."""
         ids_read = {id(tensor) for tensor, _ in self.read}
         returned = {id(leaf): leaf for leaf in leaves(self.result) if isinstance(leaf, torch.Tensor)}
         return [tensor for number, tensor in returned.items() if number not in ids_read]
@@ -138,7 +138,7 @@ def cached_call(
     )
     if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in outputs if m.view_of is None):
         return None  # results that share memory with each other
-    outer = {proxy.name for _, proxy in read} | {made.proxy.name for made in outputs}
+    outer = {proxy.name for _, proxy in read} | {result.proxy.name for result in outputs}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
     if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
         return None  # a tensor that autocast had cast for another call
@@ -150,8 +150,10 @@ def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: Tens
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
-    place = next(iter(viewed or sharing), None)
-    return MemoizedResult(proxy, place, size_for_trace(tensor.storage_offset()), is_differentiable_view=bool(viewed))
+    input_index = next(iter(viewed or sharing), None)
+    return MemoizedResult(
+        proxy, input_index, size_for_trace(tensor.storage_offset()), is_differentiable_view=bool(viewed)
+    )
 
 
 def _is_plain(output: object) -> bool:

@@ -124,10 +124,10 @@ class Tensors:
 
     def object(self, value: object) -> Proxy:
         """Return the proxy of an input that is not a tensor, such as a generator, made at its first use."""
-        known = self._made.get(id(value)) or self.objects.get(id(value))
-        if known is None:
-            known = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
-        return known[1]
+        entry = self._made.get(id(value)) or self.objects.get(id(value))
+        if entry is None:
+            entry = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
+        return entry[1]
 
     def made_object(self, value: Any) -> Proxy:
         """Return a new proxy for an object that the program makes."""
@@ -151,8 +151,8 @@ class Tensors:
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
         """Return the proxy of a fake, made and named at its first use."""
-        known = self._proxies.get(id(fake))
-        return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
+        entry = self._proxies.get(id(fake))
+        return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if entry is None else entry[1]
 
     def renew(self, fake: torch.Tensor) -> TensorProxy:
         """Return a new proxy for a fake whose metadata was changed in place."""
@@ -179,13 +179,13 @@ class Tensors:
 
     def fakes(self) -> Iterator[torch.Tensor]:
         """Yield the fakes that have a proxy."""
-        return (known[0] for known in self._proxies.values())
+        return (entry[0] for entry in self._proxies.values())
 
     def latest(self) -> Iterator[torch.Tensor]:
         """Yield the fakes that have a proxy, the latest first."""
-        return (known[0] for known in reversed(self._proxies.values()))
+        return (entry[0] for entry in reversed(self._proxies.values()))
 
-    def made(self, value: Any) -> Proxy | None:
+    def proxy_of_made_object(self, value: Any) -> Proxy | None:
         """Return the proxy of an object that a bound symbol of the program makes; None for any other object."""
         return self._made[id(value)][1] if id(value) in self._made else None
 
@@ -195,7 +195,7 @@ class Tensors:
 
     def memory(self) -> set[int]:
         """Return the identities of all existing storages."""
-        return {known[3] for known in self._proxies.values()}
+        return {entry[3] for entry in self._proxies.values()}
 
     def memory_of_name(self, name: str) -> int | None:
         """Return the identity of the storage of the tensor that has, or had, this name."""
@@ -216,13 +216,13 @@ class Tensors:
         A write may have made a tensor require a gradient after it got its proxy. A constant without elements, such as
         `torch.tensor([])`, has no values.
         """
-        known = self._proxies.get(id(fake))
-        if known is None or fake.layout is not torch.strided:
+        entry = self._proxies.get(id(fake))
+        if entry is None or fake.layout is not torch.strided:
             return None
         constant = getattr(fake, "constant", None)
         if constant is not None and constant.numel():
             return None
-        return (*known[2], fake.requires_grad, constant is None), known[3]
+        return (*entry[2], fake.requires_grad, constant is None), entry[3]
 
     def to_fake(self, tree: Any) -> Any:
         """Return nested arguments with real tensors replaced by their fakes."""

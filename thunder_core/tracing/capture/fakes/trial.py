@@ -1,7 +1,7 @@
-"""Try an operation that failed on fake tensors on real ones, to get the exact error of eager PyTorch.
+"""Run an operation that failed on fake tensors on real tensors, to get the exact error of eager PyTorch.
 
-PyTorch's meta functions are often separate implementations in Python: they refuse what the operation refuses, but with
-other words and sometimes with another exception.
+PyTorch's meta functions are often separate implementations in Python: they refuse the same arguments as the operation,
+but with another message and sometimes with another exception.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def eager_error(
     fakes = tensors_in((args, kwargs))
     args, kwargs = tensors.in_call((args, kwargs))
     reals = [tensors.reals.get(id(fake)) for fake in fakes]
-    known = [real for real in reals if real is not None]
+    known_reals = [real for real in reals if real is not None]
     if (
         symbol_of(function).communicates
-        or not _can_be_tried([*fakes, *known], (args, kwargs), tensors)
-        or (valued and len(known) < len(fakes))
+        or not _can_be_tried([*fakes, *known_reals], (args, kwargs), tensors)
+        or (valued and len(known_reals) < len(fakes))
     ):
         return None
     with outside_recording():

@@ -169,7 +169,7 @@ def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     tensor, ends = arguments.get("input"), (arguments.get("start_dim", 0), arguments.get("end_dim", -1))
     if tensor is None or arguments.keys() - set(FLATTEN) or not all(type(end) is int for end in ends):
         return None
-    start, end = (place + tensor.dim() if place < 0 else place for place in ends)
+    start, end = (dim + tensor.dim() if dim < 0 else dim for dim in ends)
     if not 0 <= start < end < tensor.dim():
         return None
     joined = math.prod(tensor.shape[start : end + 1])
@@ -316,7 +316,7 @@ def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
-    """Constrain the batch sizes of matrices to be equal if they are, so that none must be one or not one."""
+    """Constrain equal batch sizes of matrices to stay equal, so that no guard says whether a batch size is one."""
     for first, second in itertools.combinations(tensors, 2):
         batches: list[tuple[Any, ...]] = [tensor.shape[-MATRIX - 1 :: -1] for tensor in (first, second)]
         for left, right in zip(*batches, strict=False):

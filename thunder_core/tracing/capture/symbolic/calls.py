@@ -44,7 +44,8 @@ def is_basic(index: object) -> bool:
     """Whether an index has symbolic integers and gives a view."""
     symbolic = [isinstance(entry, torch.SymInt) for entry in entries_of(index)]
     return any(symbolic) and all(
-        known or type(entry) in BASIC_INDEX for known, entry in zip(symbolic, entries_of(index), strict=True)
+        is_symbolic or type(entry) in BASIC_INDEX
+        for is_symbolic, entry in zip(symbolic, entries_of(index), strict=True)
     )
 
 
@@ -104,7 +105,9 @@ def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | 
     """Rewrite `torch.tensor(n)` as `torch.full((), n)`, and the tensor of a list as a stack."""
     numbers = list(leaves(tuple(args[:1])))
     symbolic = [isinstance(number, torch.SymInt | torch.SymFloat) for number in numbers]
-    plain = all(known or type(number) in (int, float, bool) for known, number in zip(symbolic, numbers, strict=True))
+    plain = all(
+        is_symbolic or type(number) in (int, float, bool) for is_symbolic, number in zip(symbolic, numbers, strict=True)
+    )
     if not plain or not any(symbolic) or kwargs.keys() - OPTIONS:
         return None
     return tensor_of_lists, args, kwargs

@@ -357,7 +357,7 @@ def differences_along(tensor: Tensor, dim: int) -> Tensor:
     if not size > 1:
         raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
     inner = (tensor.narrow(dim, 2, size - 2) - tensor.narrow(dim, 0, size - 2)) / 2
-    ends = (tensor.narrow(dim, place, 1) - tensor.narrow(dim, place - 1, 1) for place in (1, size - 1))
+    ends = (tensor.narrow(dim, index, 1) - tensor.narrow(dim, index - 1, 1) for index in (1, size - 1))
     first, last = ends
     return torch.cat([first, inner, last], dim)
 

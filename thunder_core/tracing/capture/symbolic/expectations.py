@@ -37,10 +37,10 @@ def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
 
 
 def foreseen(bsym: BoundSymbol, proxy: Proxy, value: object) -> BoundSymbol:
-    """Return a bound symbol, at the place of `bsym`, that ends a call in which a number has another value."""
+    """Return a bound symbol, at the position of `bsym`, that ends a call in which a number has another value."""
     return _check(bsym, expect_value, proxy, value)
 
 
 def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: object = None) -> BoundSymbol:
-    """Return a bound symbol, at the place of `bsym`, that checks its result."""
+    """Return a bound symbol, at the position of `bsym`, that checks its result."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

@@ -24,7 +24,7 @@ minimum: Any = torch.sym_min
 LENGTHS = frozenset({"size", "shape", "sizes"})  # arguments that are lengths of dimensions
 
 
-def decide(operation: Any, args: Any, kwargs: Any) -> None:
+def decide(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Decide the conditions on symbols that an operation's meta function assumes."""
     if operation.overloadpacket in DECISIONS:
         DECISIONS[operation.overloadpacket](*args)

@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 LARGEST = 1e300  # the largest float with a stand-in, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
 SPAN = 4.0  # the range of the stand-ins for floats beyond the last landmark
-STEP = 0.6180339887498949  # multiples of it have fractions that no simple function maps to each other
+STEP = 0.6180339887498949  # the golden ratio: no simple function maps the fractions of its multiples to each other
 TWINS = (1, 2)
 MARGIN = 1.0
 BETWEEN = 0.7316888  # the argument at which different functions are distinguished
@@ -79,7 +79,7 @@ class AmbiguousFloats(ValueError):
     """The error for two functions of floats with the same stand-in values, which cannot be distinguished."""
 
 
-class FloatAsked(BaseException):
+class FloatValueRead(BaseException):
     """The error for C++ code that reads the value of a float that must stay a symbol."""
 
 
@@ -107,8 +107,8 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
         if ends is None:
             return None
         low, high = _finite(*ends)
-        places = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
-        steps = (round((high - low) * index / (len(ranks) + MARGIN) * SINGLE) / SINGLE for index in places)
+        positions = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
+        steps = (round((high - low) * index / (len(ranks) + MARGIN) * SINGLE) / SINGLE for index in positions)
         first, second = (low + step for step in steps)
         pairs.append((first, second))
     return pairs
@@ -156,14 +156,14 @@ class FloatProxies(Mapping[Pair, Proxy]):
             for function in reversed(FUNCTIONS):
                 self._claim((function(pair[0]), function(pair[1])), number, function)
 
-    def _claim(self, place: Pair, number: Any, function: Callable[[Any], Any]) -> None:
+    def _claim(self, pair: Pair, number: Any, function: Callable[[Any], Any]) -> None:
         """Record the meaning of a pair of values; raise `AmbiguousFloats` if the pair has another meaning already."""
-        if any(map(math.isnan, place)):
+        if any(map(math.isnan, pair)):
             return
-        known, before = self._places.get(place, (number, function))
-        if known.node.hint != number.node.hint or not math.isclose(before(BETWEEN), function(BETWEEN)):
-            raise AmbiguousFloats(f"{place} represents two functions of floats")
-        self._places[place] = (number, function)
+        first_number, first_function = self._places.get(pair, (number, function))
+        if first_number.node.hint != number.node.hint or not math.isclose(first_function(BETWEEN), function(BETWEEN)):
+            raise AmbiguousFloats(f"{pair} represents two functions of floats")
+        self._places[pair] = (number, function)
 
     def __getitem__(self, pair: Pair) -> Proxy:
         number, function = self._places[pair]

@@ -20,7 +20,7 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.foundation.errors import Bug, SourceLine
-from thunder_core.tracing.capture.symbolic.probed_floats import FloatAsked
+from thunder_core.tracing.capture.symbolic.probed_floats import FloatValueRead
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.proxy import NumberProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
@@ -147,9 +147,9 @@ class TraceShapeEnv(ShapeEnv):
         fork.numbers, fork.where = {}, lambda: None
         return fork
 
-    def decided_since(self, other: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
+    def decided_since(self, origin: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
         """Return the conditions that were decided in this environment since it was forked from another."""
-        guards: Any = self.guards[len(other.guards) :]
+        guards: Any = self.guards[len(origin.guards) :]
         return tuple(guard.expr for guard in guards)
 
     def require(self, conditions: Iterable[sympy.Basic]) -> None:
@@ -190,10 +190,10 @@ class TraceShapeEnv(ShapeEnv):
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the value of a symbolic number, and guard it."""
         if self._answers is not None and self._answers(sym_node.expr):
-            known = self._maybe_evaluate_static(sym_node.expr)
-            return isinstance(sym_node.expr, sympy.Ne) if known is None else bool(known)
+            static_value = self._maybe_evaluate_static(sym_node.expr)
+            return isinstance(sym_node.expr, sympy.Ne) if static_value is None else bool(static_value)
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
-            raise FloatAsked
+            raise FloatValueRead
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
     def evaluate_expr(self, orig_expr: object, *args: Any, **kwargs: Any) -> Any:

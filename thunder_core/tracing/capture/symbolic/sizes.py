@@ -136,9 +136,9 @@ class SymbolicSizes:
         """Return the shape of a real tensor with its symbols; None if all its sizes are constant."""
         if tensor.layout is not torch.strided:
             return None
-        places = self._places_of(tensor)
+        sources = self._places_of(tensor)
         sizes = enumerate(tensor.shape)
-        shape = [self._size(places[at], at, size) if at in places else size for at, size in sizes]
+        shape = [self._size(sources[at], at, size) if at in sources else size for at, size in sizes]
         return tuple(shape) if any(isinstance(size, torch.SymInt) for size in shape) else None
 
     def layout_of(self, tensor: torch.Tensor) -> tuple[Sequence[Any], Sequence[Any]] | None:
@@ -151,8 +151,8 @@ class SymbolicSizes:
             return None
         sources = self._strides_of(tensor)
 
-        def wider(place: int, least: object) -> torch.SymInt | None:
-            return self._stride(sources[place], tensor.stride(place), least) if place in sources else None
+        def wider(dim: int, least: object) -> torch.SymInt | None:
+            return self._stride(sources[dim], tensor.stride(dim), least) if dim in sources else None
 
         return shape, symbolic_dense_strides(tensor.stride(), tensor.shape, shape, wider)
 
@@ -162,12 +162,12 @@ class SymbolicSizes:
         bool(stride >= least)
         return stride
 
-    def _size(self, source: object, place: int, size: int) -> torch.SymInt | int:
+    def _size(self, source: object, dim: int, size: int) -> torch.SymInt | int:
         """Return the symbol of a size; zero is constant, because PyTorch assumes that symbols of sizes are positive."""
         if not size:
             return size
         special = self.avoid_one_hints and size == 1 and str(source) not in self.real_hints_for
-        symbol = self.symbol(source, size, least=1, hint=GENERIC_HINT + place if special else size)
+        symbol = self.symbol(source, size, least=1, hint=GENERIC_HINT + dim if special else size)
         if self.environment.decides_ones:
             bool(symbol == 1)
         return symbol
@@ -202,11 +202,11 @@ class SymbolicSizes:
         first = self._groups.setdefault((group, value), size)
         return first if first is size or bool(first == size) else size
 
-    def with_float_symbols(self, tree: object, known: Mapping[str, float]) -> Any:
+    def with_float_symbols(self, tree: object, float_by_path: Mapping[str, float]) -> Any:
         """Return nested arguments with symbols for floats from outside, with which a backward may compute."""
 
         def symbol(leaf: object) -> Any:
-            return self.float_symbol(leaf, known[leaf.proxy.name]) if isinstance(leaf, SymbolicFloat) else leaf
+            return self.float_symbol(leaf, float_by_path[leaf.proxy.name]) if isinstance(leaf, SymbolicFloat) else leaf
 
         return replace_leaves(tree, symbol)
 
@@ -247,7 +247,7 @@ class SymbolicSizes:
         guards: Any = self.environment.guards
         yield from ((guard.expr, guard.sloc) for guard in guards)
 
-    def violated(self) -> frozenset[str]:
+    def violated_symbols(self) -> frozenset[str]:
         """Return the names of symbols in conditions that fail in the call; prefer conditions on a single symbol."""
         failing = [condition for condition, _ in self.guards() if self._value_of(condition) != sympy.true]
         failing += [number for number in self.environment.numbers if self._value_of(number) is None]

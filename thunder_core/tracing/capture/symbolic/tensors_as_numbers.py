@@ -29,8 +29,8 @@ def has_integers(args: Any, kwargs: Any) -> bool:
     return any(map(is_integer, leaves((tuple(args[1:]), dict(kwargs)))))
 
 
-def with_numbers(args: Any, kwargs: Any, item: Callable[[torch.Tensor], Any]) -> tuple[Any, Any]:
-    """The arguments, behind the first one, with `item(tensor)` in place of each tensor of one integer."""
+def with_numbers(args: tuple[Any, ...], kwargs: dict[str, Any], item: Callable[[torch.Tensor], Any]) -> tuple[Any, Any]:
+    """The arguments after the first, with `item(tensor)` in place of each tensor that has one integer."""
 
     def number(leaf: Any) -> Any:
         return item(leaf) if is_integer(leaf) else leaf

@@ -94,13 +94,13 @@ class CompiledCall:
     def _mismatch(self, leaves: list[Any], spec: TreeSpec) -> Exception:
         pairs = zip(self.parts, leaves, strict=True) if spec == self.spec else ()
         differing = next(((part, leaf) for part, leaf in pairs if not fits(part, leaf)), None)
-        wanted = f"{self.spec}" if differing is None else describe(differing[0])
+        expected = f"{self.spec}" if differing is None else describe(differing[0])
         received = f"{spec}" if differing is None else describe(part_like(differing[1]))
         if self.valued and not self.acts:
-            return UnexpectedValue(wanted, received)
+            return UnexpectedValue(expected, received)
         return CannotReplay(
-            f"the compiled function `{self.name}` returned {received}, but it returned {wanted} when the program that "
-            "calls it was traced",
+            f"the compiled function `{self.name}` returned {received}, but it returned {expected} when the program "
+            "that calls it was traced",
             fix="return the same kind of result from each call, or compile both functions with the same settings, so "
             "that one program contains them",
             where=self.where,

@@ -63,10 +63,10 @@ def executed_nodes(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> lis
     return list(nodes.values())
 
 
-def shared_memory(grads: Sequence[torch.Tensor | None], held: Collection[int]) -> set[int]:
-    """Return the memory of gradients that is in `held`, or that several gradients share."""
-    places = [memory_of(grad) for grad in grads if grad is not None]
-    return {index for index in places if index in held or places.count(index) > 1}
+def shared_memory(grads: Sequence[torch.Tensor | None], held_addresses: Collection[int]) -> set[int]:
+    """Return the memory of gradients that is in `held_addresses`, or that several gradients share."""
+    addresses = [memory_of(grad) for grad in grads if grad is not None]
+    return {index for index in addresses if index in held_addresses or addresses.count(index) > 1}
 
 
 def has_layout_of(grad: torch.Tensor, leaf: torch.Tensor) -> bool:

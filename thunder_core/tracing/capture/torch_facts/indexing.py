@@ -18,7 +18,7 @@ from thunder_core.tracing.capture.torch_facts.strides import Strides
 MASKS = frozenset({torch.bool, torch.uint8})  # the number of results depends on values, so the kernels have already run
 
 
-def indexing_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def indexing_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of a tensor that is indexed by others."""
     tensor, given_indices = args
     with no_dispatch():

@@ -105,19 +105,19 @@ def with_number(args: object, kwargs: object, result: torch.Tensor) -> Strides |
 
 
 @rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
-def input_first(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def input_first(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of the gradient of kernels that take the input before the gradient."""
     return iterator_strides([args[1], args[0]], result.shape)
 
 
 @rule(aten._prelu_kernel_backward.default)
-def prelu_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def prelu_backward(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of the gradient of a kernel that takes the gradient last."""
     return iterator_strides([args[1], args[2], args[0]], result.shape)
 
 
 @rule(aten.glu.default)
-def glu(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def glu(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of `glu`, whose operands are the halves of its input."""
     tensor = args[0]
     return iterator_strides([tensor.as_strided(result.shape, tensor.stride())] * 2, result.shape)
@@ -149,7 +149,7 @@ def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
 def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     missing = len(shape) - operand.dim()
     own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
-    return (0,) * missing + tuple(0 if size == 1 and wanted != 1 else stride for size, stride, wanted in own)
+    return (0,) * missing + tuple(0 if size == 1 and full_size != 1 else stride for size, stride, full_size in own)
 
 
 # ---- results with the layout of an input ----
@@ -180,7 +180,7 @@ def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     aten._prelu_kernel.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
 )
-def preserved_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def preserved_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of `torch.empty_like` of the first tensor, unless another memory format is requested."""
     tensor = args[0]
     if tensor.shape != result.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
@@ -191,7 +191,7 @@ def preserved_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides |
 
 
 @rule(aten.native_dropout.default)
-def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def dropout(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return strides like the input's for the mask, and those of the product of both for the result."""
     tensor = args[0]
     mask = preserved_strides((tensor,), {}, tensor)
@@ -206,7 +206,7 @@ def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     aten.reflection_pad3d.default,
     aten.replication_pad3d.default,
 )
-def suggested_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def suggested_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return strides in the memory format that the input suggests, if the result has as many dimensions."""
     return _strides_in_format(args[0], suggests_channels_last(args[0]), result)
 
@@ -218,7 +218,7 @@ def suggested_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides |
     aten.replication_pad2d_backward.default,
     aten.replication_pad3d_backward.default,
 )
-def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def suggested_by_input(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return strides of an input's gradient in the memory format that the input suggests."""
     return _strides_in_format(args[1], suggests_channels_last(args[1]), result)
 
@@ -237,7 +237,7 @@ def batch_norm(args: object, kwargs: object, result: torch.Tensor) -> Strides | 
 
 
 @rule(aten.native_batch_norm_backward.default)
-def batch_norm_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return strides of a norm's input gradient in the common format of gradient and input, or the input's."""
     gradient, tensor = args[0], args[1]
     plain = None not in (contiguous_format(gradient), contiguous_format(tensor))
@@ -291,7 +291,7 @@ def contiguous(args: object, kwargs: object, result: torch.Tensor) -> Strides | 
 
 
 @rule(aten.view.default, aten._unsafe_view.default)
-def view_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def view_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of a view from PyTorch's own function, which reads no data."""
     tensor = args[0]
     with no_dispatch():
@@ -300,7 +300,7 @@ def view_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None
 
 
 @rule(aten.roll.default)
-def roll_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def roll_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides after joining the two parts along each dimension in turn."""
     tensor, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else kwargs.get("dims", ())
     if tensor.device.type != "cpu" or not dims:
@@ -320,14 +320,14 @@ GROUP_BY_GROUP = frozenset(f"{kind}{dims}d" for kind in ("Slow", "SlowDilated", 
 
 
 @rule(aten.convolution.default)
-def convolution(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def convolution(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of the joined results of groups, if a kernel computes group by group."""
     memory_format = format_of_groups(args[0], args[1], args[3:]) if len(args) == 9 else None
     return None if memory_format is None else _joined_strides(result.shape, 1, args[8], memory_format)
 
 
 @rule(aten.convolution_backward.default)
-def convolution_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
     """Return the strides of a convolution's gradients: joined from groups for the input, or like the weight."""
     memory_format = format_of_groups(args[1], args[2], args[4:10]) if len(args) == 11 else None
     if memory_format is None or result.dim() != args[1].dim():

@@ -136,12 +136,12 @@ def _legacy_precision(name: str) -> Any:
 def _keep_precision() -> Restore:
     """Return a function that restores the precision settings, which affect each other, in several steps."""
     legacy = {name: _legacy_precision(name) for name in LEGACY_PRECISIONS}
-    values = {place: C._get_fp32_precision_getter(*place) for place in PRECISIONS}
+    values = {setting: C._get_fp32_precision_getter(*setting) for setting in PRECISIONS}
 
     def restore_values() -> None:
-        for place, value in values.items():
-            if C._get_fp32_precision_getter(*place) != value:
-                C._set_fp32_precision_setter(*place, value)
+        for setting, value in values.items():
+            if C._get_fp32_precision_getter(*setting) != value:
+                C._set_fp32_precision_setter(*setting, value)
 
     def restore() -> None:
         restore_values()

@@ -201,7 +201,7 @@ def parts_of(function: Callable[..., Any], parts: Sequence[BoundSymbol]) -> tupl
 
 
 @cache
-def is_of_process_group(operator: torch._ops.OpOverload) -> bool:
+def is_process_group_method(operator: torch._ops.OpOverload) -> bool:
     """Whether an operator is a method of a process group, which returns a work that a trace cannot hold."""
     return operator._schema.name.startswith("c10d::")
 

@@ -44,7 +44,7 @@ FIXES = {
 }
 
 
-def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def run_through(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a function on tensors of which some are wrappers: their inner operations are recorded, and not the function.
 
     Autograd would record the function itself, so no argument may require a gradient.

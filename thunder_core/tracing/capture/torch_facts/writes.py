@@ -104,8 +104,8 @@ def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None
     written = [index for index, argument in enumerate(schema.arguments) if argument.alias_info is not None]
     if namespace != "aten" or len(written) != 1:
         return None
-    if written == [0] and (other := out_of_place(target)) is not None:
-        return other
+    if written == [0] and (functional := out_of_place(target)) is not None:
+        return functional
     if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
         return _overload_like(name, target._overloadname, _words(schema)[:-1])
     return None

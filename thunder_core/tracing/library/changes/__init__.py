@@ -1,4 +1,4 @@
-"""Changes of classes and functions between calls: what prologues check by versions of types."""
+"""Changes of classes and functions between calls, which prologues notice by the versions of types."""
 
 from thunder_core.foundation.own_builtins import own_builtins
 

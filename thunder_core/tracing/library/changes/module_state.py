@@ -121,7 +121,7 @@ class ModuleState:
         return value
 
     def _watch(self, value: Any) -> None:
-        """Watch what may change of an object: the items of a dict, the attributes of a class, or the class itself."""
+        """Watch the changeable parts of an object: the items of a dict, the attributes of a class, or its class."""
         kind = type(value)
         if kind in DICTS:
             self._held.append(value)

@@ -86,19 +86,19 @@ class SentenceModel(nn.Module):
         is the `loss` and the `sentence_embedding`, [batch, texts, width].
         """
         named = {"input_ids": input_ids, MASK: attention_mask, "token_type_ids": token_type_ids}
-        given = {name: value for name, value in named.items() if value is not None}
+        tensors = {name: value for name, value in named.items() if value is not None}
         if input_ids is None or input_ids.dim() < PAIRS:
-            return self.embedded(given, prompt_length, inputs)
-        flat = {name: value.flatten(0, 1) for name, value in given.items()}
+            return self.embedded(tensors, prompt_length, inputs)
+        flat = {name: value.flatten(0, 1) for name, value in tensors.items()}
         sentences = self.embedded(flat, prompt_length, inputs)[SENTENCE].unflatten(0, input_ids.shape[:2])
         return ModelOutput({"loss": ranking_loss(sentences), SENTENCE: sentences})
 
     def embedded(
-        self, given: Mapping[str, torch.Tensor], prompt_length: int | None, inputs: Mapping[str, Any]
+        self, tensors: Mapping[str, torch.Tensor], prompt_length: int | None, inputs: Mapping[str, Any]
     ) -> ModelOutput:
         """Return the embeddings of texts."""
-        attention_mask = given.get(MASK)
-        tokens = self.transformer(**given, **inputs)[0]
+        attention_mask = tensors.get(MASK)
+        tokens = self.transformer(**tensors, **inputs)[0]
         features: Features = {TOKENS: tokens, MASK: mask_of(tokens, attention_mask)}
         for stage in self.stages:
             features = stage(features, prompt_length)
@@ -122,8 +122,8 @@ def build_stage(stage: Settings) -> nn.Module:
 
 def build_pooling(settings: Settings) -> nn.Module:
     """Return a pooling by the modes in its settings; the default is the mean."""
-    asked = settings.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if settings.get(flag)]
-    modes = (asked,) if isinstance(asked, str) else tuple(asked) or ("mean",)
+    named_modes = settings.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if settings.get(flag)]
+    modes = (named_modes,) if isinstance(named_modes, str) else tuple(named_modes) or ("mean",)
     unknown = [mode for mode in modes if mode not in POOLINGS]
     if unknown:
         raise ValueError(f"there is no pooling mode {unknown[0]!r:.80}; the modes are {', '.join(POOLINGS)}")

@@ -119,14 +119,14 @@ def pool_first(tokens: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> tor
 
 def pool_last(tokens: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """Return the last token of each sample; a sample without tokens gives zeros."""
-    values, places = mask.flip(1).max(1)
-    places = torch.where(values == 0, tokens.shape[1] - 1, places)
-    return token_at(tokens.shape[1] - places - 1, tokens * mask.unsqueeze(-1).to(tokens.dtype))
+    values, indices = mask.flip(1).max(1)
+    indices = torch.where(values == 0, tokens.shape[1] - 1, indices)
+    return token_at(tokens.shape[1] - indices - 1, tokens * mask.unsqueeze(-1).to(tokens.dtype))
 
 
-def token_at(places: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the token at one place of each sample."""
-    return torch.gather(tokens, 1, places.view(-1, 1, 1).expand(-1, 1, tokens.shape[-1])).squeeze(1)
+def token_at(indices: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the token at one position of each sample."""
+    return torch.gather(tokens, 1, indices.view(-1, 1, 1).expand(-1, 1, tokens.shape[-1])).squeeze(1)
 
 
 def pool_max(tokens: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
     """
     folder = absolute(folder)
     require_outside_artifacts(folder)
-    require = require_free or (lambda directory: refuse_existing(folder, force=force, found=directory))
+    require = require_free or (lambda directory: refuse_existing(folder, force=force, existing=directory))
     require(folder)
     others_errors: list[OSError] = []
     try:
@@ -56,19 +56,19 @@ def is_about(error: OSError, folder: Path) -> bool:
     return not names or any(Path(os.fsdecode(name)).is_relative_to(folder) for name in names)
 
 
-def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> None:
+def refuse_existing(folder: Path, *, force: bool, existing: Path | None = None) -> None:
     """Raise `OutputExists` if the folder exists and may not be replaced: only artifacts and empty folders may be.
 
-    `found` is the current path of the folder, if the folder has been moved.
+    `existing` is the current path of the folder, if the folder has been moved.
     """
-    found = found or folder
-    if not (found.exists() or found.is_symlink()):
+    existing = existing or folder
+    if not (existing.exists() or existing.is_symlink()):
         return
     if not force:
         raise OutputExists(
             f"{folder} exists and was kept", fix="name another folder with --out, or replace this one with --force"
         )
-    require_replaceable(folder, found)
+    require_replaceable(folder, existing)
 
 
 def require_room(folder: Path, size: int) -> None:
@@ -82,21 +82,21 @@ def require_room(folder: Path, size: int) -> None:
         )
 
 
-def require_replaceable(folder: Path, found: Path) -> None:
+def require_replaceable(folder: Path, existing: Path) -> None:
     """Raise `OutputExists` unless a folder is empty, or an artifact without additional files.
 
-    `folder` is the path for messages, and `found` the current path. An artifact is recognized by its manifest: by its
-    schema, its form and its own digest. The other files of the artifact may be damaged; the manifest lists them.
+    `folder` is the path for messages, and `existing` the current path. An artifact is recognized by its manifest: by
+    its schema, its form and its own digest. The other files of the artifact may be damaged; the manifest lists them.
     """
-    if not found.is_dir() or found.is_symlink():
+    if not existing.is_dir() or existing.is_symlink():
         raise no_artifact(folder, "it is not a folder")
-    if not any(found.iterdir()):
+    if not any(existing.iterdir()):
         return
     try:
-        manifest = read_manifest(found)
+        manifest = read_manifest(existing)
     except ArtifactError as error:
         raise no_artifact(folder, error.what) from error
-    if unknown := sorted(strange_files(found, manifest)):
+    if unknown := sorted(strange_files(existing, manifest)):
         raise OutputExists(
             f"{folder} was kept: it contains files that the artifact does not list: {shorten_paths(unknown)}",
             fix="move these files elsewhere, or name another folder with --out",

@@ -71,19 +71,20 @@ class StoredDerivative:
                 fix="load it without strict=True: autograd then runs the program again and differentiates it",
             )
 
-    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
-        """Return the backward for the results marked in `given`; None if autograd computes these gradients."""
-        if given in self.backwards and given not in self._functions:
-            self._functions[given] = executable(self.backwards[given], "backward")
-        if given not in self.backwards and self.strict:
-            raise self.unknown(given)
-        return self._functions.get(given)
+    def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+        """Return the backward for the results marked in `has_cotangent`; None if autograd computes these gradients."""
+        if has_cotangent in self.backwards and has_cotangent not in self._functions:
+            self._functions[has_cotangent] = executable(self.backwards[has_cotangent], "backward")
+        if has_cotangent not in self.backwards and self.strict:
+            raise self.unknown(has_cotangent)
+        return self._functions.get(has_cotangent)
 
-    def unknown(self, given: tuple[bool, ...]) -> NotDifferentiable:
+    def unknown(self, has_cotangent: tuple[bool, ...]) -> NotDifferentiable:
         """Return the error for gradients that no backward was saved for."""
-        known = "; ".join(in_words(results) for results in self.backwards) or "none"
+        compiled_masks = "; ".join(in_words(results) for results in self.backwards) or "none"
         return NotDifferentiable(
-            f"{self.folder} has no backward for gradients of {in_words(given)}; it has a backward for: {known}",
+            f"{self.folder} has no backward for gradients of {in_words(has_cotangent)}; it has a backward for: "
+            f"{compiled_masks}",
             fix="save the artifact again after such a backward, or load it without strict=True: autograd then "
             "runs the program again and differentiates it",
         )

@@ -74,7 +74,7 @@ def file_of(module: object) -> str | None:
 
 
 def _modules_of_files(programs: Iterable[Program]) -> set[str]:
-    wanted = {
+    source_files = {
         bsym.source.filename
         for program in programs
         for stage in program.stages
@@ -82,5 +82,7 @@ def _modules_of_files(programs: Iterable[Program]) -> set[str]:
         if bsym.source is not None
     }
     return {
-        name for name, module in list(sys.modules.items()) if wanted and getattr(module, "__file__", None) in wanted
+        name
+        for name, module in list(sys.modules.items())
+        if source_files and getattr(module, "__file__", None) in source_files
     }

@@ -87,12 +87,12 @@ class ConstantConverter:
             return self._region(getattr(value, "__name__", ENTRY), code)
         if (kind := applied_class(value)) is not None:
             path = import_path(kind)
-            return None if path is None else ConstantFacts(kind="function", text=path, code=code_place(kind))
+            return None if path is None else ConstantFacts(kind="function", text=path, code=code_location(kind))
         text = write_literal(value)
         if text is not None:
             return ConstantFacts(kind="literal", text=text)
         path = import_path(value) or self._paths.get(id(value))
-        return None if path is None else ConstantFacts(kind="import", text=path, code=code_place(value))
+        return None if path is None else ConstantFacts(kind="import", text=path, code=code_location(value))
 
     def _region(self, name: str, code: MachineCode) -> ConstantFacts:
         files = {f"{KERNELS}/{digest_of(code.text.encode())[:16]}.py": code.text.encode()}
@@ -184,7 +184,7 @@ def _namespace_path(namespace: dict[Any, Any]) -> str | None:
     return f"{path}.__dict__" if ":" in path else f"{path}:__dict__"
 
 
-def code_place(value: object) -> str:
+def code_location(value: object) -> str:
     """Return the module and qualified name of a function's or class's code, which reveals a replacement; else ""."""
     if isinstance(value, types.FunctionType):
         return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
@@ -240,7 +240,7 @@ class ConstantFinder:
     def compared_object(self, name: str, facts: ConstantFacts) -> object:
         """Return the object that a guard compares with; `REPLACED`, which equals nothing, if it was replaced."""
         value = self.value(name, facts)
-        return REPLACED if facts.kind == "import" and facts.code not in ("", code_place(value)) else value
+        return REPLACED if facts.kind == "import" and facts.code not in ("", code_location(value)) else value
 
     def from_literal(self, facts: ConstantFacts) -> object:
         """Read the value from its text."""
@@ -276,7 +276,7 @@ class ConstantFinder:
         kind = self.trust.import_object(facts.text)
         if not (isinstance(kind, type) and issubclass(kind, torch.autograd.Function)):
             raise LookupError("it is not a `torch.autograd.Function`")
-        if facts.code != code_place(kind):
+        if facts.code != code_location(kind):
             raise LookupError("its name refers to another class")
         return operation_of(kind)
 

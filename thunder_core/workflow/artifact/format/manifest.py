@@ -154,7 +154,7 @@ def _strides_or_ranks(layout: Strides | DimensionOrder) -> tuple[int, ...]:
     """Return a layout as stored in manifests: strides, or the negative rank of each dimension in memory."""
     if isinstance(layout, Strides):
         return layout.strides
-    return tuple(place - len(layout.dimensions) for place in map(layout.dimensions.index, sorted(layout.dimensions)))
+    return tuple(rank - len(layout.dimensions) for rank in map(layout.dimensions.index, sorted(layout.dimensions)))
 
 
 def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
@@ -358,9 +358,9 @@ def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
     return {stage.trace: stage for stage in stages if stage.runs}
 
 
-def in_words(given: tuple[bool, ...]) -> str:
-    """Return the results marked in `given`, in words."""
-    indices = [str(index) for index, is_given in enumerate(given) if is_given]
-    if len(indices) == len(given):
-        return "all its results" if len(given) > 1 else "its result"
-    return f"result{'s' if len(indices) > 1 else ''} {' and '.join(indices)} of {len(given)}"
+def in_words(has_cotangent: tuple[bool, ...]) -> str:
+    """Return the results marked in `has_cotangent`, in words."""
+    indices = [str(index) for index, is_given in enumerate(has_cotangent) if is_given]
+    if len(indices) == len(has_cotangent):
+        return "all its results" if len(has_cotangent) > 1 else "its result"
+    return f"result{'s' if len(indices) > 1 else ''} {' and '.join(indices)} of {len(has_cotangent)}"

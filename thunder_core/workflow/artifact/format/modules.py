@@ -18,9 +18,9 @@ PLAIN = frozenset(
 )
 
 
-def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
+def find_in_modules(objects: Iterable[object]) -> dict[int, str]:
     """Return `module:name` or `module:name.attribute` for each object in a loaded module, by the object's id."""
-    missing = {id(value) for value in wanted}
+    missing = {id(value) for value in objects}
     paths: dict[int, str] = {}
     for search in (_paths_of, _held_by_instances):
         for path, value in search(missing):
@@ -32,36 +32,38 @@ def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
     return paths
 
 
-def find_in_tables(wanted: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
+def find_in_tables(objects: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
     """Return a path to each object in a dict at the top level of a module, if the object's key can be found itself."""
-    missing = {id(value) for value in wanted}
-    places = [
+    missing = {id(value) for value in objects}
+    keyed_objects = [
         (id(value), path, key)
         for path, table in _tables_with(missing)
         for key, value in list(table.items())
         if id(value) in missing
     ]
-    names = {id(key): name for _, _, key in places if (name := name_of(key)) is not None}
-    names |= find_in_modules([key for _, _, key in places if id(key) not in names]) if places else {}
-    return {number: (("import", path), ("keyed", names[id(key)])) for number, path, key in places if id(key) in names}
+    names = {id(key): name for _, _, key in keyed_objects if (name := name_of(key)) is not None}
+    names |= find_in_modules([key for _, _, key in keyed_objects if id(key) not in names]) if keyed_objects else {}
+    return {
+        number: (("import", path), ("keyed", names[id(key)])) for number, path, key in keyed_objects if id(key) in names
+    }
 
 
-def _tables_with(wanted: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
+def _tables_with(ids: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
     """Yield the dicts at the top level of modules, with their paths, that contain an object with one of these ids."""
     barren: dict[int, object] = {}  # dicts without such objects; `__builtins__` is in every module
     for name, namespace in _namespaces():
         for at, table in list(namespace.items()):
             if type(table) is not dict or id(table) in barren or not at.isidentifier() or at == "__dict__":
                 continue
-            if _holds(table, wanted):
+            if _holds(table, ids):
                 yield f"{name}:{at}", table
             else:
                 barren[id(table)] = table
 
 
-def better(path: str, known: str | None) -> bool:
+def better(path: str, known_path: str | None) -> bool:
     """Whether a path is preferred to a known path: public before private, then short before long."""
-    return known is None or _rank(path) < _rank(known)
+    return known_path is None or _rank(path) < _rank(known_path)
 
 
 def _rank(path: str) -> tuple[bool, int, str]:
@@ -79,40 +81,40 @@ def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
             yield name, namespace
 
 
-def _paths_of(wanted: set[int]) -> Iterator[tuple[str, object]]:
+def _paths_of(ids: set[int]) -> Iterator[tuple[str, object]]:
     """Yield the paths of objects with these ids in modules.
 
     The search visits hundreds of thousands of objects, so it makes a path only for wanted objects.
     """
     for name, namespace in _namespaces():
-        if id(namespace) in wanted:
+        if id(namespace) in ids:
             yield f"{name}:__dict__", namespace
-        if _holds(namespace, wanted):
+        if _holds(namespace, ids):
             for key, value in list(namespace.items()):
-                if id(value) in wanted and key.isidentifier():
+                if id(value) in ids and key.isidentifier():
                     yield f"{name}:{key}", value
 
 
-def _holds(table: dict[Any, object], wanted: set[int]) -> bool:
+def _holds(table: dict[Any, object], ids: set[int]) -> bool:
     """Whether one of the wanted objects is a value of a dict; implemented with set operations for speed."""
-    return not wanted.isdisjoint(map(id, list(table.values())))
+    return not ids.isdisjoint(map(id, list(table.values())))
 
 
-def _held_by_instances(wanted: set[int]) -> Iterator[tuple[str, object]]:
+def _held_by_instances(ids: set[int]) -> Iterator[tuple[str, object]]:
     """Yield the paths of wanted objects that are classes or attributes of objects in modules."""
-    passed_over = {kind for kind in PLAIN if id(kind) not in wanted}
+    passed_over = {kind for kind in PLAIN if id(kind) not in ids}
     barren: dict[int, object] = {}  # instances without wanted objects; many modules import the same instance
     for name, namespace in _namespaces():
         for key, value in (("__dict__", namespace), *namespace.items()):
             if type(value) in passed_over or id(value) in barren or not key.isidentifier():
                 continue
-            if id(type(value)) in wanted:
+            if id(type(value)) in ids:
                 yield f"{name}:{key}.__class__", type(value)
-            elif not _holds(_entries(value), wanted):
+            elif not _holds(_entries(value), ids):
                 barren[id(value)] = value
                 continue
             for attribute, item in list(_entries(value).items()):
-                if id(item) in wanted and str(attribute).isidentifier():
+                if id(item) in ids and str(attribute).isidentifier():
                     yield f"{name}:{key}.{attribute}", item
 
 

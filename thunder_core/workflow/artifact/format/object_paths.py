@@ -54,7 +54,7 @@ def follow(subject: object, way: Iterable[Step], trust: Trust | None = None) -> 
     return value
 
 
-def item_of(value: Any, key: Any) -> Any:
+def item_of(value: Any, key: object) -> Any:
     """Return an item of a dict, a list or a tuple; raise KeyError instead of calling `__missing__`."""
     if isinstance(value, dict):
         return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)
@@ -75,9 +75,9 @@ def open_callable(value: object, key: str) -> Any:
     return getattr(value, key)
 
 
-def find_paths(subject: object, wanted: Iterable[object]) -> dict[int, Way]:
+def find_paths(subject: object, objects: Iterable[object]) -> dict[int, Way]:
     """Return the shortest path from a subject to each of the wanted objects, by the object's id."""
-    missing = {id(value) for value in wanted}
+    missing = {id(value) for value in objects}
     paths: dict[int, Way] = {}
     seen: dict[int, Any] = {id(subject): subject}
     queue: deque[tuple[Any, Way]] = deque([(subject, ())])
@@ -93,13 +93,13 @@ def find_paths(subject: object, wanted: Iterable[object]) -> dict[int, Way]:
     return paths
 
 
-def find_by_classes(wanted: Iterable[object], path_of: Callable[[object], str | None]) -> dict[int, Way]:
+def find_by_classes(objects: Iterable[object], path_of: Callable[[object], str | None]) -> dict[int, Way]:
     """Return a path to each of the wanted objects from a class that can be imported, by the object's id.
 
     The objects are properties, class methods and static methods under their function's name, and base classes.
     `path_of` returns the `module:qualname` of an object that can be imported, and None for other objects.
     """
-    ways = ((id(value), _from_owner(value, path_of) or _from_subclass(value, path_of)) for value in wanted)
+    ways = ((id(value), _from_owner(value, path_of) or _from_subclass(value, path_of)) for value in objects)
     return {key: way for key, way in ways if way is not None}
 
 

@@ -1,4 +1,4 @@
-"""Packages that a printed trace imports, and the packages that are present on every machine that loads an artifact."""
+"""The packages that a printed trace imports, and the packages that every machine has when an artifact is loaded."""
 
 from __future__ import annotations
 

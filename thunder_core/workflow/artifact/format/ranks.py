@@ -40,14 +40,14 @@ def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> tu
     return tuple(facts_of_group(transform.name, transform.process_group) for transform in parallel)
 
 
-def facts_of_group(recipe: str, asked: str) -> GroupFacts:
+def facts_of_group(recipe: str, process_group: str) -> GroupFacts:
     """Return the facts about the process group that a recipe asks for; raise `CannotReplay` as `group_facts`."""
-    group = required_group(asked, recipe)
-    facts = GroupFacts(recipe=recipe, asked=asked, name=program_name(group), size=group.size())
+    group = required_group(process_group, recipe)
+    facts = GroupFacts(recipe=recipe, asked=process_group, name=program_name(group), size=group.size())
     if group.size() == dist.get_world_size():
         return facts
     layout = layout_of(group)
-    if layout is None or asked != facts.name:
+    if layout is None or process_group != facts.name:
         raise CannotReplay(
             f"a program that communicates in a process group of {group.size()} of {dist.get_world_size()} ranks cannot "
             "be saved, because the groups of other ranks have other names",

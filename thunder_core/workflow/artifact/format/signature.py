@@ -59,8 +59,8 @@ def message_of(manifest: Manifest) -> bytes:
     return CONTEXT + manifest.digest.encode()
 
 
-def computing(name: str) -> Any:
-    """Import a function from the module that computes with keys."""
+def import_key_function(name: str) -> Any:
+    """Import a function of `keys`, which needs the package for cryptography."""
     return plugins.import_object(f"{KEYS}:{name}")
 
 
@@ -75,7 +75,7 @@ def sign_folder(folder: Path, manifest: Manifest, private: object, comment: str 
     Signatures that are not valid for this manifest are dropped. The files of the folder are not checked; the caller has
     verified them. Raises `OutputNotWritable`, and `BadSignature` if the file of signatures cannot be read.
     """
-    key, signature = computing("sign_message")(private, message_of(manifest))
+    key, signature = import_key_function("sign_message")(private, message_of(manifest))
     others = valid_signatures(folder, manifest) if is_signed(folder) else ()
     claimed = parse_text(key.text, comment).comment
     mine = SignatureFacts(key=key.text, comment=claimed, signature=base64.b64encode(signature).decode())
@@ -121,7 +121,7 @@ def verify_signature(facts: SignatureFacts, manifest: Manifest) -> PublicKey | N
         signature = base64.b64decode(facts.signature, validate=True)
     except (ValueError, binascii.Error):
         return None
-    return key if computing("verifies")(key, signature, message_of(manifest)) else None
+    return key if import_key_function("verifies")(key, signature, message_of(manifest)) else None
 
 
 def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
@@ -149,7 +149,7 @@ def keys_named(name: str | PathLike[str]) -> tuple[PublicKey, ...]:
     """Return the keys of a file or a line; raise `BadKey`."""
     if isinstance(name, str) and name.lstrip().startswith(("ssh-", "ecdsa-")):
         return tuple(parse_lines(name, "trusted_keys"))
-    keys: tuple[PublicKey, ...] = computing("read_public_keys")(Path(name).expanduser())
+    keys: tuple[PublicKey, ...] = import_key_function("read_public_keys")(Path(name).expanduser())
     return keys
 
 

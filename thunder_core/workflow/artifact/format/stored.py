@@ -95,7 +95,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
         and len(derivative.strides) == number
         and is_cut == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
-        and all(len(given) == number for given in masks)
+        and all(len(has_cotangent) == number for has_cotangent in masks)
     )
 
 
@@ -124,7 +124,7 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     guards = (guard.partition(": ") for guard in in_words)
     stated = (
-        StatedGuard(path, words, is_of_number=n in numbers, is_of_tuple=states_tuple(words))
+        StatedGuard(path, words, guards_number=n in numbers, guards_tuple=states_tuple(words))
         for n, (path, _, words) in enumerate(guards)
     )
     return (*stated, *facts.constraints)

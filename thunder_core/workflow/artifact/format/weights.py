@@ -30,7 +30,7 @@ class KeptWeights:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     def on(self, device: str) -> KeptWeights:
-        """Return these weights with facts that put them on another device when they are read."""
+        """Return these weights with facts for another device, to which they are moved when they are read."""
         return KeptWeights(
             self.tensors, {name: facts.model_copy(update={"device": device}) for name, facts in self.facts.items()}
         )

@@ -72,11 +72,11 @@ def defines_constants(module: str) -> bool:
     if top not in LIBRARIES or is_script(module):
         return False
     if module.startswith("transformers.models."):
-        return is_of_family(rest.split(".")[1:])
+        return is_family_module(rest.split(".")[1:])
     return any(_matches(rest, pattern) for pattern in LIBRARIES[top])
 
 
-def is_of_family(parts: list[str]) -> bool:
+def is_family_module(parts: list[str]) -> bool:
     """Whether a module in `transformers.models` is the package of a model family, its model or its config."""
     return len(parts) < 2 or (len(parts) == 2 and (parts[1].startswith(FAMILY) or parts[1] == "auto"))
 

@@ -78,7 +78,7 @@ class Trust:
         )
 
     def _defines_constants(self, module: str) -> bool:
-        """Whether constants may come from a covered module; for libraries, the list `LIBRARIES` decides."""
+        """Whether a trusted module may define constants; for libraries, the list `LIBRARIES` decides."""
         is_library = module.partition(".")[0] in LIBRARIES and not self._names(module)
         return defines_constants(module) if is_library else not is_script(module)
 

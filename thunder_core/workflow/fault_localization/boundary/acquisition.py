@@ -1,8 +1,8 @@
 """Comparison of the traced computation with eager PyTorch: the trace's lines with the calls that the program makes.
 
-A line is compared with the call of the same function at the same place of the program. After each line, eager PyTorch's
-result replaces the line's result, so that the next line reads the same values as the program's own call. A difference
-is then a mistake of that line, even if the program amplifies rounding.
+A line is compared with the call of the same function at the same source line of the program. After each line, eager
+PyTorch's result replaces the line's result, so that the next line reads the same values as the program's own call. A
+difference is then a mistake of that line, even if the program amplifies rounding.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
     counterparts = matched_calls(trace, calls)
     values = own_inputs({**inputs, **trace.constants}, trace)
-    kept = {*inputs, *(proxy.name for proxy in trace.outputs)}
+    names_to_keep = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
         for index, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
             require_time()
-            read, before = values_read(bsym, values), states.renewed()
+            read, before = values_read(bsym, values), states.current_states()
             evaluate((bsym,), values)
-            drawn = states.renewed()
+            drawn = states.current_states()
             fault = take_over(
                 trace,
                 bsym,
@@ -76,7 +76,7 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
             if fault is not None:
                 return LineEvaluation(fault)
             for proxy in dying:
-                if proxy.name not in kept:
+                if proxy.name not in names_to_keep:
                     values.pop(proxy.name, None)
     at_the_end = (values[name] for name in inputs)
     returned = (values[leaf.name] for leaf in leaves(trace.output) if isinstance(leaf, Proxy))
@@ -84,18 +84,18 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
 
 
 def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
-    """Return the eager calls that may correspond to each line of a trace, by the line's place, in the trace's order.
+    """Return the eager calls that may correspond to each line of a trace, by the source line, in the trace's order.
 
-    A line has several calls if the program makes more or fewer calls of a kind at a place than the trace has, because a
-    trace omits calls that return their input. The most likely call is the first.
+    A line has several calls if the program makes more or fewer calls of a kind at a source line than the trace has,
+    because a trace omits calls that return their input. The most likely call is the first.
     """
-    lines, made = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
-    counts = Counter(lines)
-    ambiguous = {key for key, count in Counter(made).items() if count != counts[key]}
-    blocks = SequenceMatcher(None, lines, made, autojunk=False).get_matching_blocks()
-    pairs = [(a + n, b + n) for a, b, size in blocks for n in range(size) if lines[a + n][-1]]
-    others = {key: tuple(call for call, own in zip(calls, made, strict=True) if own == key) for key in ambiguous}
-    return {line: (calls[call], *others.get(lines[line], ())) for line, call in pairs}
+    trace_keys, call_keys = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
+    counts = Counter(trace_keys)
+    ambiguous = {key for key, count in Counter(call_keys).items() if count != counts[key]}
+    blocks = SequenceMatcher(None, trace_keys, call_keys, autojunk=False).get_matching_blocks()
+    pairs = [(a + n, b + n) for a, b, size in blocks for n in range(size) if trace_keys[a + n][-1]]
+    others = {key: tuple(call for call, own in zip(calls, call_keys, strict=True) if own == key) for key in ambiguous}
+    return {line: (calls[call], *others.get(trace_keys[line], ())) for line, call in pairs}
 
 
 def key_of_line(bsym: BoundSymbol) -> Key:
@@ -167,7 +167,7 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Float64Comput
     return None if measured.difference is None else describe_difference(ours, theirs, measured.largest)
 
 
-def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
+def exact_values(bsym: BoundSymbol, inputs: Values, *, drew: bool) -> ExactOf:
     """Return a function that returns, for each result of a line, the function that computes it in float64.
 
     A line that drew random numbers (`drew`) has no value in float64, because another dtype gives other numbers.
@@ -175,16 +175,16 @@ def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
 
     def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        return result_in_double(bsym, name, convert_inputs(bsym, given, change))
+        return result_in_double(bsym, name, convert_inputs(bsym, inputs, change))
 
     return lambda name: no_exact_value if drew else partial(exact, name)
 
 
-def convert_inputs(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
+def convert_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values:
     """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
-        return {name: change(value) for name, value in copy_values(given).items()}
-    return {name: defer(value, change) for name, value in given.items()}
+        return {name: change(value) for name, value in copy_values(inputs).items()}
+    return {name: defer(value, change) for name, value in inputs.items()}
 
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:

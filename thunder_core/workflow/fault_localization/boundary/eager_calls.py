@@ -1,4 +1,4 @@
-"""The calls of PyTorch that a program makes in eager PyTorch: the function, the place and the results.
+"""The calls of PyTorch that a program makes in eager PyTorch: the function, the source line and the results.
 
 The results of all calls of a large program would take more memory than its weights. Only some are kept in memory, and
 the program runs again for the following results.
@@ -62,35 +62,35 @@ class EagerCall:
 class RecordCalls(TorchFunctionMode):
     """Records the calls of PyTorch while it is active, with copies of their results from the call number `first` on.
 
-    `subject` is the function or module that is called; its modules are named by their paths. `held` has the results by
-    call number, up to `room` bytes, but at least the results of one call.
+    `subject` is the function or module that is called; its modules are named by their paths. `saved_results` has the
+    results by call number, up to `room` bytes, but at least the results of one call.
     """
 
     def __init__(self, subject: object = None, first: int = 0, room: float = math.inf) -> None:
         super().__init__()
         self.calls: list[EagerCall] = []
-        self.held: dict[int, Results] = {}
+        self.saved_results: dict[int, Results] = {}
         self._first, self._room, self._is_full = first, room, False
         modules = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         self._paths = {id(module): path or ROOT_MODULE for path, module in modules}
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call the function, and record the call."""
         result = func(*args, **(kwargs or {}))
         tensors = tuple(leaf.detach() for leaf in leaves(result) if is_dense(leaf))
         if tensors:
             number = len(self.calls)
-            self.calls.append(EagerCall(func, self._location(), number, len(tensors), self.held.__getitem__))
+            self.calls.append(EagerCall(func, self._location(), number, len(tensors), self.saved_results.__getitem__))
             if number >= self._first and self._has_room(tensors):
-                self.held[number] = tuple(tensor.clone() for tensor in tensors)
+                self.saved_results[number] = tuple(tensor.clone() for tensor in tensors)
         return result
 
     def _has_room(self, tensors: Results) -> bool:
         """Whether there is room for a call's results; once there is not, no later results are kept."""
         self._room -= sum(tensor.nbytes for tensor in tensors)
-        self._is_full = self._is_full or (self._room < 0 and bool(self.held))
+        self._is_full = self._is_full or (self._room < 0 and bool(self.saved_results))
         return not self._is_full
 
     def _location(self) -> CallLocation:
@@ -109,7 +109,7 @@ class RepeatedRecording:
     def __init__(self, subject: object, run: Callable[[RecordCalls], None], room: float) -> None:
         self._subject, self._run, self._room = subject, run, room
         recorder = self._record(first=0)
-        self._held = recorder.held
+        self._held = recorder.saved_results
         self.calls = [replace(call, results_of=self._results) for call in recorder.calls]
 
     def _record(self, first: int) -> RecordCalls:
@@ -124,7 +124,7 @@ class RepeatedRecording:
             again = self._record(first=number)
             if [kind_of(call) for call in again.calls] != [kind_of(call) for call in self.calls]:
                 raise RuntimeError(OTHER_CALLS)
-            self._held = again.held
+            self._held = again.saved_results
         return self._held[number]
 
 

@@ -141,7 +141,7 @@ def eager_calls(
 
     def run(recorder: RecordCalls) -> None:
         args, kwargs = own_arguments()
-        before = states.renewed()
+        before = states.current_states()
         with call.undone(), torch.set_grad_enabled(is_differentiated), recorder:
             states.restore()
             call.subject(*args, **kwargs)
@@ -173,7 +173,7 @@ def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs:
 
 
 def unlike_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
-    """Return the first path at which eager PyTorch's value is neither ours nor in `computed`; None if there is none."""
+    """Return the first path whose value in eager PyTorch is neither our value nor in `computed`, or None."""
     for path, tensor in theirs.tensors.items():
         if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):
             return path

@@ -32,7 +32,7 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
     yield from size_probes(call)
     for name, value in call.kwargs.items():
         path = f"kwargs[{name!r}]"
-        for what, replacement in others_of(value):
+        for what, replacement in nearby_values(value):
             if not each_size and ONE_MORE in what:
                 continue
             yield Probe(f"{name} {what}", with_argument(call, name, replacement), path=path)
@@ -63,7 +63,7 @@ def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
     yield "further_argument", 1
 
 
-def others_of(value: object) -> Iterator[tuple[str, Any]]:
+def nearby_values(value: object) -> Iterator[tuple[str, Any]]:
     """Yield slightly different values, with the difference in words."""
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None
@@ -79,8 +79,8 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         if value.shape[dim]:
             yield f"{ONE_MORE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
     if value.is_floating_point():
-        other = torch.float64 if value.dtype != torch.float64 else torch.float32
-        yield f"of {other}", value.detach().to(other).requires_grad_(value.requires_grad)
+        other_dtype = torch.float64 if value.dtype != torch.float64 else torch.float32
+        yield f"of {other_dtype}", value.detach().to(other_dtype).requires_grad_(value.requires_grad)
         yield "with another requires_grad", value.detach().clone().requires_grad_(not value.requires_grad)
     elif value.dtype in (torch.int64, torch.int32):
         yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.backend.runtime.program import Program
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
-from thunder_core.workflow.fault_localization.probes.place_probes import object_at, run_another
+from thunder_core.workflow.fault_localization.probes.path_probes import object_at, run_another
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
 Change = Callable[[], AbstractContextManager[Any]]

@@ -28,8 +28,8 @@ def require_peft(adapter: Adapter) -> None:
             fix="pip install peft",
         )
     with library_import(adapter.folder, PEFT):
-        known: Any = plugins.import_object(f"{PEFT}:PeftType")
-    names = [member.value for member in known]
+        peft_types: Any = plugins.import_object(f"{PEFT}:PeftType")
+    names = [member.value for member in peft_types]
     if adapter.kind not in names:
         near = nearest(adapter.kind, names)
         raise BadModelFolder(

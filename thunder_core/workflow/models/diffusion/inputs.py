@@ -121,7 +121,7 @@ def of_sd3(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
 
 
 def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return a noisy latent as a sequence of squares, with the places of squares and tokens, and what `of_sd3` has.
+    """Return a noisy latent as a sequence of squares, the positions of squares and tokens, and the inputs of `of_sd3`.
 
     Time steps are fractions of the training's steps, as the pipeline passes them.
     """

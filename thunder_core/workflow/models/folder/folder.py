@@ -55,8 +55,8 @@ def code_of_the_hub(config: Mapping[str, Any]) -> str | None:
             open_values += value.values()
             for item in code_names:
                 texts = item.values() if isinstance(item, Mapping) else (item,)
-                if found := next((text for text in texts if isinstance(text, str) and "/" in text), None):
-                    return found
+                if hub_name := next((text for text in texts if isinstance(text, str) and "/" in text), None):
+                    return hub_name
         elif isinstance(value, list):
             open_values += value
     return None

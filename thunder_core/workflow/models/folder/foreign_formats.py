@@ -231,7 +231,7 @@ def hub_cache(folder: Path) -> FormatAnswer | None:
 @kind
 def training(folder: Path) -> FormatAnswer | None:
     """Recognize the output folder of a training run, which contains checkpoints."""
-    steps = sorted(int(found[1]) for name in names_in(folder) if (found := CHECKPOINT.fullmatch(name)))
+    steps = sorted(int(match[1]) for name in names_in(folder) if (match := CHECKPOINT.fullmatch(name)))
     if not steps or (folder / CONFIG_FILE).exists():
         return None
     return FormatAnswer(

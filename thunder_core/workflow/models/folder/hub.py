@@ -220,8 +220,8 @@ def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderErro
 def _revision_option(name: str, revision: str) -> str:
     """Return the option of the Hub's client that names a revision; empty for the default revision."""
     plain = cached_model(name)
-    known = {constants.DEFAULT_REVISION, *(() if plain is None else (plain.commit,))}
-    return "" if revision in known else f" --revision {revision}"
+    default_revisions = {constants.DEFAULT_REVISION, *(() if plain is None else (plain.commit,))}
+    return "" if revision in default_revisions else f" --revision {revision}"
 
 
 def _pickled_note(name: str, revision: str) -> str:

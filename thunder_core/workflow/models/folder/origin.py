@@ -167,11 +167,12 @@ def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
 def require_folder(path: Path) -> None:
     """Raise `ModelNotFound` unless the path is a folder whose files can be listed."""
     if not path.is_dir():
-        held = held_by_file(path)
+        file_format = held_by_file(path)
         raise ModelNotFound(
-            f"{path} is a file{f' with {held}' if held else ''}, but a model is a folder in Hugging Face layout",
+            f"{path} is a file{f' with {file_format}' if file_format else ''}, but a model is a folder in Hugging Face "
+            "layout",
             fix="name the folder of the original weights, as written by `model.save_pretrained(FOLDER)`"
-            if held
+            if file_format
             else f"try the folder of the file: {path.parent}",
         )
     if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):

@@ -13,7 +13,7 @@ SHOWN = 3
 
 
 def similar_paths(path: Path) -> list[Path]:
-    """Up to three folders whose paths look like that of a folder which is not there, in any part of the path."""
+    """Return up to three existing folders whose paths are similar to the path of a missing folder."""
     root, *parts = path.parts if path.is_absolute() else (".", *path.parts)
     folders = [Path(root)]
     for part in parts:

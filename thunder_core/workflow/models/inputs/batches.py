@@ -84,7 +84,7 @@ class Batches:
         """Return the samples with these numbers as one batch, on the model's device and in its dtype."""
         rows = [self._pad(self.dataset.rows[number]) for number in numbers]
         stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-        return {name: self._place(tensor) for name, tensor in stacked.items()}
+        return {name: self._to_device(tensor) for name, tensor in stacked.items()}
 
     def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
         """Return the labels of the samples with these numbers, or None without labels.
@@ -107,9 +107,9 @@ class Batches:
         row = {
             name: self._pad_decoder_tokens(name, tensor) for name, tensor in row.items() if name not in self._left_out
         }
-        given = {**row, **{name: tensor for name, tensor in self._derive_inputs(row).items() if name not in row}}
+        tensors = {**row, **{name: tensor for name, tensor in self._derive_inputs(row).items() if name not in row}}
         fixed = {*row, DECODER_IDS} - self._per_token
-        padded = {name: tensor if name in fixed else self._fit(name, tensor) for name, tensor in given.items()}
+        padded = {name: tensor if name in fixed else self._fit(name, tensor) for name, tensor in tensors.items()}
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
     def _derive_inputs(self, row: Row) -> Tensors:
@@ -138,7 +138,7 @@ class Batches:
         missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
 
-    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         model = self.loaded.model
         if tensor.is_floating_point():
             return tensor.to(device=model.device, dtype=model.dtype)
@@ -189,21 +189,21 @@ class Batches:
     def _require_names(self) -> None:
         """Raise `BadData` for names that the model does not accept, and for missing main inputs."""
         names = dict.fromkeys(name for row in self.dataset.rows for name in row)
-        kind, known = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
+        kind, accepted_names = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
         own = {LABELS, *SPANS, *self.dataset.from_tokenizer}
-        strange = [name for name in names if name not in known and name not in own]
+        strange = [name for name in names if name not in accepted_names and name not in own]
         of_decoder = [DECODER_IDS] if self._has_decoder and LABELS not in names else []
-        wanted = [*modalities(self.loaded), *of_decoder]
+        needed_names = [*modalities(self.loaded), *of_decoder]
         if self.labels and self.loaded.task not in {*CAUSAL, SENTENCE_TASK}:
-            wanted += [] if names.keys() >= SPANS else [LABELS]
-        missing = [name for name in wanted if name not in names]
+            needed_names += [] if names.keys() >= SPANS else [LABELS]
+        missing = [name for name in needed_names if name not in names]
         for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
             if problem:
                 follows = f"add `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
                 raise BadData(
                     f"{self.dataset.file} does not fit {kind}: `{'`, `'.join(problem)}`, {said}",
                     fix=(follows if DECODER_IDS in problem else "")
-                    + f"use the names of the parameters of its forward: {', '.join(sorted(known))}",
+                    + f"use the names of the parameters of its forward: {', '.join(sorted(accepted_names))}",
                 )
 
     def _require_row(self, number: int, row: Row) -> None:

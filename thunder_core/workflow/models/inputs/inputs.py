@@ -35,10 +35,10 @@ def example_inputs(
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
     inputs = kind_of(loaded.config).example_inputs(loaded, draw, labels, cache)
-    return {name: map_tensors(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
+    return {name: map_tensors(value, lambda tensor: _to_device(tensor, loaded)) for name, value in inputs.items()}
 
 
-def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
+def _to_device(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
     dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
     device = loaded.model.device  # inputs have data even if the model has none
     if tensor.is_meta:  # the cache that a model without weights fills, which is only traced

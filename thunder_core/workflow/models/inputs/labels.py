@@ -98,7 +98,7 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Nothing: the inputs have what the model learns, which are the hidden patches, or the pairs of texts."""
+    """Return no labels, because the inputs contain the targets: hidden patches, or pairs of texts."""
     return {}
 
 

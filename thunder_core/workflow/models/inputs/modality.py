@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from transformers import PretrainedConfig
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
-SIZES = ("image_size", "input_size")  # the attributes of a config that may hold it
-IMAGE_SIZE = 224  # pixels, where any size will do
+SIZES = ("image_size", "input_size")  # attributes of a config that may have the image size
+IMAGE_SIZE = 224  # pixels, for models without a fixed size
 WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
 EXAMPLES = ("pixel_values", "input_values", "input_features", "past_values")  # inputs besides tokens
 SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the main inputs of a model whose class names `main` and whose forward accepts `accepted`, if known.
+    """Return the main inputs of a model. Its class names `main`, and its forward accepts `accepted`, if that is known.
 
     A class may name tokens although its forward reads something else, as in CLIP's classifier of images.
     """
@@ -38,7 +38,7 @@ def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
 
 
 def reads_image_tokens(config: PretrainedConfig) -> bool:
-    """Whether a model reads images in place of certain tokens of a text, which may have none."""
+    """Whether a model replaces placeholder tokens in its text by images; a text without them needs no image."""
     return any(getattr(config, name, None) is not None for name in IMAGE_TOKENS)
 
 
@@ -49,17 +49,17 @@ def frames_of(config: PretrainedConfig) -> int | None:
 
 
 def image_size(config: PretrainedConfig) -> tuple[int, int]:
-    """Height and width of the images that a config names."""
+    """Return the height and width of a config's images."""
     vision = getattr(config, "vision_config", None) or config
     if isinstance(sizes := (getattr(config, "pretrained_cfg", None) or {}).get("input_size"), Sequence):
         return int(sizes[-2]), int(sizes[-1])  # of timm: channels, height and width
     size: int | Sequence[int] = next(
-        (found for name in SIZES if (found := getattr(vision, name, None)) is not None), IMAGE_SIZE
+        (image_size for name in SIZES if (image_size := getattr(vision, name, None)) is not None), IMAGE_SIZE
     )
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def asked_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
-    """Return the requested height and width of images, or the height and width that a config names."""
+def requested_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
+    """Return the requested height and width of images, or those of the config."""
     own = image_size(config)
     return (own[0] if height is None else height, own[1] if width is None else width)

@@ -8,7 +8,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
 from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
-from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, reads_image_tokens
+from thunder_core.workflow.models.inputs.modality import frames_of, reads_image_tokens, requested_image_size
 from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.request.input_size import InputSize
 
@@ -43,7 +43,7 @@ def _tokens(config: PretrainedConfig, size: InputSize) -> str:
 
 
 def _pixels(config: PretrainedConfig, size: InputSize) -> str:
-    height, width = asked_image_size(config, size.height, size.width)
+    height, width = requested_image_size(config, size.height, size.width)
     frames = frames_of(config)
     return f"{height} x {width} pixels{f' in {frames} frames' if frames else ''}"
 

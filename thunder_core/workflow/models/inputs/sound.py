@@ -38,8 +38,8 @@ def feature_extractor(config: PretrainedConfig) -> Any:
     """
     names: dict[str, str] = vars(feature_extraction_auto)["FEATURE_EXTRACTOR_MAPPING_NAMES"]
     parts = (config, getattr(config, "audio_config", None), getattr(config, "encoder_config", None))
-    found = (getattr(part, attribute, None) for part in parts for attribute in BINS)
-    bins = next((count for count in found if count is not None), None)
+    bin_counts = (getattr(part, attribute, None) for part in parts for attribute in BINS)
+    bins = next((count for count in bin_counts if count is not None), None)
     sizes = {} if bins is None else {"feature_size": bins, "num_mel_bins": bins}
     try:
         return getattr(transformers, names.get(config.model_type, ""))(**sizes)

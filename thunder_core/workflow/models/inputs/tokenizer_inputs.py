@@ -31,7 +31,7 @@ BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"
 
 
 def tokenizer_inputs(loaded: LoadedModel, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return inputs with what a tokenizer adds that returns these names, in its order; None if it adds nothing."""
+    """Return inputs with the other results of a tokenizer with these results, in its order; None if it has none."""
     ids = inputs.get(IDS)
     if not isinstance(ids, torch.Tensor):
         return None

@@ -28,7 +28,7 @@ def tokenize(
 ) -> Dataset:
     """Return the dataset with tokens instead of texts; raise `BadData` if the texts cannot be tokenized.
 
-    Of what the tokenizer returns beside the tokens, such as `token_type_ids`, those of these `keys` are kept, or all.
+    Of the tokenizer's other results, such as `token_type_ids`, those in `keys` are kept, by default all.
     """
     if not dataset.has_text:
         return dataset

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import BadOption, NoExampleInputs
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.models.inputs.key_value_cache import FIX_WITHOUT_CACHE, random_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
-from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, main_inputs
+from thunder_core.workflow.models.inputs.modality import frames_of, main_inputs, requested_image_size
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
 from thunder_core.workflow.models.inputs.sound import sound, spectrogram
@@ -91,7 +91,7 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
 
 def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
     """Return boxes of words for document models, and masked patches for masked image modeling."""
-    found: Tensors = {}
+    tensors: Tensors = {}
     if IDS in inputs and "bbox" in parameters_of(loaded):
         if (largest := getattr(loaded.config, "max_2d_position_embeddings", None)) is None:
             raise NoExampleInputs(
@@ -99,12 +99,12 @@ def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tens
                 fix="use a model whose config names `max_2d_position_embeddings`",
             )
         corners = draw.integers(0, int(largest), draw.batch, 2, draw.seq, 2)
-        found["bbox"] = corners.sort(dim=1).values.transpose(1, 2).flatten(2)
+        tensors["bbox"] = corners.sort(dim=1).values.transpose(1, 2).flatten(2)
     if loaded.task == "masked-image-modeling":
         height, width = inputs["pixel_values"].shape[-2:]
         patches = (height // loaded.config.patch_size) * (width // loaded.config.patch_size)
-        found["bool_masked_pos"] = draw.integers(0, 2, draw.batch, patches).bool()
-    return found
+        tensors["bool_masked_pos"] = draw.integers(0, 2, draw.batch, patches).bool()
+    return tensors
 
 
 def text(draw: RandomInputs) -> Tensors:
@@ -157,7 +157,7 @@ def image(draw: RandomInputs) -> Tensors:
     """
     vision = getattr(draw.config, "vision_config", None) or draw.config
     channels, frames = getattr(vision, "num_channels", 3), frames_of(draw.config)
-    size = asked_image_size(draw.config, draw.height, draw.width)
+    size = requested_image_size(draw.config, draw.height, draw.width)
     return {"pixel_values": draw.normal(draw.batch, *((frames,) if frames else ()), channels, *size)}
 
 

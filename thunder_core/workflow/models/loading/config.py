@@ -53,18 +53,18 @@ def require_own_class(folder: Path, family: str, named: str) -> None:
     if is_class_of(family, named):
         return
     config_class = getattr(getattr(transformers, named), "config_class", None)
-    other = getattr(config_class, "model_type", "")
+    config_type = getattr(config_class, "model_type", "")
     is_own = isinstance(config_class, type) and issubclass(CONFIG_MAPPING[family], config_class)
-    if other and other != family and not is_own:
+    if config_type and config_type != family and not is_own:
         raise BadModelFolder(
             f"{folder / CONFIG_FILE} says that the model is of the family {family!r}, and names {named}, "
-            f"which is of the family {other!r}",
+            f"which is of the family {config_type!r}",
             fix="use the config.json that was saved with these weights, or say with --task what the model is for",
         )
 
 
-def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArchitecture:
-    near, version = nearest(name, known), transformers.__version__
+def _unknown(folder: Path, kind: str, name: str, known_names: list[str]) -> UnknownArchitecture:
+    near, version = nearest(name, known_names), transformers.__version__
     meant = f"if {' or '.join(near)} was meant, correct the config; " if near else ""
     otherwise = "" if kind == "family" else ", or set --task"
     return UnknownArchitecture(

@@ -70,8 +70,8 @@ def is_config(config: object) -> TypeGuard[PretrainedConfig]:
 def canonical_config(config: PretrainedConfig) -> dict[str, object]:
     """Return a config as plain data without the attributes of `HISTORY`, and with its attention implementation."""
     content = json.loads(config.to_json_string(use_diff=False))
-    kept = {key: value for key, value in content.items() if key not in HISTORY}
-    return {**kept, "attn_implementation": getattr(config, "_attn_implementation", None)}
+    lasting_content = {key: value for key, value in content.items() if key not in HISTORY}
+    return {**lasting_content, "attn_implementation": getattr(config, "_attn_implementation", None)}
 
 
 def _tensors(model: torch.nn.Module) -> Iterable[tuple[str, torch.Tensor]]:

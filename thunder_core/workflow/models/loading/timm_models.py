@@ -39,8 +39,12 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
             f"{what} names the architecture {name!r:.80}, which timm {library.__version__} does not have",
             fix=f"{f'did you mean {near[0]}? ' if near else ''}`timm.list_models()` lists the architectures",
         )
-    known = library.get_pretrained_cfg(name)
-    facts = {} if known is None else {"input_size": list(known.input_size), "num_classes": known.num_classes}
+    pretrained_config = library.get_pretrained_cfg(name)
+    facts = (
+        {}
+        if pretrained_config is None
+        else {"input_size": list(pretrained_config.input_size), "num_classes": pretrained_config.num_classes}
+    )
     own = content.get("pretrained_cfg")
     classes = content.get("num_classes", facts.get("num_classes", 1000))
     settings = {**facts, **(own if isinstance(own, Mapping) else {})}

@@ -59,10 +59,10 @@ def refuse_other_shapes(folder: Path, model: torch.nn.Module, mismatched: Collec
     """Raise `BadModelFolder` if the shape of a weight in the checkpoint differs from the config."""
     if not mismatched:
         return
-    name, found, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
+    name, actual, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
     raise BadModelFolder(
         f"{folder} has {_count(mismatched)} whose shape does not fit the config: "
-        f"{name} is {_shape(found)}, but {type(model).__name__} takes {_shape(expected)}",
+        f"{name} is {_shape(actual)}, but {type(model).__name__} takes {_shape(expected)}",
         fix="use the config.json that was saved with these weights",
     )
 
@@ -86,14 +86,14 @@ def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], all
 
 def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allowed: Allowed) -> None:
     """Raise `BadModelFolder` for unused weights, unless they are allowed or belong to a different head."""
-    left = [name for name in unused if not matches(name, allowed.unused)]
-    left = [name for name in left if not (allowed.other_head and is_head(name, model))]
-    if left:
-        heads = all(is_head(name, model) for name in left)
+    unexplained = [name for name in unused if not matches(name, allowed.unused)]
+    unexplained = [name for name in unexplained if not (allowed.other_head and is_head(name, model))]
+    if unexplained:
+        heads = all(is_head(name, model) for name in unexplained)
         mend = "name the task of the model that is meant with --task" if heads else "use the config of these weights"
         raise BadModelFolder(
-            f"{folder} holds {_count(left)} that {type(model).__name__} does not use: {_few(left)}",
-            fix=f"{mend}; if leaving them out is meant, name them: {_options('--allow-unused-weights', left)}",
+            f"{folder} holds {_count(unexplained)} that {type(model).__name__} does not use: {_few(unexplained)}",
+            fix=f"{mend}; if leaving them out is meant, name them: {_options('--allow-unused-weights', unexplained)}",
         )
 
 

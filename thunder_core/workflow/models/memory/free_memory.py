@@ -19,7 +19,9 @@ def free_memory(device: torch.device) -> int | None:
             return None
         return torch.cuda.mem_get_info(device)[0] + cached_memory(device)
     if device.type == "cpu":
-        return min((left for left in (machines_memory(), limited_memory()) if left is not None), default=None)
+        return min(
+            (free_bytes for free_bytes in (machines_memory(), limited_memory()) if free_bytes is not None), default=None
+        )
     return None
 
 

@@ -61,8 +61,10 @@ def machines_memory() -> int | None:
 
 def limited_memory() -> int | None:
     """Return the bytes that limits and control groups leave to this process, or None without limits."""
-    left = (left for controller, group in groups() if (left := bytes_left(group, controller)) is not None)
-    return min((*left, *process_limits()), default=None)
+    group_bytes = (
+        group_bytes for controller, group in groups() if (group_bytes := bytes_left(group, controller)) is not None
+    )
+    return min((*group_bytes, *process_limits()), default=None)
 
 
 def process_limits() -> Iterator[int]:

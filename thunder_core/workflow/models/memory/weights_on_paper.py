@@ -24,7 +24,9 @@ def lacking_memory(request: ModelRequest, folder: Path) -> tuple[int, int] | Non
     if not request.random_weights or is_for_gpu(request):
         return None
     needed = least_weight_bytes(read_json(folder / CONFIG_FILE), request.dtype)
-    free = min((left for left in (machines_memory(), limited_memory()) if left is not None), default=None)
+    free = min(
+        (free_bytes for free_bytes in (machines_memory(), limited_memory()) if free_bytes is not None), default=None
+    )
     return None if needed is None or free is None or needed <= free else (needed, free)
 
 

@@ -81,8 +81,8 @@ def stages_of(root: Path) -> tuple[SentenceStage, ...]:
     """Return the stages after the transformer; raise `BadModelFolder` for modules that Thunder does not know."""
     first, *others = modules_of(root)
     for entry in (first, *others):
-        kind, known = last_name(entry), STAGES if entry is not first else (TRANSFORMER,)
-        if kind not in known or not str(entry["type"]).startswith(LIBRARY):
+        kind, allowed_stages = last_name(entry), STAGES if entry is not first else (TRANSFORMER,)
+        if kind not in allowed_stages or not str(entry["type"]).startswith(LIBRARY):
             raise BadModelFolder(
                 f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: a {TRANSFORMER} "
                 f"can be followed by {', '.join(STAGES)} of sentence-transformers",
@@ -103,13 +103,13 @@ def require_plain_transformer(folder: Path) -> None:
     """Raise `BadModelFolder` for a transformer whose settings ask for more than the embeddings of its tokens."""
     file = next((folder / name for name in SETTINGS if (folder / name).is_file()), None)
     settings = {} if file is None else read_json(file)
-    asked = {
+    is_unsupported = {
         "transformer_task": settings.get("transformer_task", TASK) != TASK,
         "module_output_name": settings.get("module_output_name", OUTPUT) != OUTPUT,
         "modality_config": not gives_tokens(settings.get("modality_config")),
         **{name: has_changes(settings.get(name)) for name in CHANGES},
     }
-    refused = [name for name, is_refused in asked.items() if is_refused]
+    refused = [name for name, is_refused in is_unsupported.items() if is_refused]
     if refused:
         raise BadModelFolder(
             f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, and Thunder only knows transformers that give "

@@ -104,7 +104,7 @@ class Generator(ABC):
             trust_remote_code=self.trust_remote_code,
         )
 
-    def new_tokens(self, prompt: Sequence[int], asked: int | None) -> int:
+    def new_tokens(self, prompt: Sequence[int], requested: int | None) -> int:
         """Return the number of tokens to generate after a prompt; raise `BadOption` and `SequenceTooLong`."""
         vocabulary = self.loaded.config.get_text_config().vocab_size
         if not prompt:
@@ -115,15 +115,15 @@ class Generator(ABC):
                 fix=f"use tokens from 0 to {vocabulary - 1}",
             )
         most = self.most_new_tokens(len(prompt))
-        if most < (asked or 1):
+        if most < (requested or 1):
             raise SequenceTooLong(
-                f"a prompt of {len(prompt)} tokens and {asked or 1} new tokens are more than "
+                f"a prompt of {len(prompt)} tokens and {requested or 1} new tokens are more than "
                 f"{self.artifact.folder} serves: {self.served}",
                 fix=f"use at most {most} new tokens (--new-tokens), or {MAKE_ANEW}"
                 if most
                 else f"shorten the prompt, or {MAKE_ANEW}",
             )
-        return asked or min(most, USUAL_NEW_TOKENS)
+        return requested or min(most, USUAL_NEW_TOKENS)
 
 
 @contextmanager
@@ -270,7 +270,7 @@ class StepGenerator(Generator):
 
 
 def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
-    """Return what changes logits before a token is sampled: the model's settings of generation and `sampling`.
+    """Return the processors of logits before sampling, from the model's generation settings and `sampling`.
 
     `generate` of the transformers library leaves out the settings that change nothing; so does this function.
     """

@@ -15,7 +15,7 @@ from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.passes.recipe import Recipe, Transform
 from thunder_core.workflow.models.inputs.prompts import drawn_prompts
-from thunder_core.workflow.pipeline.session.dynamic import named_places, sizes_of
+from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
@@ -26,7 +26,7 @@ STEPS = 3  # the prompt, and a token after each of two lengths of a cache
 
 @dataclass
 class ObservedSizes:
-    """The smallest and the largest size at each place of the calls, and the recipe's names of the places."""
+    """The smallest and the largest size at each path of the calls, and the recipe's names of the paths."""
 
     session: Session
     recipe: Recipe
@@ -37,9 +37,9 @@ class ObservedSizes:
     def note(self, inputs: dict[str, Any]) -> None:
         """Record the sizes of one call."""
         sizes = sizes_of(inputs)
-        for place, size in sizes.items():
-            least, greatest = self.ends.get(place, (size, size))
-            self.ends[place] = min(least, size), max(greatest, size)
+        for path, size in sizes.items():
+            least, greatest = self.ends.get(path, (size, size))
+            self.ends[path] = min(least, size), max(greatest, size)
         if (kind := frozenset(sizes)) not in self._seen:
             self._seen.add(kind)
             self._note_names(inputs)
@@ -47,35 +47,35 @@ class ObservedSizes:
     def _note_names(self, inputs: dict[str, Any]) -> None:
         for dimension in DIMENSIONS:
             names = self.recipe.all_dimensions().get(dimension, ())
-            for name, places in named_places(self.session, names, inputs).items():
-                self.dimensions.setdefault(dimension, {}).setdefault(name, set()).update(places)
+            for name, paths in named_paths(self.session, names, inputs).items():
+                self.dimensions.setdefault(dimension, {}).setdefault(name, set()).update(paths)
 
     def arguments(self, lengths: GenerationLengths) -> tuple[SymbolicArgument, ...]:
         """Return the sizes that differ between calls, each with its range for all of these lengths."""
-        found: dict[str, SymbolicArgument] = {}
+        arguments: dict[str, SymbolicArgument] = {}
         for dimension in DIMENSIONS:
-            for name, places in self.dimensions.get(dimension, {}).items():
-                upper = self._greatest(dimension, places, lengths)
-                if upper > 1 and any(self._differs(index) for index in places):
-                    found[name] = SymbolicArgument(name, 1, upper, required=False)
-        return tuple(found.values())
+            for name, paths in self.dimensions.get(dimension, {}).items():
+                upper = self._greatest(dimension, paths, lengths)
+                if upper > 1 and any(self._differs(path) for path in paths):
+                    arguments[name] = SymbolicArgument(name, 1, upper, required=False)
+        return tuple(arguments.values())
 
-    def _greatest(self, dimension: str, places: Iterable[str], lengths: GenerationLengths) -> int:
+    def _greatest(self, dimension: str, paths: Iterable[str], lengths: GenerationLengths) -> int:
         """Return the largest size for a name of a dimension; the size of a cache grows by one with each step."""
         if dimension == "batch":
             return lengths.batch
         if dimension == "seq":
             return self._longest_call(lengths)
-        return max(self.ends[index][1] for index in places) + max(0, lengths.new_tokens - STEPS)
+        return max(self.ends[path][1] for path in paths) + max(0, lengths.new_tokens - STEPS)
 
-    def _differs(self, place: str) -> bool:
-        least, greatest = self.ends[place]
+    def _differs(self, path: str) -> bool:
+        least, greatest = self.ends[path]
         return least != greatest
 
     def _longest_call(self, lengths: GenerationLengths) -> int:
         """Return the most tokens of one call: the longest prompt or, without a cache, all tokens."""
-        places = [place for name in self.dimensions.get("seq", {}).values() for place in name]
-        ids = max((self.ends[place][1] for place in places if "input_ids" in place), default=1)
+        paths = [path for name in self.dimensions.get("seq", {}).values() for path in name]
+        ids = max((self.ends[path][1] for path in paths if "input_ids" in path), default=1)
         return lengths.prompt_length if ids <= lengths.prompt_length else lengths.total
 
 
@@ -100,29 +100,29 @@ def observed_sizes(
 
     Raises `CannotGenerate` if `generate` fails.
     """
-    found = ObservedSizes(session, recipe)
+    sizes = ObservedSizes(session, recipe)
     is_described = session.device.type == "meta"
-    errors, place = ((*ERRORS, RuntimeError), " on the meta device") if is_described else (ERRORS, "")
-    with observed_calls(session.model, found):
+    errors, on_device = ((*ERRORS, RuntimeError), " on the meta device") if is_described else (ERRORS, "")
+    with observed_calls(session.model, sizes):
         for prompts in lengths.ends():
             try:
                 generate(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
             except errors as error:
                 kind = type(session.model).__name__
                 raise CannotGenerate(
-                    f"`generate` of {kind} fails in eager PyTorch{place} with prompts of {prompts}: "
+                    f"`generate` of {kind} fails in eager PyTorch{on_device} with prompts of {prompts}: "
                     f"{message_line(error):.300}",
                     fix="use a model that generates from text with the installed transformers",
                 ) from error
-    return found
+    return sizes
 
 
 @contextmanager
-def observed_calls(model: torch.nn.Module, found: ObservedSizes) -> Iterator[None]:
+def observed_calls(model: torch.nn.Module, sizes: ObservedSizes) -> Iterator[None]:
     """While the block runs, record the sizes of each call of the model."""
 
     def note(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found.note(kwargs)
+        sizes.note(kwargs)
 
     handle = model.register_forward_pre_hook(note, with_kwargs=True)
     try:

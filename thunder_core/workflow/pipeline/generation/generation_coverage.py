@@ -40,11 +40,11 @@ class GenerationCoverage:
 
         Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
         """
-        asked: set[Prompts] = set()
-        while (prompts := next((probe for probe in self._probes() if probe not in asked), None)) is not None:
-            asked.add(prompts)
+        probed: set[Prompts] = set()
+        while (prompts := next((probe for probe in self._probes() if probe not in probed), None)) is not None:
+            probed.add(prompts)
             self._generate(prompts, min(STEPS, self.lengths.new_tokens))
-        return f"tried {len(asked)} prompts: the ends, and the lengths next to each number in a constraint"
+        return f"tried {len(probed)} prompts: the ends, and the lengths next to each number in a constraint"
 
     def require_all_served(self) -> None:
         """Raise `RangeNotServed` if there are too many programs, or if no program accepted a call."""
@@ -67,8 +67,8 @@ class GenerationCoverage:
         nearby = sorted({number + step for number in numbers for step in range(1 - STEPS, 2)})
         batches = sorted({1, self.lengths.batch})
         kinds = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
-        found = (Prompts(batch, length, padded) for length in nearby for batch, padded in kinds if length > 0)
-        yield from [prompts for prompts in found if self.lengths.includes(prompts)][:MAX_PROMPTS]
+        candidates = (Prompts(batch, length, padded) for length in nearby for batch, padded in kinds if length > 0)
+        yield from [prompts for prompts in candidates if self.lengths.includes(prompts)][:MAX_PROMPTS]
 
     def _not_served(self) -> RangeNotServed:
         limits = limits_of_programs(self.programs, most=MAX_PROGRAMS) or "some calls run in eager PyTorch"

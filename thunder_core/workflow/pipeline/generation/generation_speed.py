@@ -89,7 +89,7 @@ def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tupl
     Raises `CannotGenerate` if `generate` returns more or fewer tokens than requested.
     """
     clock = TokenClock()
-    found = contender.model.generate(
+    generated = contender.model.generate(
         **prompt, **GREEDY, pad_token_id=0, max_new_tokens=new_tokens, streamer=clock, **contender.options
     )
     if len(clock.seconds) != new_tokens:
@@ -97,7 +97,7 @@ def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tupl
             f"{type(contender.model).__name__}.generate streamed {len(clock.seconds)} tokens instead of {new_tokens}",
             fix="check generation_config.json: its settings must not stop early, and must allow streaming",
         )
-    return found[:, -new_tokens:].cpu(), clock.seconds
+    return generated[:, -new_tokens:].cpu(), clock.seconds
 
 
 def measure_generation(
@@ -152,8 +152,10 @@ def generation_benchmark(
     """Return the report of whole calls with the times of their tokens, without the first call and the warm-up."""
     counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
     rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
-    first = {name: [seconds[0] for seconds in found] for name, found in rounds.items()}
-    following = {name: [fmean(seconds[1:]) for seconds in found] for name, found in rounds.items() if new_tokens > 1}
+    first = {name: [seconds[0] for seconds in rounds_of] for name, rounds_of in rounds.items()}
+    following = {
+        name: [fmean(seconds[1:]) for seconds in rounds_of] for name, rounds_of in rounds.items() if new_tokens > 1
+    }
     return GenerationBenchmark(
         **dict(whole),
         prompt_length=prompt_length,

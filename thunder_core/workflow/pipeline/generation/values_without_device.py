@@ -115,8 +115,8 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _knows_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the values of an argument are known, or no argument is a tensor on the meta device."""
         leaves = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
-        known = [leaf for leaf in leaves if not is_on_meta(leaf) or leaf in self._values]
-        return bool(known) or not leaves
+        known_leaves = [leaf for leaf in leaves if not is_on_meta(leaf) or leaf in self._values]
+        return bool(known_leaves) or not leaves
 
     def _of_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of an operation on values."""
@@ -171,9 +171,12 @@ def is_by_values(func: Any, args: tuple[Any, ...]) -> bool:
 
 def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the tensors that an operation writes to, which are arguments."""
-    given = {**{argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}, **kwargs}
+    values_by_name = {
+        **{argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)},
+        **kwargs,
+    }
     written = [argument for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write]
-    return tree_flatten([given.get(argument.name) for argument in written])[0]
+    return tree_flatten([values_by_name.get(argument.name) for argument in written])[0]
 
 
 def returns_to_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -130,7 +130,7 @@ def store_of_run() -> Any:
 
 
 def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> BaseException:
-    """Return the error that this rank raises: that of another rank which caused it, or its own, which others get."""
+    """Return the error that this rank raises: the error of the rank that caused it, or this rank's own error."""
     if isinstance(error, RankFailed):
         return error
     failure = watch.failure or failure_of_other(store, error, link.launch)
@@ -156,7 +156,7 @@ def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFa
     if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
         return None
     failure = await_failure(store, launch)
-    if failure is None and is_of_connection(error):
+    if failure is None and is_connection_error(error):
         return RankFailed(
             f"another rank has ended without an error ({message_line(error)})",
             fix="look for the cause, such as a lack of memory, on stderr of the other ranks and in the system log; "
@@ -165,7 +165,7 @@ def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFa
     return failure
 
 
-def is_of_connection(error: BaseException) -> bool:
+def is_connection_error(error: BaseException) -> bool:
     """Whether an error means that another rank cannot be reached."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "nccl", "connection", "socket"))

@@ -18,7 +18,7 @@ ONLY = "ranks"  # the name of the axis of a mesh of one axis
 
 @dataclass(frozen=True)
 class RanksMesh:
-    """A mesh of all ranks. The transforms are parallel, and each has the axis at its place."""
+    """A mesh of all ranks. The transforms are parallel, and each has the axis at its index."""
 
     mesh: DeviceMesh
     transforms: tuple[Transform, ...]

@@ -18,7 +18,7 @@ def pack(value: Any) -> bytes:
 def unpack(content: bytes, device: torch.device) -> Any:
     """Return a value from the bytes of another rank of this command, with its tensors on the CPU or on this device."""
 
-    def place(storage: Any, location: str) -> Any:
+    def move_to_device(storage: Any, location: str) -> Any:
         return storage if location == "cpu" else storage.to(device=device)
 
-    return torch.load(io.BytesIO(content), map_location=place, weights_only=False)
+    return torch.load(io.BytesIO(content), map_location=move_to_device, weights_only=False)

@@ -97,19 +97,19 @@ class Rank:
             loss = loss_of(returned)
             loss.backward()  # type: ignore[no-untyped-call]
         leaves, structure = _pytree.tree_flatten(returned)
-        place = next(number for number, leaf in enumerate(leaves) if leaf is loss)
+        loss_index = next(number for number, leaf in enumerate(leaves) if leaf is loss)
         gradients = {
-            name: whole(parameter.grad)
+            name: gather_gradient(parameter.grad)
             for name, parameter in self.compiled.named_parameters()
             if parameter.grad is not None
         }
         self.compiled.zero_grad(set_to_none=True)
         plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        return RankResult(plain, structure, place, gradients, float_buffers(self.compiled))
+        return RankResult(plain, structure, loss_index, gradients, float_buffers(self.compiled))
 
-    def leaves(self, *asked: Any) -> list[list[Any]]:
+    def leaves(self, *arguments: Any) -> list[list[Any]]:
         """Call the model and gather the leaves of the results of all parts on the first rank."""
-        self.last = self.observe(*asked)
+        self.last = self.observe(*arguments)
         gathered = self.link.gather(self.last.leaves)
         return [self.join_part(gathered[first:]) for first in range(0, len(gathered), self.ranks_of_part)]
 
@@ -206,7 +206,7 @@ def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     return list(unique.values())
 
 
-def whole(gradient: torch.Tensor) -> torch.Tensor:
+def gather_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """Return the full gradient; all ranks must call this function, because it gathers shards."""
     return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 

@@ -84,7 +84,14 @@ class HandOver(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """Return the known gradients, scaled; a parameter without a gradient on all ranks gets None."""
-        return None, None, *(None if known is None else known * gradient for known in ctx.gradients)
+        return (
+            None,
+            None,
+            *(
+                None if parameter_gradient is None else parameter_gradient * gradient
+                for parameter_gradient in ctx.gradients
+            ),
+        )
 
 
 def open_rank(prepared: Prepared, session: Session, link: Link) -> RanksSession:

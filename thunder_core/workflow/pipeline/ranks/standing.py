@@ -83,7 +83,7 @@ class Stay:
         return now - self.waits_since > STUCK
 
 
-def followed(stay: Stay | None, now: float, standing: Standing) -> Stay:
+def next_stay(stay: Stay | None, now: float, standing: Standing) -> Stay:
     """Return the stay of a rank with a new state: a new stay after progress."""
     if stay is None or stay.last.marks != standing.marks:
         return Stay(now, standing.seconds, now, now, standing)

@@ -24,7 +24,7 @@ from thunder_core.workflow.pipeline.ranks.standing import (
     Standing,
     Stay,
     endless_loop,
-    followed,
+    next_stay,
     own_standing,
     standing_in,
 )
@@ -146,7 +146,7 @@ class Watch:
         standings = {rank: sign.standing for rank, sign in self.signs.items()}
         standings[self.launch.rank] = own_standing()
         self.stays = {
-            rank: followed(self.stays.get(rank), now, standing)
+            rank: next_stay(self.stays.get(rank), now, standing)
             for rank, standing in standings.items()
             if standing is not None
         }

@@ -5,22 +5,22 @@ from __future__ import annotations
 import torch
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.foundation.options.tolerance import Tolerance, asked_tolerance
+from thunder_core.foundation.options.tolerance import Tolerance, requested_tolerance
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.pipeline.request.part_names import recipe_names
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 
-def tolerance_of(artifact: Artifact, dtype: torch.dtype, asked: tuple[str, ...] = ()) -> Tolerance:
-    """Return an artifact's tolerance, limited by its recipe's; `asked` are the user's own bounds.
+def tolerance_of(artifact: Artifact, dtype: torch.dtype, bounds: tuple[str, ...] = ()) -> Tolerance:
+    """Return an artifact's tolerance, limited by its recipe's; `bounds` are the user's own bounds.
 
     An artifact cannot increase the tolerance, because its author could have written any number.
     """
     bound = recipes_tolerance(artifact, dtype)
     stored = artifact.manifest.tolerance
-    kept = bound if stored is None else bound.or_stricter(Tolerance(**stored.model_dump()))
-    return asked_tolerance("--tolerance", asked, kept)
+    limit = bound if stored is None else bound.or_stricter(Tolerance(**stored.model_dump()))
+    return requested_tolerance("--tolerance", bounds, limit)
 
 
 def recipes_tolerance(artifact: Artifact, dtype: torch.dtype) -> Tolerance:

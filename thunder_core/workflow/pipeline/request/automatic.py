@@ -25,14 +25,14 @@ class RecipeChoice:
 
 def asks_for_choice(recipe: Named) -> bool:
     """Whether one of the named recipes is `auto`."""
-    given = recipe if isinstance(recipe, list | tuple) else (recipe,)
-    return any(AUTO in recipe_names(part) for part in given if isinstance(part, str))
+    parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
+    return any(AUTO in recipe_names(part) for part in parts if isinstance(part, str))
 
 
 def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
     """Return the named recipes with the selected recipes in place of `auto`."""
-    given = recipe if isinstance(recipe, list | tuple) else (recipe,)
-    parts = [part for named in given for part in (recipe_names(named) if isinstance(named, str) else (named,))]
+    named_parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
+    parts = [part for named in named_parts for part in (recipe_names(named) if isinstance(named, str) else (named,))]
     return tuple(chosen for part in parts for chosen in (choice.names if part == AUTO else (part,)))
 
 

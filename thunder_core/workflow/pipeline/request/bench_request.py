@@ -30,8 +30,8 @@ USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
 
 def require_contender(_: str, name: str) -> None:
     """Raise `UnknownName` for a contender that does not exist."""
-    if name not in (known := {**AGAINST, **GENERATION_AGAINST}):
-        raise unknown_name("contender", name, known)
+    if name not in (contenders := {**AGAINST, **GENERATION_AGAINST}):
+        raise unknown_name("contender", name, contenders)
 
 
 def names_in(_: str, text: str) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ def check_debug_request(request: DebugRequest, *, generates: bool = False) -> No
     Raises `BadOption` for options of a single call if generation is checked.
     """
     require_values(request)
-    given = {"--nan": request.nan, "--out": request.out is not None}
-    for option_name in (name for name, is_given in given.items() if is_given and generates):
+    call_options = {"--nan": request.nan, "--out": request.out is not None}
+    for option_name in (name for name, is_used in call_options.items() if is_used and generates):
         raise BadOption(
             f"{option_name} and --task generate exclude each other: it is for a single call",
             fix="leave out --task generate: the prompt and each token are calls of the same model",

@@ -43,8 +43,8 @@ def check_destination(request: Request) -> None:
 def free_name(parent: Path, stem: str) -> Path:
     """Return `STEM.thunder`, or the first of `STEM-2.thunder`, `STEM-3.thunder`, ... that does not exist."""
     first = parent / f"{stem}{SUFFIX}"
-    others = (parent / f"{stem}-{number}{SUFFIX}" for number in itertools.count(2))
-    return next(path for path in itertools.chain([first], others) if not os.path.lexists(path))
+    numbered = (parent / f"{stem}-{number}{SUFFIX}" for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], numbered) if not os.path.lexists(path))
 
 
 def file_stem(name: str) -> str:

@@ -25,10 +25,10 @@ def lengths_of(config: PretrainedConfig, request: Request) -> GenerationLengths:
     elif most is not None:
         prompt = max(1, min(USUAL_LENGTH, most // 2, most - (new or 1))) if prompt is None else prompt
         new = max(1, min(USUAL_LENGTH, most - prompt)) if new is None else new
-    found = GenerationLengths(prompt or USUAL_LENGTH, new or USUAL_LENGTH, request.batch or USUAL_BATCH)
+    lengths = GenerationLengths(prompt or USUAL_LENGTH, new or USUAL_LENGTH, request.batch or USUAL_BATCH)
     if most is not None:
-        _require_positions(config, found, most)
-    return found
+        _require_positions(config, lengths, most)
+    return lengths
 
 
 def _require_positions(config: PretrainedConfig, lengths: GenerationLengths, most: int) -> None:

@@ -11,9 +11,9 @@ MIN_RANKS = 2  # ranks of an axis
 WRITE = "name each axis and its number of ranks, the outermost axis first, as in {0} dp=2 {0} tp=4"
 
 
-def axes_in(option: str, given: Mapping[str, Any]) -> dict[str, int]:
+def axes_in(option: str, sizes: Mapping[str, Any]) -> dict[str, int]:
     """Return the axes of a mesh, each with its number of ranks; raise `BadOption`."""
-    axes = {name: str(text).strip() for name, text in given.items()}
+    axes = {name: str(text).strip() for name, text in sizes.items()}
     for name, text in axes.items():
         if not (text.isdecimal() and text.isascii() and len(text) < 10):
             raise BadOption(f"{option} {name}={text:.80} is not a number of ranks", fix=WRITE.format(option))

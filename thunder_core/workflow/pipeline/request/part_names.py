@@ -16,56 +16,56 @@ FILE_SUFFIX = ".py"  # the suffix of a recipe in a file, which is named by its p
 WRITE = "write a name, or a name with options: Autocast(dtype=torch.float16)"
 
 
-def recipe_names(given: str) -> tuple[str, ...]:
+def recipe_names(text: str) -> tuple[str, ...]:
     """Return the names of recipes that are joined by `+`; the path of a file is one name."""
-    return (given,) if FILE_SUFFIX in given else tuple(name.strip() for name in given.split("+"))
+    return (text,) if FILE_SUFFIX in text else tuple(name.strip() for name in text.split("+"))
 
 
-def require_recipe_name(given: str) -> None:
+def require_recipe_name(text: str) -> None:
     """Raise the errors of `plugins.require` for names of recipes, and `UnknownName` for a missing file."""
-    for name in recipe_names(given):
+    for name in recipe_names(text):
         if FILE_SUFFIX in name:
             recipe_file(name)
         elif name != AUTO:
             plugins.require("recipes", name)
 
 
-def require_executor_name(given: str) -> None:
+def require_executor_name(name: str) -> None:
     """Raise `UnknownName` for an executor that does not exist, and for a missing file."""
-    if FILE_SUFFIX in given:
-        file_and_name(given, "an executor")
+    if FILE_SUFFIX in name:
+        file_and_name(name, "an executor")
     else:
-        plugins.source_of("executors", given)
+        plugins.source_of("executors", name)
 
 
-def recipe_file(given: str) -> tuple[Path, str]:
+def recipe_file(location: str) -> tuple[Path, str]:
     """Return the file of `path/to/file.py:Name`, and the name of the class, or an empty name."""
-    return file_and_name(given, "a recipe")
+    return file_and_name(location, "a recipe")
 
 
-def file_and_name(given: str, what: str) -> tuple[Path, str]:
+def file_and_name(location: str, what: str) -> tuple[Path, str]:
     """Return the file of `path/to/file.py:Name`, and the name in it, which may be empty; raise `UnknownName`."""
-    stem, _, kind = given.rpartition(FILE_SUFFIX)
+    stem, _, kind = location.rpartition(FILE_SUFFIX)
     path = Path(stem + FILE_SUFFIX).expanduser()
     fault = fault_of_file(path)
     if fault or (kind and not kind.startswith(":")):
         raise UnknownName(
-            f"{path} {fault}" if fault else f"there is no file {given} with {what}",
+            f"{path} {fault}" if fault else f"there is no file {location} with {what}",
             fix="name a file that exists: path/to/file.py, or path/to/file.py:Name if the file has several",
         )
     return path, kind.removeprefix(":")
 
 
-def require_transform_name(given: str) -> None:
+def require_transform_name(text: str) -> None:
     """Raise `BadOption` for a text that names no transform, and `UnknownName` for a name that does not exist."""
-    name, _ = parsed_call(given)
+    name, _ = parsed_call(text)
     module_of_transform(name)
 
 
-def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
+def parsed_call(text: str) -> tuple[str, Mapping[str, ast.expr]]:
     """Return the name and the options of `Name` or `Name(option=value)`; raise `BadOption` for anything else."""
     try:
-        node = ast.parse(given.strip(), mode="eval").body
+        node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
         node = ast.Constant(None)
     called = node.func if isinstance(node, ast.Call) else node
@@ -73,7 +73,7 @@ def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
     positional = node.args if isinstance(node, ast.Call) else []
     named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
     if not isinstance(called, ast.Name) or positional or len(named) < len(keywords):
-        raise BadOption(f"{given!r:.80} is not the name of a transform", fix=WRITE)
+        raise BadOption(f"{text!r:.80} is not the name of a transform", fix=WRITE)
     return called.id, named
 
 
@@ -89,8 +89,8 @@ def module_of_transform(name: str) -> str:
     try:
         plugins.source_of("transforms", name)
     except UnknownName:
-        known = {kind for _, kind in transform_classes()} | {*plugins.names("transforms")}
-        raise unknown_name("transform", name, sorted(known)) from None
+        transform_names = {kind for _, kind in transform_classes()} | {*plugins.names("transforms")}
+        raise unknown_name("transform", name, sorted(transform_names)) from None
     return name.replace("_", "-")
 
 

@@ -43,13 +43,15 @@ class Purpose:
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
 
-    def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **others: int) -> Inputs:
+    def inputs(
+        self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **optional_sizes: int
+    ) -> Inputs:
         """Return the inputs with a number, random or from the file, with labels for a loss.
 
-        Only random inputs use the `others` of sizes, such as `cache`.
+        Only random inputs use the `optional_sizes` of sizes, such as `cache`.
         """
         if self.data is None:
-            return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **others)
+            return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **optional_sizes)
         return self.batches(loaded, self.data, batch=batch, seq=seq)[number]
 
     def batches(self, loaded: LoadedModel, data: Dataset, *, batch: int, seq: int) -> Batches:
@@ -60,12 +62,12 @@ class Purpose:
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
         """Yield the inputs without some or all tokenizer results other than tokens and mask, which have defaults."""
         beside = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
-        given = sorted(beside & inputs.keys())
-        for count in range(1, len(given) + 1):
-            for left_out in itertools.combinations(given, count):
+        optional_names = sorted(beside & inputs.keys())
+        for count in range(1, len(optional_names) + 1):
+            for left_out in itertools.combinations(optional_names, count):
                 yield {name: value for name, value in inputs.items() if name not in left_out}
 
-    def could_be_drawn(self, loaded: LoadedModel, given: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
+    def could_be_drawn(self, loaded: LoadedModel, sample: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
         """Whether random inputs have the same names, shapes and dtypes, so that the same programs accept them."""
         if self.data is None:
             return True
@@ -73,17 +75,17 @@ class Purpose:
             drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return any(_describe(drawn) == _describe(inputs) for inputs in (given, *self.variants(given)))
+        return any(_describe(drawn) == _describe(inputs) for inputs in (sample, *self.variants(sample)))
 
     def numbers_to_validate_on(
-        self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1
+        self, loaded: LoadedModel, *, batch: int, seq: int, requested: int, traced: int = 1
     ) -> tuple[list[int], int]:
         """Return the numbers of the inputs to validate on, and how many were also traced for lack of other inputs."""
         if self.data is None:
-            return list(range(1, wanted + 1)), 0
+            return list(range(1, requested + 1)), 0
         count = len(self.batches(loaded, self.data, batch=batch, seq=seq))
-        others = list(range(traced, min(traced + wanted, count)))
-        return (others, 0) if others else (list(range(min(wanted, count))), count)
+        untraced = list(range(traced, min(traced + requested, count)))
+        return (untraced, 0) if untraced else (list(range(min(requested, count))), count)
 
     def call(self, function: Callable[..., Any], model: torch.nn.Module) -> Call:
         """Return the measured call of a function that uses the model's parameters; for training, with the backward."""

@@ -14,9 +14,9 @@ MIN_SIZES = {"cache": 0}  # the minimum sizes of dimensions, if not 1
 WRITE = "write the minimum and the maximum, as in {} {}=1:64"
 
 
-def ranges_in(option: str, given: Mapping[str, Any]) -> dict[str, SizeRange]:
+def ranges_in(option: str, texts: Mapping[str, Any]) -> dict[str, SizeRange]:
     """Return the ranges by name from texts such as `1:8192`; raise `BadOption`."""
-    return {name: _range(option, name, text) for name, text in given.items()}
+    return {name: _range(option, name, text) for name, text in texts.items()}
 
 
 def _range(option: str, name: str, text: object) -> SizeRange:
@@ -27,13 +27,13 @@ def _range(option: str, name: str, text: object) -> SizeRange:
     return int(numbers[0]), int(numbers[1])
 
 
-def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, asked: bool) -> int:
+def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, is_requested: bool) -> int:
     """Return the size to trace: the requested size, or the default size limited to its range.
 
     Raises `BadOption` for a requested size outside the range.
     """
     lower, upper = ranges.get(name, (size, size))
-    if asked and not lower <= size <= upper:
+    if is_requested and not lower <= size <= upper:
         raise BadOption(
             f"--{name} is {size}, outside the range {name}={lower}:{upper}",
             fix=f"set --{name} to a number from {lower} to {upper}, or leave out --{name}",
@@ -46,15 +46,19 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
 
     Only a cache may have the size 0. A name that is not a size of any input raises `BadSymbolicArgument`.
     """
-    for name, given in ranges.items():
+    for name, size_range in ranges.items():
         if name not in InputSize._fields:
             raise BadSymbolicArgument(
                 f"{option} names {name!r:.80}, which is not a size of an input",
                 fix=f"{did_you_mean(name, InputSize._fields)}name one of: {', '.join(InputSize._fields)}",
             )
-        if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
-            raise BadOption(f"{option} {name} is {given!r:.80}, which is not a range", fix="write (minimum, maximum)")
-        lower, upper = given
+        if not (
+            isinstance(size_range, tuple) and len(size_range) == 2 and all(type(bound) is int for bound in size_range)
+        ):
+            raise BadOption(
+                f"{option} {name} is {size_range!r:.80}, which is not a range", fix="write (minimum, maximum)"
+            )
+        lower, upper = size_range
         text = f"{option} {name}={lower}:{upper}"
         if lower < MIN_SIZES.get(name, 1):
             raise BadOption(

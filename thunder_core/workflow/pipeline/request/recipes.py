@@ -47,17 +47,17 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
     value, `BadRecipe` for an object that is not a recipe, and `RecipeConflict` for a recipe that is passed twice with
     different options.
     """
-    given = [named_part(part) for part in listed_parts(recipe)]
-    kinds = list(dict.fromkeys(part for part in given if isinstance(part, type)))
-    parts = [*kinds, *(part for part in given if not isinstance(part, type))]
+    named_parts = [named_part(part) for part in listed_parts(recipe)]
+    kinds = list(dict.fromkeys(part for part in named_parts if isinstance(part, type)))
+    parts = [*kinds, *(part for part in named_parts if not isinstance(part, type))]
     if options and not kinds:
         raise BadOption(
             f"the recipe {recipe_of(parts).name} is an instance, so its options are already set: {', '.join(options)}",
             fix="pass the options to the recipe's class, or pass the name of the recipe",
         )
     chosen = options_by_recipe(kinds, options)
-    made = [part(**chosen[part]) if isinstance(part, type) else part for part in parts]
-    return made[0] if len(made) == 1 and isinstance(made[0], Recipe) else recipe_of(made)
+    instances = [part(**chosen[part]) if isinstance(part, type) else part for part in parts]
+    return instances[0] if len(instances) == 1 and isinstance(instances[0], Recipe) else recipe_of(instances)
 
 
 def listed_parts(recipe: Named) -> tuple[object, ...]:
@@ -83,16 +83,16 @@ def named_part(part: object) -> Any:
 
 def recipe_of(parts: Iterable[Any]) -> Recipe:
     """Return the sum of the parts; raise `BadRecipe` if no part is a recipe."""
-    found = compose(parts) if (parts := list(parts)) else None
-    if not isinstance(found, Recipe):
-        raise no_recipe(found)
-    return found
+    composed = compose(parts) if (parts := list(parts)) else None
+    if not isinstance(composed, Recipe):
+        raise no_recipe(composed)
+    return composed
 
 
-def no_recipe(given: object) -> BadRecipe:
+def no_recipe(value: object) -> BadRecipe:
     """Return the error for an object that is not a recipe."""
     return BadRecipe(
-        f"recipe={given!r:.80} is not a recipe",
+        f"recipe={value!r:.80} is not a recipe",
         fix='name one recipe (recipe="default") or several, or pass instances: recipe=Default() + plugin',
     )
 
@@ -110,8 +110,10 @@ def options_by_recipe(
             titles = [f"{hyphenate(kind.__name__)}.{option}" for kind in having]
             raise BadOption(f"several recipes have the option {option}", fix=f"name the recipe: {' or '.join(titles)}")
         if not having and len(kinds) > 1:
-            known = [f"{hyphenate(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields]
-            require_option_names(" + ".join(hyphenate(kind.__name__) for kind in kinds), known, [name])
+            qualified_options = [
+                f"{hyphenate(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields
+            ]
+            require_option_names(" + ".join(hyphenate(kind.__name__) for kind in kinds), qualified_options, [name])
         owner = having[0] if having else kinds[0]
         if option in chosen[owner]:
             raise BadOption(f"the option {option} of {hyphenate(owner.__name__)} is given twice", fix="give it once")
@@ -124,11 +126,11 @@ def requested_recipe(request: Request) -> Recipe:
 
     Raises the errors of `find_recipe` and `Composition.require_whole`.
     """
-    given: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
+    requested: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     transforms = map(named_transform, request.add_transform)
     executors = map(named_executor, request.add_executor)
     added = [*transforms, *executors, *without_parts(request.without)]
-    recipe = find_recipe((*given, *added) if added or len(given) > 1 else given[0], request.options)
+    recipe = find_recipe((*requested, *added) if added or len(requested) > 1 else requested[0], request.options)
     recipe.composition.require_whole(CLEANUP_TRANSFORMS)
     return recipe.acquired_by(request.compiler) if request.compiler else recipe
 
@@ -182,9 +184,9 @@ def named_executor(name: str) -> Plugin:
 
 def not_loaded(path: Path, error: BaseException) -> BadRecipe:
     """Return the error for a file whose code raised an error, or tried to end the process."""
-    known = authors_error(error)
+    thunder_error = authors_error(error)
     reason = describe_failure(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-    where = known.where if known is not None else None
+    where = thunder_error.where if thunder_error is not None else None
     return BadRecipe(f"{path} cannot be loaded: {reason}", fix="correct the error in the file", where=where)
 
 
@@ -195,11 +197,11 @@ def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
     chosen = [kind for kind in classes if name in ("", kind.__name__)]
     if len(chosen) != 1:
         names = ", ".join(kind.__name__ for kind in classes)
-        place = module.__file__ or module.__name__
+        source = module.__file__ or module.__name__
         raise BadRecipe(
-            f"{place} defines no recipe called {name}"
+            f"{source} defines no recipe called {name}"
             if name
-            else f"{place} defines {len(classes)} recipes instead of one",
+            else f"{source} defines {len(classes)} recipes instead of one",
             fix=f"name one of: {names}" if name and names else "define one subclass of Recipe in each file",
         )
     return chosen[0]
@@ -221,8 +223,10 @@ def named_transform(text: str) -> Transform:
     try:
         return kind(**{option: option_value(node) for option, node in options.items()})
     except (TypeError, ValueError) as error:
-        known = ", ".join(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ""
-        raise BadOption(f"{text} is not valid: {error}", fix=f"the options are: {known or 'none'}") from None
+        option_names = (
+            ", ".join(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ""
+        )
+        raise BadOption(f"{text} is not valid: {error}", fix=f"the options are: {option_names or 'none'}") from None
 
 
 def option_value(node: ast.expr) -> object:

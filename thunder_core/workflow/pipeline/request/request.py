@@ -32,10 +32,10 @@ COMPILERS = ("jit", "thunderfx")
 MAX_ROUNDS = 1_000_000  # more would take days even for the smallest model
 
 
-def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+def require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise `BadOption` for a value that is not one of the known values."""
-    if value not in known:
-        raise BadOption(f"{option} is {value!r}", fix=f"use {' or '.join(filter(None, known))}")
+    if value not in choices:
+        raise BadOption(f"{option} is {value!r}", fix=f"use {' or '.join(filter(None, choices))}")
 
 
 def require_calibration(option: str, value: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from thunder_core.foundation.errors import BadOption, OutOfMemory
 from thunder_core.foundation.options import require_values
 from thunder_core.passes.recipe.source import refuse_options
-from thunder_core.workflow.artifact.format.signature import computing
+from thunder_core.workflow.artifact.format.signature import import_key_function
 from thunder_core.workflow.benchmark.gate import check_gate
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
 from thunder_core.workflow.models.folder.foreign_formats import require_config
@@ -44,7 +44,7 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
     refuse_sizes(request)
     refuse_another_device(request)
     if request.sign_key is not None:
-        computing("read_private_key")(request.sign_key)
+        import_key_function("read_private_key")(request.sign_key)
     require_model(request.model, config_is_enough=needs_no_weights(request, dry_run=dry_run))
     require_memory(request, dry_run=dry_run)
     trusted_recipe(request)
@@ -148,9 +148,9 @@ def refuse_ranges(request: Request) -> None:
             fix="leave out one of the two",
         )
     for name in request.dynamic:
-        asked = getattr(request, name)
-        if asked is not None:
-            size_within(request.dynamic, name, asked, asked=True)
+        requested = getattr(request, name)
+        if requested is not None:
+            size_within(request.dynamic, name, requested, is_requested=True)
 
 
 def refuse_sizes(request: Request) -> None:

@@ -129,8 +129,12 @@ class RunRequest:
     @property
     def sampling(self) -> Sampling:
         """The sampling settings, with a seed if tokens are sampled."""
-        given = Sampling(self.temperature, self.top_p, self.top_k, self.seed)
-        return replace(given, seed=secrets.randbits(SEED_BITS)) if given.draws and given.seed is None else given
+        sampling = Sampling(self.temperature, self.top_p, self.top_k, self.seed)
+        return (
+            replace(sampling, seed=secrets.randbits(SEED_BITS))
+            if sampling.draws and sampling.seed is None
+            else sampling
+        )
 
 
 def check_run_request(request: RunRequest) -> None:

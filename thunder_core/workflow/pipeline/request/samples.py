@@ -35,8 +35,8 @@ def real_samples(
     data = read_dataset(option, file)
     if not data.has_text:
         return data
-    kept = keys if option == INPUT else ()
-    return tokenize(data, origin(), trust_remote_code=trust_remote_code, keys=kept)
+    allowed_keys = keys if option == INPUT else ()
+    return tokenize(data, origin(), trust_remote_code=trust_remote_code, keys=allowed_keys)
 
 
 def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:
@@ -49,15 +49,15 @@ def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, tru
     return real_samples(option, file, lambda: find_origin(request_of(source)), trust_remote_code=trusted, keys=keys)
 
 
-def sequence_of(config: PretrainedConfig, asked: int | None, data: Sequence[Dataset | None] = ()) -> int:
+def sequence_of(config: PretrainedConfig, requested: int | None, data: Sequence[Dataset | None] = ()) -> int:
     """Return the requested length, the length of the longest sample, or the default; raise `SequenceTooLong`."""
     lengths = [length for dataset in data if dataset is not None and (length := token_length(dataset))]
-    return sequence_length(config, max(lengths) if asked is None and lengths else asked)
+    return sequence_length(config, max(lengths) if requested is None and lengths else requested)
 
 
-def sequence_length(config: PretrainedConfig, asked: int | None) -> int:
+def sequence_length(config: PretrainedConfig, requested: int | None) -> int:
     """Return the requested length, or the default limited to the model's maximum; raise `SequenceTooLong`."""
-    if asked is None:
+    if requested is None:
         return min(USUAL_SEQUENCE, longest_sequence(config) or USUAL_SEQUENCE)
-    check_sequence_length(config, asked)
-    return asked
+    check_sequence_length(config, requested)
+    return requested

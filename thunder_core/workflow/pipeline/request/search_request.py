@@ -137,16 +137,16 @@ class SearchRequest:
     def given_options(self) -> list[str]:
         """The options that differ from their defaults, besides the time."""
         stated = options_of(SearchRequest)
-        given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
-        return [stated[name].flag for name in given if name != "search"]
+        changed_fields = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return [stated[name].flag for name in changed_fields if name != "search"]
 
 
 def check_search(search: SearchRequest, request: Request) -> None:
     """Raise for invalid values, for bounds without a search, and for options that the search sets itself."""
     require_values(search)
     if search.search is None:
-        if given := search.given_options:
-            raise BadOption(f"{', '.join(given)} is for a search", fix="add --search 10m, or leave it out")
+        if search_options := search.given_options:
+            raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave it out")
         return
     stated, usual = options_of(Request), Request()
     for name in CHOSEN:
@@ -168,9 +168,10 @@ def reason_against(name: str) -> str:
 def refuse_unknown_loss(search: SearchRequest, request: Request) -> None:
     """Raise `BadOption` for a bound on the loss by quantization of a training step, which quantizes nothing."""
     bounds = {"--max-kl": search.max_kl, "--min-top1": search.min_top1, "--max-error": search.max_error}
-    given = [name for name, bound in bounds.items() if bound is not None]
-    if given and request.train:
+    bound_options = [name for name, bound in bounds.items() if bound is not None]
+    if bound_options and request.train:
         raise BadOption(
-            f"{', '.join(given)} and --train exclude each other: gradients are validated, and nothing is quantized",
+            f"{', '.join(bound_options)} and --train exclude each other: gradients are validated, and nothing is "
+            "quantized",
             fix="leave out one of the two",
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thunder_core.foundation.options import option, require_values, same_option
-from thunder_core.foundation.options.tolerance import Tolerance, asked_tolerance
+from thunder_core.foundation.options.tolerance import Tolerance, requested_tolerance
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.request import Request
@@ -44,7 +44,7 @@ class ValidateRequest:
         help="Bound on the error, as a multiple of eager PyTorch's own error against higher precision. NAME=X sets "
         "another bound: floor, kl or top1 (times_eager=X is the same as X)",
         default_text="the artifact's, within what its recipe allows",
-        check=lambda option, text: asked_tolerance(option, (text,), Tolerance()),
+        check=lambda option, text: requested_tolerance(option, (text,), Tolerance()),
     )
 
 

@@ -72,11 +72,11 @@ def compile(  # noqa: A001 - the usual name
     return _compile(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
 
 
-def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
+def require_dimensions(model: torch.nn.Module, recipe: Recipe, ranges: Given) -> None:
     """Raise `BadSymbolicArgument` for a dimension that no input of a model's `forward` has."""
     parameters = [parameter.name for parameter in parameters_of(model) or ()]
     dimensions = recipe.all_dimensions()
-    for argument in symbolic_arguments(given):
+    for argument in symbolic_arguments(ranges):
         names = dimensions.get(argument.name, ())
         if names and not any(parse_name(name).argument in parameters for name in names):
             raise BadSymbolicArgument(

@@ -66,9 +66,9 @@ def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:
     if not ranges:
         return [traced]
     corners = itertools.product(*(ends for ends in ranges.values()))
-    found = [traced, *(traced._replace(**dict(zip(ranges, corner, strict=True))) for corner in corners)]
+    sizes = [traced, *(traced._replace(**dict(zip(ranges, corner, strict=True))) for corner in corners)]
     middle = {name: _between(ends, getattr(traced, name)) for name, ends in ranges.items()}
-    return list(dict.fromkeys([*found, traced._replace(**middle)]))
+    return list(dict.fromkeys([*sizes, traced._replace(**middle)]))
 
 
 def _between(ends: SizeRange, traced: int) -> int:
@@ -97,45 +97,48 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
         inputs = session.inputs(size)
         return {**inputs, **{name: value for variant in session.variants(inputs) for name, value in variant.items()}}
 
-    smallest, largest = (inputs_of(_end_of(ranges, traced, place)) for place in (0, 1))
+    smallest, largest = (inputs_of(_end_of(ranges, traced, end)) for end in (0, 1))
     ends = RangeEnds(ranges, sizes_of(smallest), sizes_of(largest))
-    found: dict[str, SymbolicArgument] = {}
+    arguments: dict[str, SymbolicArgument] = {}
     for dimension in ranges:
-        inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 0))
-        other = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 1))
-        varying = _varying(sizes_of(inputs), sizes_of(other))
-        named = named_places(session, recipe.all_dimensions()[dimension], other)
-        _require_named_places(session, recipe, dimension, varying, named, other)
-        for name, places in named.items():
-            if any(place in varying for place in places):
-                found[name] = ends.argument(name, dimension, places)
-    return (*found.values(), *(argument for argument in recipe.symbolic_arguments() if argument.name not in found))
+        lower_inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 0))
+        upper_inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 1))
+        varying = _varying(sizes_of(lower_inputs), sizes_of(upper_inputs))
+        named = named_paths(session, recipe.all_dimensions()[dimension], upper_inputs)
+        _require_named_paths(session, recipe, dimension, varying, named, upper_inputs)
+        for name, size_paths in named.items():
+            if any(path in varying for path in size_paths):
+                arguments[name] = ends.argument(name, dimension, size_paths)
+    return (
+        *arguments.values(),
+        *(argument for argument in recipe.symbolic_arguments() if argument.name not in arguments),
+    )
 
 
 @dataclass(frozen=True)
 class RangeEnds:
-    """The sizes of inputs at both ends of ranges, by their places in the inputs."""
+    """The sizes of inputs at both ends of ranges, by their paths in the inputs."""
 
     ranges: Ranges
     smallest: Mapping[str, int]
     largest: Mapping[str, int]
 
-    def argument(self, name: str, dimension: str, places: Iterable[str]) -> SymbolicArgument:
+    def argument(self, name: str, dimension: str, size_paths: Iterable[str]) -> SymbolicArgument:
         """Return the sizes of a name, with the range that covers all their values between the ends, at least 1."""
         lower, upper = self.ranges[dimension]
-        sizes = [size for index in places for size in (self.smallest[index], self.largest[index])]
+        sizes = [size for path in size_paths for size in (self.smallest[path], self.largest[path])]
         return SymbolicArgument(name, max(1, min(lower, *sizes)), max(upper, *sizes), required=False)
 
 
-def _end_of(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
+def _end_of(ranges: Ranges, traced: InputSize, end: int) -> InputSize:
     """Return the size at the lower ends of all ranges, or at the upper ends; a cache has at least one token.
 
     An empty cache has no tensors, so its size would not vary.
     """
-    return traced._replace(**{name: max(1, bounds[place]) for name, bounds in ranges.items()})
+    return traced._replace(**{name: max(1, bounds[end]) for name, bounds in ranges.items()})
 
 
-def _require_named_places(
+def _require_named_paths(
     session: Session,
     recipe: Recipe,
     dimension: str,
@@ -149,8 +152,8 @@ def _require_named_places(
             f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",
             fix=f"leave out {dimension}; the inputs are: {', '.join(_describe(inputs))}",
         )
-    known = {place for places in named.values() for place in places}
-    if unnamed := sorted(place for place in varying if place not in known):
+    named_paths = {path for paths in named.values() for path in paths}
+    if unnamed := sorted(path for path in varying if path not in named_paths):
         raise BadSymbolicArgument(
             f"{', '.join(unnamed)} depends on {dimension}, but the recipe {recipe.name} does not name it",
             fix=f"add it to the recipe's `dimensions`, next to {', '.join(recipe.all_dimensions()[dimension])}",
@@ -158,24 +161,24 @@ def _require_named_places(
 
 
 def sizes_of(inputs: Inputs) -> dict[str, int]:
-    """Return the sizes of all tensors of inputs, and the numbers in caches, by place: `input_ids.size(1)`."""
+    """Return the sizes of all tensors of inputs, and the numbers in caches, by path: `input_ids.size(1)`."""
     tensors = [*tensors_in(inputs)]
     sizes = {f"{name}.size({index})": size for name, tensor in tensors for index, size in enumerate(tensor.shape)}
     return {**sizes, **dict(numbers_in(inputs))}
 
 
 def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
-    """Return the places of the sizes in which two calls differ."""
-    return {place for place, size in largest.items() if smallest[place] != size}
+    """Return the paths of the sizes in which two calls differ."""
+    return {path for path, size in largest.items() if smallest[path] != size}
 
 
-def named_places(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
-    """Return the names that lead to sizes of the inputs, each with the places of these sizes."""
-    wanted = [SymbolicArgument(name, None, None, required=False) for name in names]
-    found: dict[str, list[str]] = {}
-    for value in named_values(wanted, session.model, (), inputs):
-        found.setdefault(value.argument.name, []).append(KEYWORD.sub(r"\1", value.path))
-    return found
+def named_paths(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
+    """Return the names that lead to sizes of the inputs, each with the paths of these sizes."""
+    arguments = [SymbolicArgument(name, None, None, required=False) for name in names]
+    paths: dict[str, list[str]] = {}
+    for value in named_values(arguments, session.model, (), inputs):
+        paths.setdefault(value.argument.name, []).append(KEYWORD.sub(r"\1", value.path))
+    return paths
 
 
 def _describe(inputs: Inputs) -> Iterator[str]:

@@ -71,19 +71,19 @@ def require_memory(
     what = f"a call with batch {batch} and {sizes_in_words(loaded.config, size)}"
     require_room(what, least_bytes(size), free, device, "use a smaller --seq")
     sample = purpose.inputs(loaded, **size._replace(batch=1).stated, seed=seed)
-    given = batch * sum(tensor.nbytes for _, tensor in tensors_in(sample))
-    if are_small(given, free):
+    input_bytes = batch * sum(tensor.nbytes for _, tensor in tensors_in(sample))
+    if are_small(input_bytes, free):
         return
     need = need_of(loaded, purpose, sample, batch) if runs else None
     if need is None:
-        require_room(f"the input of {what}", given, free, device, "use a smaller --batch or --seq")
+        require_room(f"the input of {what}", input_bytes, free, device, "use a smaller --batch or --seq")
         return
-    require_room(what, given + need.peak, free, device, smaller_size(batch, given + need.peak, free))
+    require_room(what, input_bytes + need.peak, free, device, smaller_size(batch, input_bytes + need.peak, free))
     if validate:
         reference = widest_affordable(loaded.model, train=purpose.train)
         wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
         weights = reference_bytes(loaded.model, reference, train=purpose.train)
-        total = given + weights + 2 * need.kept + wider * need.peak
+        total = input_bytes + weights + 2 * need.kept + wider * need.peak
         beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
         require_room(beside, total, free, device, smaller_size(batch, total, free))
 
@@ -128,9 +128,9 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
                     name: map_tensors(value, partial(_without_data, batch, model.device))
                     for name, value in sample.items()
                 }
-                given = weighing.held
+                input_bytes = weighing.live_bytes
                 returned = purpose.call(model, model)(**inputs)
-                need = MemoryNeed(peak=weighing.peak - given, kept=weighing.held - given)
+                need = MemoryNeed(peak=weighing.peak - input_bytes, kept=weighing.live_bytes - input_bytes)
                 del returned
         except Exception:
             return None
@@ -154,16 +154,16 @@ class _Weighing(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.held = self.peak = 0
+        self.live_bytes = self.peak = 0
         self.tensors: Counter[int] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         is_view = any(returned.alias_info for returned in func._schema.returns)
-        for tensor in _pytree.tree_leaves(made):
+        for tensor in _pytree.tree_leaves(result):
             if isinstance(tensor, FakeTensor):
                 self._add(tensor, is_view=is_view)
-        return made
+        return result
 
     def _add(self, tensor: torch.Tensor, *, is_view: bool) -> None:
         storage = tensor.untyped_storage()
@@ -171,12 +171,12 @@ class _Weighing(TorchDispatchMode):
         if not self.tensors[key]:
             if is_view:  # a view of a weight, which was allocated before
                 return
-            self.held += nbytes
-            self.peak = max(self.peak, self.held)
+            self.live_bytes += nbytes
+            self.peak = max(self.peak, self.live_bytes)
         self.tensors[key] += 1
         weakref.finalize(tensor, self._drop, key, nbytes).atexit = False
 
     def _drop(self, key: int, nbytes: int) -> None:
         self.tensors[key] -= 1
         if not self.tensors[key]:
-            self.held -= nbytes
+            self.live_bytes -= nbytes

@@ -33,12 +33,14 @@ def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
 
 def comparing_others(prepared: Prepared) -> Prepared | None:
     """Return the preparation with an executor that compares, if third-party executors take part; else None."""
-    if not any(is_of_others(candidate.executor) for candidate in prepared.executors if candidate.executor is not None):
+    if not any(
+        is_third_party(candidate.executor) for candidate in prepared.executors if candidate.executor is not None
+    ):
         return None
     return replace(prepared, executors=(*candidates((COMPARING,)), *prepared.executors))
 
 
-def is_of_others(executor: Executor) -> bool:
+def is_third_party(executor: Executor) -> bool:
     """Whether an executor, or one of its functions for operations, is from a third party."""
     functions = [claim.symbol.target for claim in getattr(executor, "table", {}).values()]
     return not is_ours(executor) or not all(map(is_ours, functions))
@@ -70,7 +72,7 @@ def blaming_executor(prepared: Prepared) -> Iterator[None]:
         executors = [
             candidate.executor for candidate in prepared.executors if fault is not None and candidate.name == fault.by
         ]
-        if not executors or executors[0] is None or not is_of_others(executors[0]):
+        if not executors or executors[0] is None or not is_third_party(executors[0]):
             raise
         wrong = WrongResult(
             f"the executor {fault.by} computes a line wrongly; {error.what}",

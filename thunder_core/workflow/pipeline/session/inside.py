@@ -107,9 +107,9 @@ def naming_the_line(look: Callable[[float], InsideReport | None]) -> Iterator[No
     try:
         yield
     except (OutOfTolerance, NotComparable, OtherRandomNumbers) as error:
-        found = inside_after_failure(look)
-        if found is not None and found.faults:
-            name_fault(error, found.faults)
+        report = inside_after_failure(look)
+        if report is not None and report.faults:
+            name_fault(error, report.faults)
         raise
 
 
@@ -123,7 +123,7 @@ def inside_after_failure(look: Callable[[float], InsideReport | None]) -> Inside
 
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
     """Add the first wrong line to an error, with the way to leave it out."""
-    error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{others(faults)}"
+    error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{count_other_faults(faults)}"
     rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
     error.faults = tuple(faults)
@@ -135,29 +135,29 @@ def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], s
     A failed check is noted. Raises `WrongResult` for a wrong line that the outputs have hidden.
     """
     try:
-        found = look(max(AT_LEAST, SHARE * seconds))
+        inside_report = look(max(AT_LEAST, SHARE * seconds))
     except Exception as failure:  # the outputs agree; lines that cannot run alone are not errors
         said = message_line(failure)
         return report.model_copy(update={"notes": (*report.notes, NOT_INSIDE.format(said))})
-    told = report.model_copy(update={"inside": found})
-    if found is not None and found.faults:
+    extended = report.model_copy(update={"inside": inside_report})
+    if inside_report is not None and (faults := inside_report.faults):
         error = WrongResult(
-            f"the outputs agree, but a line inside does not: {in_words(found.faults[0])}{others(found.faults)}",
-            fix=advice(found.faults[0]),
+            f"the outputs agree, but a line inside does not: {in_words(faults[0])}{count_other_faults(faults)}",
+            fix=advice(faults[0]),
         )
-        error.report = told
+        error.report = extended
         raise error
-    return told
+    return extended
 
 
 def in_words(fault: Fault) -> str:
-    """Return a fault as a phrase: the line, its place, the difference and the reason."""
+    """Return a fault as a phrase: the line, its source line, the difference and the reason."""
     module = f" in `{fault.module}`" if fault.module else ""
     source = f" ({fault.source})" if fault.source else ""
     return f"`{fault.line:.300}` of the {fault.trace}{module}{source}: {fault.difference}; {fault.reason}"
 
 
-def others(faults: Sequence[Fault]) -> str:
+def count_other_faults(faults: Sequence[Fault]) -> str:
     """Return the number of other wrong lines, in words."""
     more = len(faults) - 1
     return f" ({more} more {'line is' if more == 1 else 'lines are'} wrong)" if more else ""

@@ -77,9 +77,9 @@ class MemoryPlan:
     def rows(self) -> Iterator[str]:
         """Yield the plan in words."""
         kind = "memory-mapped from the checkpoint" if self.is_mapped else "loaded into memory"
-        made = f", {bytes_in_words(self.new_weights)} of quantized weights" if self.new_weights else ""
+        quantized = f", {bytes_in_words(self.new_weights)} of quantized weights" if self.new_weights else ""
         free = "" if self.free is None else f"; {bytes_in_words(self.free)} free"
-        yield f"{bytes_in_words(self.weights)} of weights, {kind}{made}{free}"
+        yield f"{bytes_in_words(self.weights)} of weights, {kind}{quantized}{free}"
         if self.stages:
             yield ", ".join(f"{stage} {bytes_in_words(size)}" for stage, size in self.stages)
         if self.way:
@@ -215,8 +215,12 @@ def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     assert free is not None
     weights = plan.weights if limited or not plan.is_mapped else 0  # the part of `needed` for weights
     of_weights = f", {bytes_in_words(weights)} of it for weights," if weights else ", without its weights,"
-    left = bytes_in_words(free)
-    where = f"the limits of this process allow {left}" if limited else f"{prepared.loading.device} has {left} free"
+    free_in_words = bytes_in_words(free)
+    where = (
+        f"the limits of this process allow {free_in_words}"
+        if limited
+        else f"{prepared.loading.device} has {free_in_words} free"
+    )
     return OutOfMemory(
         f"the model needs {bytes_in_words(needed)} of memory at its peak{of_weights} but {where}; nothing was loaded",
         fix="; or ".join(advice(prepared, needed, weights, free, is_mapped=plan.is_mapped)),

@@ -15,7 +15,7 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 def refuse_models_error(name: str, eager: Callable[[], object], error: Exception) -> None:
     """Raise `ModelRaises` for an error of a compiled call that the eager call also raises; return for any other."""
-    if isinstance(error, ThunderError) or is_out_of_memory(error) or is_of_device(error):
+    if isinstance(error, ThunderError) or is_out_of_memory(error) or is_device_error(error):
         return
     try:
         eager()
@@ -28,7 +28,7 @@ def refuse_models_error(name: str, eager: Callable[[], object], error: Exception
             ) from own
 
 
-def is_of_device(error: Exception) -> bool:
+def is_device_error(error: Exception) -> bool:
     """Whether an error is from a GPU; all later calls of the process then fail."""
     return isinstance(error, getattr(torch, "AcceleratorError", ())) or "CUDA error" in str(error)
 

@@ -38,5 +38,5 @@ def keep_caches(model: torch.nn.Module) -> Iterator[None]:
 
 def _caches(sources: Container[str]) -> list[functools._lru_cache_wrapper[object]]:
     """Return the functions under `functools.lru_cache` of these Python modules that `gc.freeze` does not hide."""
-    found = (value for value in gc.get_objects() if type(value) is functools._lru_cache_wrapper)
-    return [cached for cached in found if getattr(cached, "__module__", None) in sources]
+    cached_functions = (value for value in gc.get_objects() if type(value) is functools._lru_cache_wrapper)
+    return [cached for cached in cached_functions if getattr(cached, "__module__", None) in sources]

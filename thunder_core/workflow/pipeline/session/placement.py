@@ -22,23 +22,23 @@ def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> Mod
     requested device, and `RecipeConflict` for recipes of one sum that need different ones.
     """
     named = wanted_by_recipes(recipe, "device")
-    wanted = named_device(named) if named else None
-    device = parse_device(model.device) if model.device is not None else CPU if target else chosen_device(wanted)
+    recipe_device = named_device(named) if named else None
+    device = parse_device(model.device) if model.device is not None else CPU if target else chosen_device(recipe_device)
     runs_on = GPU if target else device
-    if model.dtype is None and (wanted is None or wanted.type == runs_on.type):
+    if model.dtype is None and (recipe_device is None or recipe_device.type == runs_on.type):
         model = replace(model, dtype=wanted_by_recipes(recipe, "dtype") or None)
     return replace(model, device=str(device))
 
 
-def chosen_device(wanted: torch.device | None) -> torch.device:
+def chosen_device(recipe_device: torch.device | None) -> torch.device:
     """Return the device that a recipe wants, if it is available, or the best available device."""
-    return wanted if wanted is not None and is_there(wanted) else best_device()
+    return recipe_device if recipe_device is not None and is_there(recipe_device) else best_device()
 
 
 def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
     """Return the device or the dtype that the recipes of a sum want; empty if none wants any."""
-    wanted = {getattr(part, matter): part.name for part in reversed(recipe.recipes) if getattr(part, matter)}
-    if len(wanted) > 1:
-        wishes = ", ".join(f"{name} wants {value}" for value, name in wanted.items())
+    recipe_by_value = {getattr(part, matter): part.name for part in reversed(recipe.recipes) if getattr(part, matter)}
+    if len(recipe_by_value) > 1:
+        wishes = ", ".join(f"{name} wants {value}" for value, name in recipe_by_value.items())
         raise RecipeConflict(f"the recipes differ in their {matter}: {wishes}", fix="add recipes that agree")
-    return next(iter(wanted), "")
+    return next(iter(recipe_by_value), "")

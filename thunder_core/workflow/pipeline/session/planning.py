@@ -125,7 +125,7 @@ def calls_first(request: Request) -> bool:
 
 def stages_of(request: Request, *, compares: bool = False, quantizes: bool = False) -> tuple[str, ...]:
     """Return the stages of a request in order, with additional stages for comparing executors and for quantization."""
-    wanted = {
+    optional_stages = {
         CALIBRATE: quantizes and bool(request.calibrate),
         QUALITY: quantizes and request.validate,
         FIRST_CALLS: calls_first(request),
@@ -136,4 +136,4 @@ def stages_of(request: Request, *, compares: bool = False, quantizes: bool = Fal
     }
     early, late = STAGES[: STAGES.index("trace")], STAGES[STAGES.index("trace") : STAGES.index("validate")]
     stages = (*early, CALIBRATE, QUALITY, *late, COMPARE, "validate", EVALUATE, "benchmark", "write")
-    return tuple(stage for stage in stages if wanted.get(stage, True))
+    return tuple(stage for stage in stages if optional_stages.get(stage, True))

@@ -30,7 +30,7 @@ from thunder_core.workflow.pipeline.request.recipes import requested_recipe, sam
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion, without_ranges
 from thunder_core.workflow.pipeline.session.placement import with_placement
-from thunder_core.workflow.report import Degraded
+from thunder_core.workflow.report import SkippedPart
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Prepared:
     loading: LoadingPlan
     in_order: tuple[Transform, ...]
     executors: tuple[NamedExecutor, ...]
-    degraded: tuple[Degraded, ...]
+    degraded: tuple[SkippedPart, ...]
     choice: tuple[str, ...] = ()
     mesh: Mapping[str, int] = field(default_factory=dict)
 
@@ -181,19 +181,19 @@ class _ConfigOnly(torch.nn.Module):
         self.config: Any = config
 
 
-def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
+def degradation_texts(degraded: Iterable[SkippedPart | Degradation]) -> Iterator[tuple[str, str]]:
     """Yield the missing parts of a recipe, grouped by their reason, each group with the fix."""
     yield from ((f"{lost.part}: {lost.reason}", lost.fix) for lost in by_reason(degraded))
 
 
-def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
+def as_facts(lost: Iterable[Degradation]) -> tuple[SkippedPart, ...]:
     """Return missing parts of a recipe as rows of the report."""
     return tuple(
-        Degraded(part=degradation.part, reason=degradation.reason, fix=degradation.fix) for degradation in lost
+        SkippedPart(part=degradation.part, reason=degradation.reason, fix=degradation.fix) for degradation in lost
     )
 
 
-def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
+def require_not_degraded(recipe: Recipe, degraded: tuple[SkippedPart, ...]) -> None:
     """Raise `EnvironmentLacks` if this machine lacks a part of the recipe."""
     if degraded:
         texts, fixes = zip(*degradation_texts(degraded), strict=True)

@@ -44,7 +44,9 @@ def _backward(program: Program, tensors: Any) -> list[Timed]:
         return []
     signature, stage = program.derivative.signature, program.stages_of("backward")[-1]
     with torch.no_grad():
-        found = executable(print_trace(program.last("computation")), "computation")(*tensors)
+        outputs = executable(print_trace(program.last("computation")), "computation")(*tensors)
     pairs = zip(signature.results, signature.layouts, stage.given, strict=True)
-    gradients = [with_layout(torch.ones_like(found[index]), layout) for index, layout, given in pairs if given]
-    return [Timed(stage.trace, lambda: [[*found[signature.count :], *gradients]])]
+    gradients = [
+        with_layout(torch.ones_like(outputs[index]), layout) for index, layout, has_gradient in pairs if has_gradient
+    ]
+    return [Timed(stage.trace, lambda: [[*outputs[signature.count :], *gradients]])]

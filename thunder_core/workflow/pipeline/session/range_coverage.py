@@ -56,8 +56,8 @@ class RangeCoverage:
         The probed sizes are the points of the ranges, and sizes near the numbers in the programs' constraints. Raises
         `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed.
         """
-        asked: set[InputSize] = set()
-        while (missed := self._first_missed(asked)) is not None:
+        probed: set[InputSize] = set()
+        while (missed := self._first_missed(probed)) is not None:
             if len(self.programs) >= MAX_PROGRAMS * len(self._inputs(missed)):
                 raise self._not_served(missed)
             count = len(self.programs)
@@ -65,10 +65,10 @@ class RangeCoverage:
                 self.session.call(inputs)
             if len(self.programs) == count:  # the call ran in eager PyTorch
                 raise self._not_served(missed)
-            asked.clear()
+            probed.clear()
         count = math.prod(map(len, self._nearby().values()))
         drawn = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
-        return f"tried {len(asked)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
+        return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
 
     def proven(self) -> str:
         """Return, in words, that one program serves the ranges by its constraints, for a target, where nothing runs.
@@ -80,11 +80,11 @@ class RangeCoverage:
                 raise self._not_served(self.traced)
         return "no size was tried, because the program is for another GPU; its constraints allow the whole ranges"
 
-    def _first_missed(self, asked: set[InputSize]) -> InputSize | None:
+    def _first_missed(self, probed: set[InputSize]) -> InputSize | None:
         """Return the first size, of those not probed before, that no program accepts; None if there is none."""
         for size in self._probes():
-            if size not in asked:
-                asked.add(size)
+            if size not in probed:
+                probed.add(size)
                 if not self._is_served(size):
                     return size
         return None
@@ -98,7 +98,7 @@ class RangeCoverage:
         sizes = self._nearby()
         count = math.prod(map(len, sizes.values()))
         if count > MAX_PROBES:
-            yield from (self.traced._replace(**{name: size}) for name, found in sizes.items() for size in found)
+            yield from (self.traced._replace(**{name: size}) for name, values in sizes.items() for size in values)
         draw = Random(0)  # noqa: S311 - the same sizes in each run
         indices = range(count) if count <= MAX_PROBES else draw.sample(range(count), MAX_PROBES)
         yield from (self._combination(sizes, index) for index in indices)
@@ -106,9 +106,9 @@ class RangeCoverage:
     def _combination(self, sizes: Mapping[str, Sequence[int]], index: int) -> InputSize:
         """Return the combination with this number, of all combinations of the sizes."""
         chosen = {}
-        for name, found in sizes.items():
-            index, number = divmod(index, len(found))
-            chosen[name] = found[number]
+        for name, values in sizes.items():
+            index, number = divmod(index, len(values))
+            chosen[name] = values[number]
         return self.traced._replace(**chosen)
 
     def _nearby(self) -> dict[str, list[int]]:

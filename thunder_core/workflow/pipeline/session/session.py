@@ -161,9 +161,9 @@ class Session:
 
     def serves(self, inputs: Inputs) -> bool:
         """Whether a traced program accepts these inputs."""
-        found = specializations_of(self.compiled)
+        specializations = specializations_of(self.compiled)
         with torch.set_grad_enabled(self.purpose.train):
-            return any(_accepts(program, found.subject, inputs) for program in found.programs)
+            return any(_accepts(program, specializations.subject, inputs) for program in specializations.programs)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
         """Return the facts that a measurement depends on; only measurements with equal facts are compared."""
@@ -186,25 +186,25 @@ class Session:
     def validation_report(
         self,
         size: InputSize,
-        wanted: int,
+        count: int,
         *,
-        others: Sequence[InputSize] = (),
+        further_sizes: Sequence[InputSize] = (),
         traced: int = 1,
         seed: int | None = None,
         allow_non_finite: bool = False,
         advance: Advance,
         seconds: float | None = None,
     ) -> ValidationReport:
-        """Compare with eager PyTorch on `wanted` inputs, without the inputs of a file that were `traced`.
+        """Compare with eager PyTorch on `count` inputs, without the inputs of a file that were `traced`.
 
-        One more input of each size in `others` follows the first. `seconds` limits the time as in `validate`.
+        One more input of each size in `further_sizes` follows the first. `seconds` limits the time as in `validate`.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
-            self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
+            self.loaded, batch=size.batch, seq=size.seq, requested=count, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        numbered = [first, *((number, wanted + 1) for number in others), *rest]
-        labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not others)
+        numbered = [first, *((number, count + 1) for number in further_sizes), *rest]
+        labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not further_sizes)
         report = validate(
             self.optimized,
             self.model,
@@ -215,7 +215,7 @@ class Session:
             allow_non_finite=allow_non_finite,
             progress=advance,
             seed=self.seed if seed is None else seed,
-            sizes=[label for _, label in labelled] if others else (),
+            sizes=[label for _, label in labelled] if further_sizes else (),
             seconds=seconds,
         )
         if not only_traced:
@@ -307,7 +307,7 @@ def open_saved(
         lambda model: compiled,
         {"model": model, "recipe": manifest.recipe},
         0,
-        partial(tolerance_of, artifact, asked=tolerance),
+        partial(tolerance_of, artifact, bounds=tolerance),
         manifest.dynamic,
         traced_size(artifact),
         partial(original_of, artifact, str(loaded.model.device), consent) if manifest.compiler.prepares else None,
@@ -315,7 +315,7 @@ def open_saved(
 
 
 def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.Module:
-    """Load the model that an artifact was made from, before its recipe's transforms prepared it."""
+    """Load the model that an artifact was made from, without the preparations by its recipe's transforms."""
     source = artifact.manifest.source
     try:
         return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model

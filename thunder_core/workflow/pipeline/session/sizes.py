@@ -36,10 +36,10 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
     ranges = request.dynamic
     with_cache = request.cache is not None or "cache" in ranges
     seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data)
-    seq = size_within(ranges, "seq", seq, asked=request.seq is not None)
+    seq = size_within(ranges, "seq", seq, is_requested=request.seq is not None)
     height, width = image_size(config)
     return InputSize(
-        batch=size_within(ranges, "batch", request.batch or 1, asked=request.batch is not None),
+        batch=size_within(ranges, "batch", request.batch or 1, is_requested=request.batch is not None),
         seq=seq,
         cache=_beside_tokens(request, "cache", usual_cache(config, seq)),
         height=_beside_tokens(request, "height", height),
@@ -57,7 +57,7 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
     if traced.height is None and traced.width is None:
         return
     traced = traced if session.purpose.train else traced._replace(batch=1)
-    ends = [_image_end(ranges, traced, place) for place in (0, 1)]
+    ends = [_image_end(ranges, traced, end) for end in (0, 1)]
     for size in dict.fromkeys((traced, *ends)):
         inputs = session.inputs(size)
         try:
@@ -76,9 +76,9 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
             ) from error
 
 
-def _image_end(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
+def _image_end(ranges: Ranges, traced: InputSize, end: int) -> InputSize:
     """Return the traced size with the smallest or the largest image of the ranges."""
-    ends = {name: bounds[place] for name, bounds in ranges.items() if name in ("height", "width")}
+    ends = {name: bounds[end] for name, bounds in ranges.items() if name in ("height", "width")}
     return traced._replace(**ends)
 
 
@@ -105,7 +105,9 @@ def usual_cache(config: PretrainedConfig, seq: int) -> int:
 
 def _beside_tokens(request: Request, name: str, usual: int) -> int | None:
     """Return the size of this name that a request asks for, or a size in its range; None if it names none."""
-    asked = getattr(request, name)
-    if asked is None and name not in request.dynamic:
+    requested = getattr(request, name)
+    if requested is None and name not in request.dynamic:
         return None
-    return size_within(request.dynamic, name, usual if asked is None else asked, asked=asked is not None)
+    return size_within(
+        request.dynamic, name, usual if requested is None else requested, is_requested=requested is not None
+    )

@@ -29,12 +29,14 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
         called = run.recorder.gradients.functions_called(roots)
         return run.machine.natively(engine, (called, *args), kwargs)
     except ThunderError as error:
-        error.where = error.where or run.place().source
+        error.where = error.where or run.location().source
         run.recorder.failure = error
         raise
 
 
-def differentiate_in_levels(run: TracedRun, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def differentiate_in_levels(
+    run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Run autograd's engine on tensors inside a function transform, and record the operations below the transform.
 
     The engine calls the program's hooks, which are interpreted.

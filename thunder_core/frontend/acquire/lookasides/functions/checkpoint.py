@@ -120,8 +120,8 @@ def writes_outside(bsyms: Sequence[BoundSymbol]) -> bool:
         return False
     aliasing = alias_sets(bsyms)
     written = {aliasing.representative(name) for name in mutated}
-    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-    used = {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+    used = {proxy.name for bsym in bsyms for proxy in bsym.inputs} - defined
     return any(aliasing.representative(name) in written for name in used)
 
 

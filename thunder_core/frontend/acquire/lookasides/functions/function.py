@@ -73,7 +73,7 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
 
 
 def returning_fakes(run: TracedRun, kind: Any) -> Any:
-    """Return the `apply` of a function that is C code, with a forward that returns fakes.
+    """Return the `apply` method of an autograd function, which is C code, with a forward that returns fakes.
 
     An operation in place returns the tensor from outside that it has written to. PyTorch would make that tensor a
     result of the function.
@@ -95,7 +95,7 @@ def _fake_of_result(run: TracedRun, leaf: Any) -> Any:
     return run.recorder.tensors.fake(leaf) if is_plain else leaf
 
 
-def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: Any) -> Any:
+def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     with without_functions():
         return run.recorder.function(function, args, {})
 
@@ -125,7 +125,7 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
     return _named_like(Lowered, kind)
 
 
-def _is_tracked(recorder: Any, args: Any) -> bool:
+def _is_tracked(recorder: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd tracks operations on these tensors, or the recorded operations are being differentiated."""
     tensors = (recorder.tensors.fake(tensor) if recorder.knows(tensor) else tensor for tensor in tensors_in(args))
     with torch._C.DisableTorchFunction():

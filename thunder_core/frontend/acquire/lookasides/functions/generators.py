@@ -56,11 +56,11 @@ def _emit(run: TracedRun, name: str, generator: torch.Generator, *args: Any, out
 
 def _manual_seed(run: TracedRun, generator: torch.Generator, /, seed: int) -> torch.Generator:
     _emit(run, "manual_seed", generator, seed)
-    run.seeds[id(generator)] = unsigned(seed)
+    run.seeds[id(generator)] = unsigned_seed(seed)
     return generator
 
 
-def unsigned(seed: Any) -> int | None:
+def unsigned_seed(seed: Any) -> int | None:
     """Return the seed that a generator has after `manual_seed(seed)`; None for a number that varies between calls."""
     return None if isinstance(seed, SymbolicNumber) else int(seed) % SEEDS
 
@@ -105,7 +105,7 @@ def _refuse(name: str, run: TracedRun, *args: Any) -> NoReturn:
     run.recorder.failure = DataDependent(
         f"`torch.Generator.{name}` returns a number that is not known while tracing",
         fix="use `manual_seed` with a fixed number, or call it outside the compiled program",
-        where=run.place().source,
+        where=run.location().source,
     )
     raise run.recorder.failure
 

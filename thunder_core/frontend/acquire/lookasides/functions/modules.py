@@ -79,7 +79,7 @@ def get_attribute(run: TracedRun, /, *args: Any) -> Any:
 
 
 def guard_tables(run: TracedRun, module: Module, name: Any) -> None:
-    """Guard what the tables of a module have under a name, as `Module.__getattr__` finds it."""
+    """Guard the entries of a module's tables under a name, as `Module.__getattr__` looks them up."""
     path = run.outside.path_of(module)
     if path is None or run.outside.effects.has_written(module, name):
         return

@@ -29,7 +29,7 @@ def refuse_module(fix: str, run: TracedRun, function: Any, args: tuple[Any, ...]
     run.recorder.failure = OperationFailed(
         f"the program contains a {name}, which communicates through hooks that the tracer cannot see",
         fix=fix,
-        where=run.place().source,
+        where=run.location().source,
     )
     raise run.recorder.failure
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import makes_tensor, tensor_of
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
-from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.written.rebuilding import attributes_of_fakes
 from thunder_core.frontend.interpreter.calls import initialize
@@ -99,7 +99,7 @@ def tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTa
 
 def is_numeric_array(value: Any) -> bool:
     """Whether torch.from_numpy accepts a value."""
-    return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
+    return derives_from(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
 
 
 def tensor_of_array(run: TracedRun, array: object) -> torch.Tensor:

@@ -155,9 +155,9 @@ class Steps:
                 common = everything
                 for follower in self.followers[step]:
                     common &= after[follower]
-                found = after[step] if not self.followers[step] else common | 1 << step
-                changed |= found != after[step]
-                after[step] = found
+                region = after[step] if not self.followers[step] else common | 1 << step
+                changed |= region != after[step]
+                after[step] = region
         strict = [step for step in reached if step != start and after[start] >> step & 1]
         return sorted(strict, key=lambda step: -after[step].bit_count())
 

@@ -22,7 +22,7 @@ from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group, parameters_of
 from thunder_core.frontend.acquire.lookasides.state.world import call_query
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_getter, name_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_getter, name_of, native_state_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -63,7 +63,7 @@ def collective_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     name = getattr(function, "__name__", "")
     if name in METHODS and isinstance(owner, C10D.ProcessGroup):
         return record(run, owner, name, args, kwargs)
-    if name in GETTERS or is_getter(type(owner), name) or answer_of(type(owner)) is not NativeAnswer.GETTERS:
+    if name in GETTERS or is_getter(type(owner), name) or native_state_of(type(owner)) is not NativeState.GETTERS:
         return NOT_TAKEN
     return refuse(run, f"`{name}` of a {name_of(type(owner))}")
 
@@ -82,7 +82,7 @@ def record(run: TracedRun, process_group: Any, name: str, args: tuple[Any, ...],
         finish = function(group, *args, **kwargs)
     except (TypeError, ValueError) as error:
         refuse(run, f"`{called}` with {error}")
-    work = TracedWork(called, run.place().source, finish, partial(refuse_question, run))
+    work = TracedWork(called, run.location().source, finish, partial(refuse_action, run))
     run.works.append(work)
     if name not in WITHOUT_WORK:
         return work
@@ -120,12 +120,12 @@ def guard_options(run: TracedRun, options: Any) -> None:
 
 def refuse(run: TracedRun, operation: str) -> NoReturn:
     """Raise the error for an operation that cannot be traced, and store it in case the program swallows the error."""
-    refuse_question(run, f"uses {operation}, which is not traced", "call it outside the compiled program")
+    refuse_action(run, f"uses {operation}, which is not traced", "call it outside the compiled program")
 
 
-def refuse_question(run: TracedRun, action: str, fix: str) -> NoReturn:
-    """Raise the error for a question that a work cannot answer while a program is traced, and store it."""
-    where = run.place().source
+def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
+    """Raise the error for an action that cannot be traced, and store it in case the program swallows the error."""
+    where = run.location().source
     run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
     raise run.recorder.failure
 

@@ -70,12 +70,12 @@ def branch(
     return tree_unflatten([next(results) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
 
 
-def require_same_structure(structure: TreeSpec, other: TreeSpec) -> None:
+def require_same_structure(true_structure: TreeSpec, false_structure: TreeSpec) -> None:
     """Raise PyTorch's `RuntimeError` if the results of the two branches have different structures."""
-    if structure != other:
+    if true_structure != false_structure:
         raise RuntimeError(
-            f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
-            f"false branch tree_spec {other}."
+            f"Unmatched output spec from torch.cond branches: true branch tree_spec {true_structure} vs "
+            f"false branch tree_spec {false_structure}."
         )
 
 
@@ -99,17 +99,17 @@ def emit_branches(
 
 
 def select_by_predicate(
-    subtraces: Subtraces, predicate: torch.Tensor, leaves: Sequence[Any], others: Sequence[Any]
+    subtraces: Subtraces, predicate: torch.Tensor, true_leaves: Sequence[Any], false_leaves: Sequence[Any]
 ) -> list[Any]:
     """Select between the results of two branches, given as physical tensors, by a batched predicate."""
     call, batches = subtraces.run.machine.call, subtraces.batches
     predicate = call(torch.reshape, predicate, ())
     results: list[Any] = []
-    for leaf, other in zip(leaves, others, strict=True):
-        if isinstance(leaf, torch.Tensor) and isinstance(other, torch.Tensor):
-            results.append(call(torch.where, predicate, batches.logical(leaf), batches.logical(other)))
-        elif is_same_number(leaf, other):
-            results.append(leaf)
+    for true_leaf, false_leaf in zip(true_leaves, false_leaves, strict=True):
+        if isinstance(true_leaf, torch.Tensor) and isinstance(false_leaf, torch.Tensor):
+            results.append(call(torch.where, predicate, batches.logical(true_leaf), batches.logical(false_leaf)))
+        elif is_same_number(true_leaf, false_leaf):
+            results.append(true_leaf)
         else:
             raise subtraces.refuse("returns numbers that differ from the other branch's, inside `vmap`", SAME_NUMBERS)
     return results
@@ -120,12 +120,12 @@ def is_same_number(left: object, right: object) -> bool:
     return type(left) is type(right) and (left is right or left == right)
 
 
-def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]) -> bool:
+def are_alike(subtraces: Subtraces, true_leaves: Sequence[Any], false_leaves: Sequence[Any]) -> bool:
     """Whether the results of two branches match, so that one name can stand for both.
 
     Raises the error that PyTorch raises for tensors that differ in more than their sizes.
     """
-    pairs = list(zip(leaves, others, strict=True))
+    pairs = list(zip(true_leaves, false_leaves, strict=True))
     if any(isinstance(left, torch.Tensor) is not isinstance(right, torch.Tensor) for left, right in pairs):
         return False
     if any(not isinstance(left, torch.Tensor) and not is_same_number(left, right) for left, right in pairs):
@@ -156,7 +156,7 @@ def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence
     require_alike(fakes, others, name, of)
     pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
     with without_our_functions():  # Thunder reads these strides, not the program
-        is_changed = any(carried.stride() != other.stride() for carried, other in pairs)
+        is_changed = any(carried.stride() != initial.stride() for carried, initial in pairs)
     if is_changed:
         raise subtraces.refuse(
             "returns a carried tensor whose strides differ from its input's", "return `x.contiguous()`"

@@ -81,7 +81,7 @@ def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
     """Raise the error for an operator that takes functions, and store it in case the program swallows the error."""
-    run.recorder.failure = hides(operator, run.place().source)
+    run.recorder.failure = hides(operator, run.location().source)
     raise run.recorder.failure
 
 
@@ -90,7 +90,7 @@ def refuse(run: TracedRun, name: str, alternative: str = "") -> NoReturn:
     run.recorder.failure = OperationFailed(
         f"the program calls {name}, which runs a function that the tracer cannot see",
         fix=f"call it outside the compiled program, or compile its result{alternative}",
-        where=run.place().source,
+        where=run.location().source,
     )
     raise run.recorder.failure
 

@@ -60,7 +60,7 @@ class LoopBody:
 
 @lru_cache(maxsize=256)
 def loop_body(code: CodeType, offset: int) -> LoopBody | str | None:
-    """Return the body of the loop over what is called at an offset; a reason if it is no function; None for no loop."""
+    """Return the body of the loop over the result of a call; a reason if it is no function; None without a loop."""
     try:
         source = find_loop(code, offset)
         if source is None:
@@ -160,9 +160,11 @@ class _Body(ast.NodeTransformer):
         value = self.visit(statement.value)
         if isinstance(target, ast.Subscript):
             index = [*self.buffers].index(self._subscript(target))  # type: ignore[arg-type]
-            made = ast.parse(f"_written{index} = _value.to(_row{index}).expand_as(_row{index}).clone()").body[0]
-            made.value.func.value.func.value.func.value = value  # type: ignore[attr-defined]
-            return self._located(made, statement)
+            new_statement = ast.parse(f"_written{index} = _value.to(_row{index}).expand_as(_row{index}).clone()").body[
+                0
+            ]
+            new_statement.value.func.value.func.value.func.value = value  # type: ignore[attr-defined]
+            return self._located(new_statement, statement)
         self._assign(target)
         return ast.copy_location(ast.Assign([target], value), statement)
 
@@ -216,17 +218,17 @@ class _Body(ast.NodeTransformer):
         if "torch" in own or name in self.lists or not _is_only_joined(self.source.function, name, call.func.value):
             raise reject(statement, f"appends to `{name}`, which is no new list that only `torch.stack` or `cat` reads")
         self._require_local(statement, name)
-        made = ast.parse(f"_list{len(self.lists)} = _value").body[0]
+        new_statement = ast.parse(f"_list{len(self.lists)} = _value").body[0]
         self.lists[name] = None
-        made.value = self.visit(call.args[0])  # type: ignore[attr-defined]
-        return self._located(made, statement)
+        new_statement.value = self.visit(call.args[0])  # type: ignore[attr-defined]
+        return self._located(new_statement, statement)
 
     @staticmethod
-    def _located(made: ast.stmt, statement: ast.stmt) -> ast.stmt:
-        for node in ast.walk(made):
+    def _located(new_statement: ast.stmt, statement: ast.stmt) -> ast.stmt:
+        for node in ast.walk(new_statement):
             if "lineno" in node._attributes and not isinstance(node, ast.expr):
                 ast.copy_location(node, statement)
-        return made
+        return new_statement
 
     def _require_local(self, node: ast.AST, name: str) -> None:
         if name not in self.code.co_varnames or name in self.code.co_cellvars or name.startswith(OWN_NAMES):
@@ -265,14 +267,16 @@ class _Body(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        found = self._subscript(node)
-        if found is None:
+        subscript = self._subscript(node)
+        if subscript is None:
             return self.generic_visit(node)
-        name, dimension, _ = found
+        name, dimension, _ = subscript
         if name in self.assigned or name in self._buffer_names:
             raise reject(node, f"reads `{name}` by the index, which the body changes")
         self._require_local(node, name)
-        row = ast.copy_location(ast.Name(self.slices.setdefault(found, f"_slice{len(self.slices)}"), ast.Load()), node)
+        row = ast.copy_location(
+            ast.Name(self.slices.setdefault(subscript, f"_slice{len(self.slices)}"), ast.Load()), node
+        )
         parts = [part for index, part in enumerate(_parts(node)) if index != dimension]
         if all(map(_is_full, parts)):
             return row

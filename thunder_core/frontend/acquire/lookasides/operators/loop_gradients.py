@@ -31,9 +31,9 @@ def detach_unreached(
     reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
     require_steady_gradients(reaching[: len(initial)])
     pairs = zip((*initial, *slices, *operands), reaching, strict=True)
-    kept = [proxy if indices else detached(subtraces, proxy) for proxy, indices in pairs]
+    proxies = [proxy if indices else detach_proxy(subtraces, proxy) for proxy, indices in pairs]
     end = len(initial) + len(slices)
-    return tuple(kept[: len(initial)]), tuple(kept[len(initial) : end]), tuple(kept[end:])
+    return tuple(proxies[: len(initial)]), tuple(proxies[len(initial) : end]), tuple(proxies[end:])
 
 
 def results_reaching(subtraces: Subtraces, tensor: object, results: Sequence[torch.Tensor]) -> set[int]:
@@ -63,15 +63,17 @@ def require_steady_gradients(reaching: Sequence[Collection[int]]) -> None:
     """
     lasting = {index for index, indices in enumerate(reaching) if indices}
     while True:
-        kept = {index for index in lasting if any(end >= len(reaching) or end in lasting for end in reaching[index])}
-        if kept == lasting:
+        reaching_end = {
+            index for index in lasting if any(end >= len(reaching) or end in lasting for end in reaching[index])
+        }
+        if reaching_end == lasting:
             break
-        lasting = kept
+        lasting = reaching_end
     if any(indices and index not in lasting for index, indices in enumerate(reaching)):
         raise Unsteady("the gradient of a variable is None for some numbers of iterations")
 
 
-def detached(subtraces: Subtraces, proxy: Proxy) -> Proxy:
+def detach_proxy(subtraces: Subtraces, proxy: Proxy) -> Proxy:
     """Return the proxy of a detached tensor."""
     physical = subtraces.recorder.tensors.named(proxy.name)
     if physical is None:

@@ -1,4 +1,4 @@
-"""The source of a loop whose iterable is called at an offset of a code object, and what is read after the loop."""
+"""The source of a loop, found by the offset of the call that makes its iterable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LoopSource:
 
 
 def find_loop(code: CodeType, offset: int) -> LoopSource | None:
-    """Return the loop over what is called at an offset. Return None if there is no such loop, or no source.
+    """Return the loop over the result of the call at an offset. Return None if there is no such loop, or no source.
 
     Raises `NotOneFunction` for a loop of another form.
     """
@@ -64,7 +64,7 @@ def _is_at(node: ast.AST, position: dis.Positions) -> bool:
 
 
 def _source_of(loop: ast.For, function: ast.FunctionDef, call: ast.Call) -> LoopSource:
-    """Return a loop; raise `NotOneFunction` if what is called is not all that the loop iterates over."""
+    """Return a loop; raise `NotOneFunction` if the loop iterates over more than the result of the call."""
     is_range = isinstance(call.func, ast.Name) and call.func.id == "range"
     outer, functions = loop.iter, []
     while outer is not call:

@@ -1,4 +1,4 @@
-"""The values of a loop's variables when the loop begins, and what must hold for them so that the loop is recorded."""
+"""The values of a loop's variables when the loop begins, and the conditions for recording the loop."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def is_steady(value: Any, depth: int = 3) -> bool:
         parts = (value.__self__,) if isinstance(value, MethodType) else parts_of_partial(value)
         return depth > 0 and all(is_steady(part, depth - 1) for part in parts)
     if isinstance(value, BuiltinFunctionType):
-        return value in (*BUILTINS, enumerate, reversed) or is_of_module(value)
+        return value in (*BUILTINS, enumerate, reversed) or is_module_function(value)
     return isinstance(value, (*UNCHANGING, FunctionType, torch.nn.Module)) or value in (*BUILTINS, enumerate, reversed)
 
 
-def is_of_module(function: BuiltinFunctionType) -> bool:
+def is_module_function(function: BuiltinFunctionType) -> bool:
     """Whether a builtin function is one of `torch` or `math`, rather than a method of an object."""
     owner = function.__self__
     return owner is math or isinstance(owner, type) or (isinstance(owner, ModuleType) and owner.__name__[:5] == "torch")
@@ -101,14 +101,14 @@ def is_of_module(function: BuiltinFunctionType) -> bool:
 class Unchanged:
     """A check that a call of a loop's body leaves objects of the program, generators and clocks as they are.
 
-    `held` refers to the objects, and `tensors` are those of its variables. A function that the body calls could ask
+    `roots` refers to the objects, and `tensors` are those of its variables. A function that the body calls could ask
     whether two of them are the same object, which may hold in the first iteration only.
     """
 
-    def __init__(self, run: TracedRun, held: object, tensors: Sequence[Any]) -> None:
+    def __init__(self, run: TracedRun, roots: object, tensors: Sequence[Any]) -> None:
         self._run = run
         self._has_equal = len({*map(id, tensors)}) < len(tensors)
-        objects = HeldObjects(held, lambda value: self._run.outside.path_of(value) is not None)
+        objects = HeldObjects(roots, lambda value: self._run.outside.path_of(value) is not None)
         for value in objects.objects:
             if not is_tracked(value):
                 raise Unsteady(f"its body refers to an object {kind_of(value)}, whose state is unknown")
@@ -117,7 +117,7 @@ class Unchanged:
         self._draws = len(self._run.draws.paths)
 
     def require(self, codes: Iterable[CodeType]) -> None:
-        """Raise `Unsteady` if the body has drawn a number, or has run code that reads what iterations differ in."""
+        """Raise `Unsteady` if the body has drawn a number, or read values that differ between iterations."""
         if len(self._run.draws.paths) != self._draws:
             raise Unsteady("its body draws random numbers outside of PyTorch, or reads a clock")
         for code in codes:
@@ -141,11 +141,21 @@ def is_local_class(value: object) -> bool:
 
 
 def is_tracked(value: object) -> bool:
-    """Whether changes of an object can be noted by what it contains."""
+    """Whether changes of an object can be noticed by its contents."""
     if isinstance(value, BuiltinFunctionType):
         return is_steady(value)
-    known = (*UNCHANGING, *CONTAINERS, set, frozenset, FunctionType, MethodType, functools.partial, ModuleType, type)
-    if isinstance(value, (*known, CellType, torch.nn.Module)):
+    supported_types = (
+        *UNCHANGING,
+        *CONTAINERS,
+        set,
+        frozenset,
+        FunctionType,
+        MethodType,
+        functools.partial,
+        ModuleType,
+        type,
+    )
+    if isinstance(value, (*supported_types, CellType, torch.nn.Module)):
         return True
     kind: Any = type(value)
     return kind.__new__ == object.__new__ and hasattr(value, "__dict__") and not hasattr(value, "__next__")

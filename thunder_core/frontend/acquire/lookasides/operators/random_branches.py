@@ -105,13 +105,13 @@ def record(
     caller then tries a longer region, which includes the code that the values decide about.
     """
     subtraces = Subtraces(run, "if")
-    held = functools.partial(len, *frame.fast, *frame.stack)  # is not called: an arm may not change these objects
+    referrer = functools.partial(len, *frame.fast, *frame.stack)  # is not called: an arm may not change these objects
     values: list[list[Any]] = []
     ends: list[ArmEnd] = []
     copied: list[torch.Tensor] = []
 
     def own(value: object) -> Any:
-        if not isinstance(value, torch.Tensor) or all(value is not known for known in frame.fast):
+        if not isinstance(value, torch.Tensor) or all(value is not local for local in frame.fast):
             return value
         if value.requires_grad and not torch.is_grad_enabled():
             raise ValueError("autograd would lose a tensor that an arm leaves unchanged")
@@ -123,7 +123,9 @@ def record(
         values.append([own(ends[-1].fast[slot]) for slot in region.live])
         return [value for value in values[-1] if isinstance(value, torch.Tensor)]
 
-    arms = {name: subtraces.record(held, functools.partial(results_of, start), ()) for name, start in starts.items()}
+    arms = {
+        name: subtraces.record(referrer, functools.partial(results_of, start), ()) for name, start in starts.items()
+    }
     if not all(end.is_between_statements(frame) for end in ends) or not are_alike_values(*values):
         return None
     require_alike_tensors(subtraces, *values)
@@ -173,11 +175,11 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
     bsyms = run.recorder.bound_symbols
     aliasing, same = alias_sets(bsyms), alias_sets(bsyms)
     written = {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}
-    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
 
     def name_of(tensor: torch.Tensor) -> str:
         name = run.recorder.proxy_of(tensor).name
-        return name if name in made else INPUT
+        return name if name in defined else INPUT
 
     for arms in run.recorded_arms:
         for copied, result in itertools.product(arms.copied, arms.results):

@@ -156,7 +156,7 @@ def reason_to_unroll(frame: Frame, body: LoopBody | str) -> str:
 
 def guard_with_reason(run: TracedRun, frame: Frame, reason: str, numbers: Sequence[Any]) -> None:
     """Guard the values of the numbers that a loop iterates over, with the reason why the loop is unrolled."""
-    source = run.place().source
+    source = run.location().source
     if source is None or source.filename != frame.filename:
         return
     origin = f"needed at {source}, because this loop is unrolled: {reason}"

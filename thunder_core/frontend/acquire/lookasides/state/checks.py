@@ -68,14 +68,14 @@ def check_later(run: TracedRun, kind: Any, condition: Any, message: Any) -> None
     text = UNTOLD if message is None else run.machine.call(str, run.machine.call(message))
     if len(run.outside.effects.effects) != number_of_effects:
         run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
-    recorder, place = run.recorder, run.place()
+    recorder, location = run.recorder, run.location()
     with torch._C.DisableTorchFunction():
         args = (
             recorder.proxy_of(condition),
             kind,
             *(as_argument(recorder, part) for part in parts_of_text(text) or ()),
         )
-    recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), place.source, place.module, ordered=True))
+    recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), location.source, location.module, ordered=True))
 
 
 def as_argument(recorder: Any, part: str | TextPart) -> Any:

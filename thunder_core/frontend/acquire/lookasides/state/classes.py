@@ -55,9 +55,9 @@ def is_instance_of_abstract(run: TracedRun, /, kind: Any, value: Any) -> NotTake
 
 
 @lookaside(abc.ABCMeta.__subclasscheck__, _abc._abc_subclasscheck)
-def is_subclass_of_abstract(run: TracedRun, /, kind: Any, other: Any) -> NotTaken:
+def is_subclass_of_abstract(run: TracedRun, /, kind: Any, candidate: Any) -> NotTaken:
     """Note that the program asks whether an abstract class regards another class as its subclass."""
-    run.classes.note_abstract(kind, other)
+    run.classes.note_abstract(kind, candidate)
     return NOT_TAKEN
 
 

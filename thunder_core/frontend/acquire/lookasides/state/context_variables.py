@@ -95,9 +95,9 @@ class ContextVariables:
     def _reset(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         state = self._state
         tokens = state.tokens.get(id(variable), [])
-        if not any(token is known for known in tokens):
+        if not any(token is known_token for known_token in tokens):
             self._run.refuse("the program resets a context variable to a value from before the program", RESET)
-        index = next(index for index, known in enumerate(tokens) if known is token)
+        index = next(index for index, known_token in enumerate(tokens) if known_token is token)
         variable.reset(token)
         if state is self._callers:
             self._run.outside.effects.withdraw(set_variable, variable, len(tokens) - index)

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.lookasides.state.sequences import operation_o
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.outside.reductions import is_of, root_of_array
+from thunder_core.frontend.acquire.outside.reductions import derives_from, root_of_array
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLASSES, SymbolicNumber
@@ -77,19 +77,19 @@ def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
         return method(run, owner, name, args, kwargs) if name in METHODS and "out" not in kwargs else NOT_TAKEN
     if not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
         return NOT_TAKEN
-    if function in CONVERSIONS or is_of_torch(function):
+    if function in CONVERSIONS or is_torch_function(function):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves((args, kwargs)))
         return with_numbers(run, function, args, kwargs) if has_scalars and "array" not in name else NOT_TAKEN
     if type(function) in UNBOUND:
         return NOT_TAKEN
-    computes = is_pure(function) or is_number_class(function) or is_of_python(function)
+    computes = is_pure(function) or is_number_class(function) or is_python_function(function)
     return apply(run, function, args, kwargs) if computes and "out" not in kwargs else NOT_TAKEN
 
 
 def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
     """Compute an operator on computed arrays or NumPy scalars, or on a symbolic number and NumPy's values."""
     if function in WRITING_OPERATORS and is_arithmetic(operands[1]):
-        if is_drawn(run, operands[0]) and is_of(type(operands[0]), ARRAY):
+        if is_drawn(run, operands[0]) and derives_from(type(operands[0]), ARRAY):
             return call_writing_method(run, operands[0], WRITING_OPERATORS[function], operands[1:])
         if is_drawn(run, operands[0]) or is_mixed(run, operands):
             return apply(run, function, operands, {})
@@ -121,9 +121,9 @@ def is_mixed(run: TracedRun, operands: tuple[Any, ...]) -> bool:
 
 def is_plain_numpy(run: TracedRun, value: object) -> bool:
     """Whether a value is a number of NumPy, or an array that shares no memory with a tensor of the program."""
-    if is_of(type(value), NUMBER):
+    if derives_from(type(value), NUMBER):
         return True
-    return is_of(type(value), ARRAY) and not run.recorder.data.owns(root_of_array(value))
+    return derives_from(type(value), ARRAY) and not run.recorder.data.owns(root_of_array(value))
 
 
 def computes_from_numbers(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -138,10 +138,10 @@ def computes_from_numbers(run: TracedRun, function: object, args: tuple[Any, ...
 
 def is_number_class(function: object) -> bool:
     """Whether a callable is a class of NumPy's numbers, such as `numpy.int64`."""
-    return isinstance(function, type) and is_of(function, NUMBER)
+    return isinstance(function, type) and derives_from(function, NUMBER)
 
 
-def is_of_python(function: object) -> bool:
+def is_python_function(function: object) -> bool:
     """Whether a function of Python computes with NumPy's numbers."""
     return isinstance(function, types.BuiltinFunctionType) and function in OF_PYTHON
 
@@ -217,10 +217,10 @@ def is_arithmetic(operand: object) -> bool:
     if isinstance(operand, tuple | list):
         return all(map(is_arithmetic, operand))
     plain = operand is None or isinstance(operand, int | float | complex | slice | SymbolicNumber) or operand is ...
-    return plain or any(is_of(type(operand), kind) for kind in (ARRAY, NUMBER))
+    return plain or any(derives_from(type(operand), kind) for kind in (ARRAY, NUMBER))
 
 
-def is_of_torch(function: object) -> bool:
+def is_torch_function(function: object) -> bool:
     """Whether a function belongs to PyTorch, or is a method of a tensor."""
     if isinstance(getattr(function, "__self__", None), TENSORS):
         return True

@@ -14,7 +14,7 @@ from typing import Any
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError, code_of_module
-from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import concrete
@@ -173,7 +173,7 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
 def _shuffle(run: TracedRun, owner: object, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`shuffle(items)`: the items in a random order, which is guarded unless they are numbers of one class."""
     items = args[0] if len(args) == 1 and not kwargs else None
-    if is_of(type(items), "numpy.ndarray"):
+    if derives_from(type(items), "numpy.ndarray"):
         shuffled = replay(run, function, (args, kwargs), run.draws.shuffled, owner, items)
         return None if shuffled is None else run.machine.store_item(items, ..., shuffled)
     if type(items) is not list:

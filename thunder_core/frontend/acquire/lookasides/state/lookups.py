@@ -1,8 +1,8 @@
 """Lookups of symbolic numbers in containers.
 
-Which key the number equals, if any, is guarded like the outcome of a comparison. If the container hashed the number,
-the value would be guarded, and each value would need its own program. With a guarded outcome, there are as many
-programs as keys, and one program for all numbers that are not keys.
+The guard says which key the number equals, if any, like the guard on the outcome of a comparison. If the container
+hashed the number, the value would be guarded, and each value would need its own program. With a guarded outcome, there
+are as many programs as keys, and one program for all numbers that are not keys.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def settle_method(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
     return owner is not None and bool(rest) and not kwargs and settle_lookup(run, owner, rest[0])
 
 
-def known_keys(container: Any, key: Any) -> list[Any] | None:
+def known_keys(container: Any, key: object) -> list[Any] | None:
     """Return the keys of a mapping or members of a set, if they are few and of known classes; otherwise None.
 
-    A list or tuple is covered only if the key is a text. A number needs no help there: `in` compares it with `==`,
-    which is guarded.
+    A list or tuple is covered only if the key is a text. In a list, `in` compares a number with `==`, and this
+    comparison is guarded.
     """
     is_list = type(container) in (list, tuple) and type(key) is SymbolicText
     if not is_list and not is_plain_mapping(container) and type(container) not in SETS:

@@ -93,7 +93,7 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
     Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    began_with = any(stream is known for known in run.streams)
+    began_with = any(stream is known_stream for known_stream in run.streams)
     return began_with and (not named or run.outside.path_of(stream) is not None)
 
 
@@ -108,10 +108,10 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     if not logger.isEnabledFor(level):
         run.settings.answers[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
         return None
-    place = run.place().source
+    source = run.location().source
     where = ("<thunder>", 0, "")
-    if place is not None:
-        where = (place.filename, place.lineno, place.function.rpartition(".")[2])
+    if source is not None:
+        where = (source.filename, source.lineno, source.function.rpartition(".")[2])
     run.outside.effects.calls(log, (logger.name, level, where, *(as_now(run, word) for word in words)))
     return None
 
@@ -175,7 +175,7 @@ def copy_for_output(run: TracedRun, value: object, copies: dict[int, Any]) -> An
         return value
     if run.outside.path_of(value) is not None:
         if type(value) not in CONTAINERS:
-            run.printed.append((len(run.recorder.bound_symbols), value, run.place().source))
+            run.printed.append((len(run.recorder.bound_symbols), value, run.location().source))
             return value
         if not holds_tensors(value, set()):
             return value

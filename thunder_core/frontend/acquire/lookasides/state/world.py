@@ -14,7 +14,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
-from thunder_core.frontend.acquire.outside.native_functions import NativeReason, answer_of_function
+from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 from thunder_core.frontend.acquire.outside.sharp import DATES
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -31,12 +31,12 @@ CLOCKS_OF_SPANS = frozenset(
 def world_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that depends on more than its arguments."""
     if type(function) is not BuiltinMethodType:
-        of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
+        of_cython = type(function).__name__ == CYTHON_FUNCTION and function_kind_of(function) is CFunctionKind.UNKNOWN
         return call_unknown(run, function, args, kwargs) if of_cython else NOT_TAKEN
     if (type(function.__self__), function.__name__) in QUERY_METHODS:
         return call_query(run, function, args, kwargs)
-    answer = NativeReason.FRESH if is_date_of_now(function) else answer_of_function(function)
-    stand_in = STAND_INS.get(answer)
+    function_kind = CFunctionKind.FRESH if is_date_of_now(function) else function_kind_of(function)
+    stand_in = STAND_INS.get(function_kind)
     if stand_in is None:
         return NOT_TAKEN
     if run.outside.is_functional:  # a functional program may read only its arguments
@@ -65,7 +65,9 @@ def is_date_of_now(function: object) -> bool:
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
 
 
-def again(run: TracedRun, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def again(
+    run: TracedRun, function: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Return the result of a function that the prologue calls again.
 
     If the prologue cannot, report a loud sharp edge.
@@ -91,7 +93,7 @@ def query_or_change(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
 
 
 def call_reading_deeply(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a C function that reads its arguments, which are guarded with everything that they contain."""
+    """Call a C function that reads its arguments. The arguments and their contents are guarded."""
     run.outside.expand_deeply((args, kwargs))
     return run.machine.natively(function, args, kwargs)
 
@@ -105,13 +107,13 @@ def call_unknown(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
 QUERY_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
-STAND_INS: dict[NativeReason, Callable[[Any, Any, Any, Any], Any]] = {
-    NativeReason.QUERY: call_query,
-    NativeReason.FRESH: call_fresh,
-    NativeReason.WORLD: call_with_loud_edge,
-    NativeReason.QUERY_OR_CHANGE: query_or_change,
-    NativeReason.DEEP: call_reading_deeply,
-    NativeReason.UNKNOWN: call_unknown,
+STAND_INS: dict[CFunctionKind, Callable[[Any, Any, Any, Any], Any]] = {
+    CFunctionKind.QUERY: call_query,
+    CFunctionKind.FRESH: call_fresh,
+    CFunctionKind.WORLD: call_with_loud_edge,
+    CFunctionKind.QUERY_OR_CHANGE: query_or_change,
+    CFunctionKind.DEEP: call_reading_deeply,
+    CFunctionKind.UNKNOWN: call_unknown,
 }
 
 

@@ -47,8 +47,8 @@ CHANGING: frozenset[Callable[..., Any]] = frozenset(
 NUMPY_SETTERS = frozenset({"seterr", "seterrcall", "setbufsize", "set_printoptions"})
 
 
-def process_question(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a Python function that queries the process."""
+def call_process_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a Python function that queries or changes the process, or return `NOT_TAKEN`."""
     plain = getattr(function, "__func__", function)
     package = str(plain.__module__).partition(".")[0]
     run.native_reads.python_function(package)

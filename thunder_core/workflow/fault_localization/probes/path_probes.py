@@ -10,9 +10,9 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from thunder_core.backend.runtime.program import Program
-from thunder_core.backend.runtime.selector import found_at
+from thunder_core.backend.runtime.selector import value_at_path
 from thunder_core.tracing.ir.requirement import PlainPath
-from thunder_core.workflow.fault_localization.probes.argument_probes import others_of
+from thunder_core.workflow.fault_localization.probes.argument_probes import nearby_values
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.probes.unpacking import value_at
@@ -31,7 +31,7 @@ def run_another(*args: object, **kwargs: object) -> Any:
     raise AnotherFunction("this is not the function that was traced")
 
 
-def place_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
+def path_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
     """Yield probes with another value for each checked value that can be changed; `functions` includes functions."""
     for guard in program.guards:
         entry = entry_of_path(guard.path, call) if guard.plain_path is None else entry_at(guard.plain_path, call)
@@ -50,7 +50,7 @@ def other_values(value: object) -> Iterator[tuple[str, Any]]:
     if isinstance(value, FunctionType | BuiltinFunctionType):
         yield "another function", run_another
     else:
-        yield from others_of(value)
+        yield from nearby_values(value)
 
 
 def entry_at(path: PlainPath, call: SubjectCall) -> Entries | None:
@@ -69,9 +69,9 @@ def object_at(path: PlainPath, call: SubjectCall) -> Any:
     """Return the object at a path in the subject or in a module's globals; None for other roots."""
     kind, root = path[0]
     if kind == "root":
-        return found_at(path, call.roots[root]) if root in call.roots else None
+        return value_at_path(path, call.roots[root]) if root in call.roots else None
     module = sys.modules.get(root) if kind == "globals" else None
-    return None if module is None else found_at((("root", root), *path[1:]), vars(module))
+    return None if module is None else value_at_path((("root", root), *path[1:]), vars(module))
 
 
 def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
@@ -91,7 +91,7 @@ def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
 
 
 @contextmanager
-def changed_entry(entries: Any, key: Any, value: object) -> Iterator[None]:
+def changed_entry(entries: Any, key: object, value: object) -> Iterator[None]:
     """Replace an entry of a dict or list while the block runs."""
     before = entries[key]
     entries[key] = value

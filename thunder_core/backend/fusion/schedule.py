@@ -1,4 +1,4 @@
-"""Order: an order of bound symbols with groups next to each other, each bound symbol after its dependencies."""
+"""Scheduling: bound symbols in an order in which groups are contiguous, and each follows its dependencies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 Group = tuple[int, ...]
 
 
-def order_groups(
+def schedule_groups(
     bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
 ) -> tuple[list[Group], list[Group]]:
-    """Return an order of groups of indices: each group where its last member was, other indices as groups of one.
+    """Return the schedule as groups of indices: each group where its last member was, other indices as groups of one.
 
     The second list has the groups that cannot be made contiguous, because bound symbols in between depend on some
-    members and other members depend on them; the order lacks these groups.
+    members and other members depend on them; the schedule lacks these groups.
     """
     grouped = {index for group in groups for index in group}
     all_groups = [*groups, *((index,) for index in range(len(bsyms)) if index not in grouped)]
@@ -31,11 +31,11 @@ def order_groups(
         if earlier != later:
             before[later].add(earlier)
             after[earlier].add(later)
-    order = _sort(all_groups, before)
-    left = before.keys() - set(order)
-    behind_cycles = _sort(all_groups, {number: after[number] & left for number in left})
-    stuck = [all_groups[number] for number in sorted(left - set(behind_cycles)) if len(all_groups[number]) > 1]
-    return [all_groups[number] for number in order], stuck
+    schedule = _sort(all_groups, before)
+    blocked = before.keys() - set(schedule)
+    behind_cycles = _sort(all_groups, {number: after[number] & blocked for number in blocked})
+    stuck = [all_groups[number] for number in sorted(blocked - set(behind_cycles)) if len(all_groups[number]) > 1]
+    return [all_groups[number] for number in schedule], stuck
 
 
 def _sort(all_groups: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
