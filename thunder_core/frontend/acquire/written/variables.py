@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
 QUIETLY = LibraryFunction("thunder_core.tracing.library.tensor_guards", "quietly")
-PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied")
+PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied_object")
 
 
 class Variables:

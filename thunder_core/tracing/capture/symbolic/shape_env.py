@@ -168,7 +168,7 @@ class TraceShapeEnv(ShapeEnv):
 
     @contextmanager
     def withholding_floats(self) -> Iterator[None]:
-        """Raise `FloatAsked` during the block if C++ code reads the value of a float."""
+        """Raise `FloatValueRead` during the block if C++ code reads the value of a float."""
         before, self._withholds_floats = self._withholds_floats, True
         try:
             yield
