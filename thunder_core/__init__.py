@@ -1,7 +1,7 @@
-"""Thunder: a source-to-source compiler for PyTorch programs that can be read at every stage.
+"""Thunder: a compiler for PyTorch programs, whose traces can be read as Python source after each pass.
 
-The names of this package are loaded when they are first used, so that `import thunder_core.interpreter` needs nothing
-but the standard library.
+The public names are imported when they are first used, so that an import of the interpreter alone
+(`thunder_core.frontend.interpreter`, or `thunder_core.interpreter` for short) needs only the standard library.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.foundation import rooms
 from thunder_core.foundation.package import __version__
+from thunder_core.foundation.rooms import WING_OF, register_short_names
 
-# Programs with symbolic sizes have several thousand expressions, of which SymPy remembers the last 1,000 by default.
-# It reads this once, when it is first imported.
+# SymPy caches the results of 1,000 expressions by default. Programs with symbolic sizes have several thousand.
+# SymPy reads the variable once, when it is imported.
 os.environ.setdefault("SYMPY_CACHE_SIZE", "16000")
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline import compile
     from thunder_core.workflow.recipe_search import search
 
-HOMES = {
+NAMES_OF_MODULE = {
     "thunder_core.compilation.compiler": (
         "cache_hits",
         "cache_misses",
@@ -78,26 +78,26 @@ HOMES = {
     "thunder_core.workflow.artifact.loading": ("load",),
     "thunder_core.workflow.artifact.saving": ("save",),
 }
-rooms.register()
-_HOME = {name: home for home, names in HOMES.items() for name in names}
+register_short_names()  # `thunder_core.errors` is `thunder_core.foundation.errors`
+_MODULE_OF_NAME = {name: module for module, names in NAMES_OF_MODULE.items() for name in names}
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 (the table above is the list)
+__all__ = [*_MODULE_OF_NAME, "__version__"]  # noqa: PLE0604 - the names are the keys of a dict
 
 
 def __getattr__(name: str) -> Any:
-    if name in rooms.WING_OF:
+    if name in WING_OF:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'thunder_core' has no attribute {name!r}")
-    value = getattr(_home_of(name), name)
+    value = getattr(_import_module_of(name), name)
     globals()[name] = value
     return value
 
 
-def _home_of(name: str) -> ModuleType:
-    """Import the module of a name; raises `TorchNotTested` if that fails on a release that was never tested."""
+def _import_module_of(name: str) -> ModuleType:
+    """Import the module of a name; raises `TorchNotTested` if that fails on an untested PyTorch."""
     try:
-        return importlib.import_module(_HOME[name])
+        return importlib.import_module(_MODULE_OF_NAME[name])
     except Exception:
         importlib.import_module("thunder_core.foundation.tested_versions").require_tested_torch()
         raise

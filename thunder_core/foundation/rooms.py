@@ -79,7 +79,7 @@ class SameModule(Loader):
         return code
 
 
-def register() -> None:
+def register_short_names() -> None:
     """Make the rooms importable by their short names."""
     if not any(isinstance(finder, RoomFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, RoomFinder())

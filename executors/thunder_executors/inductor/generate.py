@@ -36,8 +36,8 @@ from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.loop_strides import expanded_strides
 from thunder_executors.inductor.sizes import conditions_of
 
-# The module from which Inductor imports the function that hashes Triton's files: `codecache` from PyTorch 2.12 on.
-KEY_OWNER: Any = codecache if hasattr(codecache, "triton_key") else triton_compat
+# The module whose `triton_key`, the hash of Triton's files, Inductor calls. It is `codecache` from PyTorch 2.12 on.
+TRITON_KEY_MODULE: Any = codecache if hasattr(codecache, "triton_key") else triton_compat
 INDUCTOR_CONFIG: dict[str, Any] = {
     "compile_threads": 1,
     "fx_graph_cache": False,
@@ -48,10 +48,10 @@ INDUCTOR_CONFIG: dict[str, Any] = {
     "graph_partition": False,
 }
 
-# A parallel region of OpenMP with its number of threads, which is also its number of accumulators.
+# A parallel region of OpenMP with its number of threads. The code has one accumulator for each thread.
 OMP_PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?")
 LOGGER = logging.getLogger("torch._inductor.utils")
-INDUCTOR_ERRORS = ("torch._inductor.exc", "torch._dynamo.exc")
+COMPILER_ERROR_MODULES = ("torch._inductor.exc", "torch._dynamo.exc")
 # Errors of the machine's state: a later attempt may succeed.
 ENVIRONMENT_ERRORS = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
 
@@ -66,10 +66,10 @@ class CppKernel:
 
 @dataclass(frozen=True)
 class GeneratedCode:
-    """The wrapper module that Inductor wrote, and its C++ kernels by the names to which the wrapper binds them.
+    """The wrapper module that Inductor wrote, and its C++ kernels by the names of their variables in the wrapper.
 
     `strides` are the strides of each result, or None if unknown. `conditions` are the guards on the region's symbols
-    that the code relies on, as Python.
+    that the code relies on, as Python expressions.
     """
 
     wrapper: str
@@ -83,7 +83,7 @@ class Unsupported(Exception):
 
 
 def generate(region: Region) -> GeneratedCode:
-    """Generate Inductor's code for a region whose symbols are in a separate `ShapeEnv`.
+    """Generate Inductor's code for a region whose symbols have a `ShapeEnv` of their own.
 
     Raises `Unsupported`, or any exception of Inductor.
     """
@@ -100,10 +100,12 @@ def size_oblivious_codegen() -> Iterator[None]:
     compute = fake_impls._compute_stride
 
     def stride(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
+        # always size-oblivious, also if the caller asks for the opposite
         return compute(old_shape, old_stride, new_shape, size_oblivious=True)
 
     def overlap(tensor: torch.Tensor) -> int:
-        # `copy_` calls this to refuse overlapping tensors, which capture has already refused.
+        # The check would specialize on symbolic sizes. `copy_` calls it to refuse overlapping memory, which tracing has
+        # refused before.
         return OVERLAP_UNKNOWN if is_symbolic(tensor) else known_overlap(tensor)
 
     known_overlap = torch._debug_has_internal_overlap
@@ -117,14 +119,17 @@ def size_oblivious_codegen() -> Iterator[None]:
 
 
 def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> GeneratedCode:
-    """Make Inductor write the code for a graph on fakes, and collect its C++ kernels without compiling them."""
+    """Make Inductor write the code for a graph with fake tensors as inputs. Its C++ kernels are not compiled."""
     sources: list[CppKernel] = []
 
     def record_kernel(self: object, argtypes: list[str], source_code: str) -> object:  # compiles nothing
-        sources.append(CppKernel(tuple(argtypes), with_bounded_teams(with_threads_of_call(source_code))))
+        sources.append(CppKernel(tuple(argtypes), with_bounded_threads(with_threads_of_call(source_code))))
         return None
 
-    settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}  # so that every parallel region contains it
+    settings = {
+        **INDUCTOR_CONFIG,
+        "cpp.threads": torch.get_num_threads(),
+    }  # each parallel region then states its number
     with (
         temporary_cache_without_warnings(),
         expanded_strides(),
@@ -144,26 +149,26 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
 
 @contextmanager
 def without_triton_key() -> Iterator[None]:
-    """Prevent Inductor from hashing Triton's files if there is no GPU, within the context: the hash is unused then."""
-    with nullcontext() if torch.cuda.is_available() else mock.patch.object(KEY_OWNER, "triton_key", lambda: None):
+    """Within the context, prevent Inductor from hashing Triton's files if there is no GPU: nothing uses the hash."""
+    has_gpu = torch.cuda.is_available()
+    with nullcontext() if has_gpu else mock.patch.object(TRITON_KEY_MODULE, "triton_key", lambda: None):
         yield
 
 
-def with_bounded_teams(source: str) -> str:
-    """Bound the threads of a kernel's parallel regions by the compiled number and by the number that a call may use.
+def with_bounded_threads(source: str) -> str:
+    """Let parallel regions use at most the threads that they were compiled for, and at most `omp_get_max_threads()`.
 
-    With more threads than compiled, some threads would write past the accumulators, of which there is one for each
-    thread. With more than a call may use, a later `torch.set_num_threads` would have no effect, and a forked child,
-    which must use one thread, would wait for the threads of its parent.
+    With more threads than compiled, threads would write past the accumulators. The second limit lets
+    `torch.set_num_threads` work, and keeps a forked child at one thread: it would wait for its parent's other threads.
     """
-    return OMP_PARALLEL.sub(_bound_loop, source)
+    return OMP_PARALLEL.sub(_bound_parallel_region, source)
 
 
-def _bound_loop(region: re.Match[str]) -> str:
-    if region[1] is None:
+def _bound_parallel_region(match: re.Match[str]) -> str:
+    if match[1] is None:
         raise Unsupported("the generated code has a parallel region without a fixed number of threads")
     allowed = "omp_get_max_threads()"
-    return f"#pragma omp parallel num_threads({allowed} < {region[1]} ? {allowed} : {region[1]})"
+    return f"#pragma omp parallel num_threads({allowed} < {match[1]} ? {allowed} : {match[1]})"
 
 
 def strides_of(compiled: Any, sizes: SizesByName = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
@@ -181,23 +186,24 @@ def _kernel_names(wrapper: str) -> list[str]:
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """Return the refusal of a region for which Inductor raised.
+    """Return the refusal of a region for which Inductor raised an error.
 
-    The refusal is lasting if the error is Inductor's own; an error of the machine's state may not recur.
+    The refusal is lasting if the error is Inductor's own. A later attempt may succeed after an error of the machine's
+    state, such as a full disk.
     """
     cause = getattr(error, "inner_exception", error)
     message = str(error).strip().partition("\n")[0]
-    lasting = type(error).__module__ in INDUCTOR_ERRORS and not isinstance(cause, ENVIRONMENT_ERRORS)
+    lasting = type(error).__module__ in COMPILER_ERROR_MODULES and not isinstance(cause, ENVIRONMENT_ERRORS)
     return Refusal(f"Inductor: {type(error).__name__}: {message}", lasting=lasting)
 
 
 @contextmanager
 def temporary_cache_without_warnings() -> Iterator[None]:
-    """Silence Inductor's warnings, and put its files into a folder that is removed at the end, within the context."""
+    """Within the context, silence warnings, and let Inductor write to a folder that is removed at the end."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),
         warnings.catch_warnings(action="ignore"),
-        mock.patch.object(LOGGER, "disabled", True),  # it logs that the folder is kept
+        mock.patch.object(LOGGER, "disabled", True),  # it reports that Inductor keeps the folder
     ):
         yield

@@ -88,7 +88,7 @@ class AppliedFunctions:
             return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
         objects.require_same_objects()
         effects = self._run.outside.effects.effects
-        args, kwargs = objects.for_operation()
+        args, kwargs = objects.for_bound_symbol()
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
             self._met[key] = ((args, kwargs), self._meet(kind, objects))
@@ -257,7 +257,7 @@ class AppliedFunctions:
 
         Each object that the program creates follows, with its copy in the arguments.
         """
-        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_operation())}
+        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_bound_symbol())}
         return objects.with_changes(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:

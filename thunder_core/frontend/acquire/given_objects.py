@@ -1,7 +1,8 @@
-"""Objects that a program creates and passes to a bound symbol, as arguments or for a backward.
+"""Snapshots of objects that a program creates and passes to a function, which may keep them for its backward.
 
-A trace holds an object as it is after the program, with the tensors of the traced call. So the bound symbol takes a
-snapshot of such objects, and the tensors and numbers in them.
+The program may change such an object later, and the object holds the tensors of the traced call. So the bound symbol
+gets two arguments instead: a copy of the object, made when the function is called, with holes for the tensors and
+numbers; and these tensors and numbers.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import replace_leaves
 
-IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, tuple, frozenset, slice)  # but not what they hold
+# Objects of these types are copied because they may refer to objects that change.
+SHALLOWLY_IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, tuple, frozenset, slice)
 
 
 class ObjectSnapshot:
     """A snapshot of nested objects with holes; `values` are the program's tensors and numbers that fill the holes.
 
-    The containers in `entered` are new at each call, also if they are from outside. `refuse(reason)` raises for an
-    object that cannot be copied.
+    The containers in `always_copied` are copied even if they existed before the program ran. `refuse(reason)` raises
+    for an object that cannot be copied.
     """
 
-    def __init__(self, outside: Outside, entered: Iterable[Any], refuse: Callable[[str], NoReturn]) -> None:
+    def __init__(self, outside: Outside, always_copied: Iterable[Any], refuse: Callable[[str], NoReturn]) -> None:
         self._outside = outside
-        self._entered = set(map(id, entered))
+        self._always_copied = set(map(id, always_copied))
         self._refuse = refuse
         self._from_outside: list[Any] = []
         self._holes: dict[int, Hole] = {}
-        self._copies = Copies(self._decide)
+        self._copies = Copies(self._copy_or_hole)
         self.values: list[Any] = []
 
     def of(self, tree: Any) -> Snapshot:
@@ -53,18 +55,19 @@ class ObjectSnapshot:
         return [
             (value, copy)
             for value, copy in self._copies.pairs
-            if not isinstance(copy, Hole) and id(value) not in self._entered
+            if not isinstance(copy, Hole) and id(value) not in self._always_copied
         ]
 
-    def require_same(self, is_constant_there: Callable[[Any], bool]) -> None:
-        """Guard that each object from outside is the same at each call, unless it is a constant there."""
+    def require_same(self, is_exempt: Callable[[Any], bool]) -> None:
+        """Guard that each object from outside is the same object at each call, except exempt objects."""
         for value in self._from_outside:
             path = self._outside.path_of(value)
-            if path is not None and not is_constant_there(value):
+            if path is not None and not is_exempt(value):
                 self._outside.guard(Identical(path, value))
 
-    def _decide(self, value: Any) -> Any:
-        if id(value) in self._entered:
+    def _copy_or_hole(self, value: Any) -> Any:
+        """Return `COPY` for an object to copy, a hole for a tensor or number, or the object itself to keep it."""
+        if id(value) in self._always_copied:
             return COPY
         if isinstance(value, torch.Tensor | SymbolicNumber):
             return self._hole(value)
@@ -73,7 +76,7 @@ class ObjectSnapshot:
         if self._outside.path_of(value) is not None:
             self._from_outside.append(value)
             return value
-        return COPY if self._is_copied(value) else value
+        return COPY if self._must_copy(value) else value
 
     def _hole(self, value: Any) -> Hole:
         if id(value) not in self._holes:
@@ -81,11 +84,14 @@ class ObjectSnapshot:
             self.values.append(value)
         return self._holes[id(value)]
 
-    def _is_copied(self, value: Any) -> bool:
-        """Whether an object of the program may change later, or refers to objects that may change."""
+    def _must_copy(self, value: Any) -> bool:
+        """Whether an object of the program may change later, or refers to objects that may change.
+
+        Refuse an object with tensors that cannot be copied.
+        """
         if isinstance(value, types.FunctionType):
             return bool(value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value))
-        if is_bound_in_c(value) or isinstance(value, (types.CellType, types.SimpleNamespace, *IMMUTABLE)):
+        if is_bound_in_c(value) or isinstance(value, (types.CellType, types.SimpleNamespace, *SHALLOWLY_IMMUTABLE)):
             return True
         if not isinstance(value, BY_IDENTITY) and is_rebuildable(type(value)):
             return True
@@ -106,22 +112,26 @@ class GivenObjects:
         snapshot = self._objects.of(arguments)
         self._snapshot = snapshot if self._objects.pairs else None
 
-    def for_operation(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def for_bound_symbol(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of the bound symbol."""
         if self._snapshot is None:
             return self.args, self.kwargs
         return (self._snapshot, tuple(self._objects.values)), {}
 
     def with_changes(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Return the arguments with changed tensors and numbers, and each created object with its copy in them."""
+        """Return the arguments with changed tensors and numbers, and pairs of objects.
+
+        A pair is an object that the program created, or a list or dict of the arguments, with its counterpart in the
+        changed arguments.
+        """
         call = (self.args, self.kwargs)
         if self._snapshot is None:
             arguments = replace_leaves(call, change)
-            return arguments, _lists_of(call, arguments)
+            return arguments, _pairs_of_containers(call, arguments)
         arguments, copies = self._snapshot.fill([change(value) for value in self._objects.values])
-        copy_of = {id(stand_in): copy for stand_in, copy in copies.pairs}
-        pairs = [(value, copy_of[id(stand_in)]) for value, stand_in in self._objects.pairs if id(stand_in) in copy_of]
-        return arguments, [*pairs, *_lists_of(call, arguments)]
+        filled = {id(copy): changed for copy, changed in copies.pairs}
+        pairs = [(value, filled[id(copy)]) for value, copy in self._objects.pairs if id(copy) in filled]
+        return arguments, [*pairs, *_pairs_of_containers(call, arguments)]
 
     def require_same_objects(self) -> None:
         """Guard that each object from outside is the same at each call, if it refers to tensors."""
@@ -129,14 +139,14 @@ class GivenObjects:
 
 
 def _containers_in(tree: Any) -> Iterator[Any]:
-    """Yield the containers of arguments whose tensors and numbers are leaves of the arguments."""
+    """Yield the tuples, lists and dicts that are nested in the arguments, outermost first."""
     if type(tree) in (tuple, list, dict):
         yield tree
         for item in tree.values() if type(tree) is dict else tree:
             yield from _containers_in(item)
 
 
-def _lists_of(original: Any, changed: Any) -> list[tuple[Any, Any]]:
+def _pairs_of_containers(original: Any, changed: Any) -> list[tuple[Any, Any]]:
     """Return the lists and dicts of the arguments, each with its counterpart in the changed arguments."""
     pairs = zip(_containers_in(original), _containers_in(changed), strict=True)
     return [(value, copy) for value, copy in pairs if type(value) is not tuple]

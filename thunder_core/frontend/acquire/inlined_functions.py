@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.frontend.acquire.given_objects import IMMUTABLE, ObjectSnapshot
+from thunder_core.frontend.acquire.given_objects import SHALLOWLY_IMMUTABLE, ObjectSnapshot
 from thunder_core.frontend.acquire.held_objects import HeldObjects, refers_to_tensors
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.applied.connected import (
@@ -46,7 +46,7 @@ class KeptContainers:
 
     def includes(self, value: Any) -> bool:
         """Whether a function keeps this object, which may change."""
-        return not isinstance(value, IMMUTABLE) and any(value is kept for kept, *_ in self._kept)
+        return not isinstance(value, SHALLOWLY_IMMUTABLE) and any(value is kept for kept, *_ in self._kept)
 
     def add(self, value: Any, refuse: Callable[[str], NoReturn], *, may_be_shared: bool = False) -> None:
         """Add a list, a dict or another object; `refuse(reason)` raises.
@@ -181,7 +181,7 @@ class InlinedFunction:
         for value, _ in objects.pairs:
             if self._kept.includes(value):
                 self._refuse(f"keeps a {type(value).__name__} for its backward that another function keeps too")
-            if not isinstance(value, (*IMMUTABLE, CellType)) or refers_to_tensors(value):
+            if not isinstance(value, (*SHALLOWLY_IMMUTABLE, CellType)) or refers_to_tensors(value):
                 self._kept.add(value, self._refuse)
         return snapshot, tuple(objects.values)
 

@@ -22,7 +22,10 @@ HERE: Version = sys.version_info[:2]
 
 @dataclass(frozen=True)
 class Build:
-    """The traits of a Python build that decide its objects' layout: its name, the width of pointers, and variants."""
+    """The traits of a Python build that decide the memory layout of objects.
+
+    `pointer` is the size of a pointer in bytes.
+    """
 
     implementation: str = sys.implementation.name
     pointer: int = struct.calcsize("P")
@@ -42,20 +45,20 @@ class Build:
 
 
 def require_supported(version: Version = HERE, build: Build = Build()) -> None:
-    """Raise `PythonNotSupported` for a version or a build whose bytecode or memory layout is unknown."""
-    if version not in SUPPORTED and not (version in UNTESTED and is_allowed()):
+    """Raise `PythonNotSupported` for a version that is neither supported nor allowed, or a build of unknown layout."""
+    if version not in SUPPORTED and not (version in UNTESTED and allows_untested()):
         raise refusal(f"this is Python {_text(version)}", version)
     if problem := build.problem:
         raise refusal(f"this is Python {_text(version)}, {problem}")
 
 
-def is_allowed() -> bool:
+def allows_untested() -> bool:
     """Whether the user allows Python versions on which the project's tests never ran."""
     return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
 
 
 def refusal(description: str, version: Version | None = None) -> PythonNotSupported:
-    """Return the error for an unsupported Python, with the supported versions, or with how to try this version."""
+    """Return the error for an unsupported Python, with the supported versions and, if possible, how to try this one."""
     versions = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
     return PythonNotSupported(
         f"Thunder supports the bytecode of CPython {versions}, but {description}",

@@ -1,15 +1,15 @@
-"""The modules that may be imported for a constant: modules that define constants, but no scripts and no tests.
+"""The modules that may be imported to find a constant of a trace. Scripts and tests are never imported.
 
-A constant of a trace is a function, a class, an operation or a table of a model's code. Importing a module runs the
-module, so scripts are never imported, even if they belong to a known library.
+A constant of a trace is a function, a class, an operation or a lookup table (a dict) in a model's code. An import runs
+the module, so scripts are not imported even if they belong to a known library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The modules of each library that define constants of programs, each with its submodules. `NAME.` is the module
-# without its submodules; `NAME_*` are all modules whose names begin with `NAME_`.
+# The modules of each library that define constants of programs. `NAME` is a module with its submodules, `NAME.` the
+# module alone, and `.` the library's top module alone. `PREFIX*` is every module whose name begins with the prefix.
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "builtins": (".",),
     "torch": (
@@ -60,16 +60,17 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "mpmath": (".", "calculus", "ctx_*", "functions", "libmp", "math2", "matrices", "rational"),
     "regex": (".", "_main", "_regex", "_regex_core"),
 }
-# The models and configs of a family of transformers are imported; converters and tokenizers are not.
-FAMILY = ("modeling_", "configuration_", "modular_")
+# The prefixes of the modules in `transformers.models.FAMILY` that may be imported: models and configs, but not
+# converters and tokenizers.
+FAMILY_PREFIXES = ("modeling_", "configuration_", "modular_")
 SCRIPT = frozenset({"conftest", "setup", "main", "cli", "commands", "scripts", "examples", "benchmarks", "sandbox"})
 TEST = frozenset({"test", "tests", "testing"})
 
 
-def defines_constants(module: str) -> bool:
+def may_define_constants(module: str) -> bool:
     """Whether constants may come from a module of a library."""
     top, _, rest = module.partition(".")
-    if top not in LIBRARIES or is_script(module):
+    if top not in LIBRARIES or is_script_or_test(module):
         return False
     if module.startswith("transformers.models."):
         return is_family_module(rest.split(".")[1:])
@@ -77,12 +78,12 @@ def defines_constants(module: str) -> bool:
 
 
 def is_family_module(parts: list[str]) -> bool:
-    """Whether a module in `transformers.models` is the package of a model family, its model or its config."""
-    return len(parts) < 2 or (len(parts) == 2 and (parts[1].startswith(FAMILY) or parts[1] == "auto"))
+    """Whether a module in `transformers.models` is the package, model, config or auto class of a model family."""
+    return len(parts) < 2 or (len(parts) == 2 and (parts[1].startswith(FAMILY_PREFIXES) or parts[1] == "auto"))
 
 
-def is_script(module: str) -> bool:
-    """Whether a module's name is the name of a script or a test in its package, or of `__main__`."""
+def is_script_or_test(module: str) -> bool:
+    """Whether a part of a module's name, below the library, is a script, a test or a name such as `__main__`."""
     return any(part.startswith("__") or part in SCRIPT or is_test(part) for part in module.split(".")[1:])
 
 

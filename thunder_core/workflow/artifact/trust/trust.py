@@ -17,7 +17,7 @@ import torch
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, ImportRefused
-from thunder_core.workflow.artifact.trust.importable import LIBRARIES, defines_constants, is_script
+from thunder_core.workflow.artifact.trust.importable import LIBRARIES, is_script_or_test, may_define_constants
 from thunder_core.workflow.artifact.trust.installation import stray_location
 
 BROUGHT = "transformers_modules."
@@ -57,7 +57,7 @@ class Trust:
 
     def _require(self, path: str, module: str) -> None:
         """Raise `ImportRefused` for a module that is not trusted, or that only has the name of a library."""
-        if module in self.roots or (self._names(module) and not is_script(module)):
+        if module in self.roots or (self._names(module) and not is_script_or_test(module)):
             return
         if self.covers(module) and not self._defines_constants(module):
             raise ImportRefused(
@@ -80,7 +80,7 @@ class Trust:
     def _defines_constants(self, module: str) -> bool:
         """Whether a trusted module may define constants; for libraries, the list `LIBRARIES` decides."""
         is_library = module.partition(".")[0] in LIBRARIES and not self._names(module)
-        return defines_constants(module) if is_library else not is_script(module)
+        return may_define_constants(module) if is_library else not is_script_or_test(module)
 
     def covers(self, module: str) -> bool:
         """Whether a module is a root, a library or a plug-in by its name, or a submodule of one."""
