@@ -32,8 +32,8 @@ inline Vector upper_halves(Vector one, Vector other) {
     return chosen([&](int lane, int i) { return (i / 2 ? other : one)[lane + 2 + i % 2]; });
 }
 inline Vector halves_swapped(Vector v) { return chosen([&](int lane, int i) { return v[(lane + i + 8) % 16]; }); }
-inline Vector quarters_swapped(Vector v) { return chosen([&](int lane, int i) { return v[(lane ^ 4) + i]; }); }
-inline __m128 first_quarter(Vector v) { return _mm_setr_ps(v[0], v[1], v[2], v[3]); }
+inline Vector swap_quarters(Vector v) { return chosen([&](int lane, int i) { return v[(lane ^ 4) + i]; }); }
+inline __m128 first_128_bits(Vector v) { return _mm_setr_ps(v[0], v[1], v[2], v[3]); }
 inline Vector zero() { return Vector{}; }
 inline Vector broadcast(const float* from) {
     Vector v;
@@ -46,8 +46,8 @@ inline Vector multiply(Vector one, Vector other) { return one * other; }
 inline Vector fma(Vector one, Vector other, Vector sum) { return one * other + sum; }
 inline Vector constant(float value) { return Vector{} + value; }
 inline Vector divide(Vector one, Vector other) { return one / other; }
-inline Vector smaller(Vector one, Vector other) { return one < other ? one : other; }
-inline Vector larger(Vector one, Vector other) { return one > other ? one : other; }
+inline Vector minimum(Vector one, Vector other) { return one < other ? one : other; }
+inline Vector maximum(Vector one, Vector other) { return one > other ? one : other; }
 inline Vector rounded(Vector v) { for (int i = 0; i < 16; i++) v[i] = __builtin_nearbyintf(v[i]); return v; }
 inline Vector power_of_two(Vector exponent) {
     Words words;

@@ -35,14 +35,15 @@ DTYPES = frozenset(
 )  # fmt: skip
 CPU = torch.device("cpu")
 # An operation whose metadata function refuses dtypes that its CPU kernel accepts; Inductor calls the metadata function.
-GROUPED = torch.ops.aten._grouped_mm.default
-# Operations that Inductor computes differently from PyTorch. Its decomposition of the loss counts labels after the end
-# of the list, and it counts offsets from the start of the memory from the tensor's first element instead.
+GROUPED_MM = torch.ops.aten._grouped_mm.default
+# Operations that Inductor computes differently from PyTorch. Its decomposition of `multilabel_margin_loss` also counts
+# labels after the end mark. It measures the offset of `as_strided` from the tensor's first element, not from the start
+# of the storage.
 # `tests/executors/inductor/test_known_faults.py` shows when an operation may be removed from this list.
-OF_PLACES = tuple(
+AS_STRIDED = tuple(
     getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
 )
-WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *OF_PLACES})
+WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *AS_STRIDED})
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,14 @@ class Inductor(FusionExecutor):
     @property
     def claims(self) -> str:
         """The regions on the CPU and on CUDA that the executor claims."""
-        return "regions on the CPU, as C++ kernels, and on CUDA, as Triton's; equal regions are compiled once"
+        return "regions on the CPU, as C++ kernels, and on CUDA, as Triton kernels; equal regions are compiled once"
 
     def missing(self) -> str | None:
-        """Return the reason why there is no C++ compiler that works, if there is no GPU either."""
+        """Return why no C++ compiler works; None if one does, or if there is a GPU."""
         return None if torch.cuda.is_available() else self.missing_on(CPU)
 
     def missing_on(self, device: torch.device) -> str | None:
-        """Return the reason why there is no C++ compiler that works, for the CPU."""
+        """Return why no C++ compiler works, for the CPU; None if one does, and for other devices."""
         return CxxCompiler().missing() if device.type == "cpu" else None
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
@@ -84,7 +85,7 @@ class Inductor(FusionExecutor):
             return False
         if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):
             return False
-        if devices == {CPU} and any(operation.symbol.target is GROUPED for operation in bsym.operations):
+        if devices == {CPU} and any(operation.symbol.target is GROUPED_MM for operation in bsym.operations):
             return False
         if not all(map(is_checked, bsym.operations)) or any(
             operation.symbol.target in WRONG for operation in bsym.operations
@@ -94,8 +95,8 @@ class Inductor(FusionExecutor):
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.is_installed("triton") and bool(architecture()))
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with each flex attention on the CPU as a kernel, and the regions of the rest."""
-        return super().claim_all(claim_attention(trace, self) if _is_on_cpu(trace) else trace)
+        """Return the trace with regions; if all flex attentions are on the CPU, each becomes a kernel first."""
+        return super().claim_all(claim_attention(trace, self) if has_only_cpu_attention(trace) else trace)
 
     def kernels_in_regions(self, trace: Trace) -> frozenset[bytes]:
         """Return the machine code of the kernels for a GPU within the executor's regions."""
@@ -119,8 +120,8 @@ class Inductor(FusionExecutor):
         return [compiled[region] for region in regions]
 
 
-def _is_on_cpu(trace: Trace) -> bool:
-    """Whether there is flex attention in a trace, all of it on the CPU."""
+def has_only_cpu_attention(trace: Trace) -> bool:
+    """Whether a trace has flex attention, and all of it is on the CPU."""
     return bool(trace.attentions) and all(attention.query.device == CPU for attention in trace.attentions.values())
 
 

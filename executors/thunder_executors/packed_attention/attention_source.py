@@ -48,7 +48,7 @@ struct Scratch {
 
 // Two to the power of x, which is at most zero; zero below -126.5. The error of the polynomial is 9.2e-8.
 inline Vector power_of(Vector x) {
-    const Vector bounded = larger(constant(-127.0f), x);
+    const Vector bounded = maximum(constant(-127.0f), x);
     const Vector digits = rounded(bounded);
     const Vector rest = add(bounded, multiply(digits, constant(-1.0f)));
     Vector sum = constant(1.326472731307149e-3f);
@@ -85,13 +85,13 @@ void score_tile(const float* panel, int64_t width, const float* key, int64_t str
         UNROLLED for (int r = 0; r < KEYS; r++)
             UNROLLED for (int part = 0; part < PARTS; part++) {
                 const int64_t hidden = std::max<int64_t>(first + r, 0);
-                sums[r][part] = smaller(sums[r][part], load(bounds + PANEL - hidden + part * WIDTH));
+                sums[r][part] = minimum(sums[r][part], load(bounds + PANEL - hidden + part * WIDTH));
             }
     }
     UNROLLED for (int part = 0; part < PARTS; part++) {
         Vector most = load(largest + part * WIDTH);
         UNROLLED for (int r = 0; r < KEYS; r++) {
-            most = larger(most, sums[r][part]);
+            most = maximum(most, sums[r][part]);
             store(scores + r * PANEL + part * WIDTH, sums[r][part]);
         }
         store(largest + part * WIDTH, most);
@@ -200,7 +200,7 @@ void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row,
     alignas(64) float before[PANEL];
     std::copy_n(s.largest, PANEL, before);
     if (a.mask_kind) read_mask(a, batch, head, row, rows, start, keys, s.added);
-    const int64_t tiles = divided(keys, TILE_ROWS);
+    const int64_t tiles = ceil_div(keys, TILE_ROWS);
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int64_t first = keys * tile / tiles, count = keys * (tile + 1) / tiles - first;
         score_tile_of<TILE_ROWS, PARTS>(count)(
@@ -210,7 +210,7 @@ void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row,
         s.fetch();
     }
     UNROLLED for (int part = 0; part < PARTS; part++) {
-        const Vector old = load(before + part * WIDTH), most = larger(constant(LEAST), load(s.largest + part * WIDTH));
+        const Vector old = load(before + part * WIDTH), most = maximum(constant(LEAST), load(s.largest + part * WIDTH));
         const Vector factor = power_of(add(old, multiply(most, constant(-1.0f))));
         store(s.largest + part * WIDTH, most);
         store(s.factors + part * WIDTH, factor);
@@ -220,11 +220,11 @@ void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row,
     alignas(64) float inverse[PANEL];
     UNROLLED for (int part = 0; part < PARTS; part++)
         store(inverse + part * WIDTH,
-              divide(constant(1.0f), larger(constant(1e-30f), load(s.totals + part * WIDTH))));
-    const int64_t length = divided(a.value_width, WIDTH) * WIDTH;
+              divide(constant(1.0f), maximum(constant(1e-30f), load(s.totals + part * WIDTH))));
+    const int64_t length = ceil_div(a.value_width, WIDTH) * WIDTH;
     const int64_t* strides = a.result_strides;
     float* result = a.result + batch * strides[0] + head * strides[1] + row * strides[2];
-    const int64_t row_tiles = divided(rows, VALUE_ROWS);
+    const int64_t row_tiles = ceil_div(rows, VALUE_ROWS);
     for (int64_t tile = 0; tile < row_tiles; tile++) {
         const int64_t r = rows * tile / row_tiles, count = rows * (tile + 1) / row_tiles - r;
         const int64_t seen = a.causal ? std::min(keys, row + r + count - start) : keys;
@@ -251,7 +251,7 @@ inline void panel_of(const Attention& a, int64_t batch, int64_t head, int64_t ro
     std::fill_n(s.largest, PANEL, -INFINITE);
     std::fill_n(s.totals, PANEL, 0.0f);
     const int64_t keys = a.causal ? std::min(a.keys, row + rows) : a.keys;
-    const int64_t blocks = std::max<int64_t>(divided(keys, MOST_KEYS), 1);  // without keys, results are zeros
+    const int64_t blocks = std::max<int64_t>(ceil_div(keys, MOST_KEYS), 1);  // without keys, results are zeros
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t start = keys * block / blocks, count = keys * (block + 1) / blocks - start;
         const auto work = rows > WIDTH ? keys_of_panel<2> : keys_of_panel<1>;
@@ -288,11 +288,11 @@ inline void prefetch_after(const Attention& a, int64_t task, int64_t panels, Scr
 }
 
 inline void attend(const Attention& a) {
-    const int64_t panels = divided(a.rows, PANEL), tasks = a.batch * a.heads * panels;
+    const int64_t panels = ceil_div(a.rows, PANEL), tasks = a.batch * a.heads * panels;
     const int64_t multiplications = a.batch * a.heads * a.rows * a.keys * (a.width + a.value_width);
     const int64_t most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const int64_t threads = std::min({most, tasks, 1 + multiplications / PER_THREAD});
-    const int64_t length = divided(a.value_width, WIDTH) * WIDTH;
+    const int64_t length = ceil_div(a.value_width, WIDTH) * WIDTH;
     const bool copies_keys = a.key_strides[2] % (L1_STRIDE / 2) == 0;
     const bool copies_values = a.value_strides[2] % (L1_STRIDE / 2) == 0 || length != a.value_width;
     const int64_t key_stride = copies_keys ? stride_of(a.width) : a.key_strides[2];
@@ -300,7 +300,7 @@ inline void attend(const Attention& a) {
     const int64_t copied = (copies_keys ? a.keys * key_stride : 0) + (copies_values ? a.keys * value_stride : 0);
     const int64_t most_keys = std::min(a.keys, MOST_KEYS);
     const int64_t fixed = (a.width + (a.mask_kind ? 2 : 1) * most_keys + length) * PANEL;
-    const int64_t own = divided(fixed + copied, 16) * 16;
+    const int64_t own = ceil_div(fixed + copied, 16) * 16;
     const Memory memory = allocated(threads * own);
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         Scratch s;

@@ -12,8 +12,8 @@ inline void totals(const Vector* sums, typename K::Sum* to) {
     const Vector b = K::added(lower_pairs(sums[2], sums[3]), upper_pairs(sums[2], sums[3]));
     Vector four = K::added(lower_halves(a, b), upper_halves(a, b));
     four = K::added(four, halves_swapped(four));
-    if constexpr (WIDTH == 16) four = K::added(four, quarters_swapped(four));
-    _mm_storeu_ps((float*)to, first_quarter(four));
+    if constexpr (WIDTH == 16) four = K::added(four, swap_quarters(four));
+    _mm_storeu_ps((float*)to, first_128_bits(four));
 }
 
 // Numbers that are multiplied in float32, with a bias that is added to the sums.

@@ -6,7 +6,7 @@ MEMORY = r"""
 constexpr int PANEL = 2 * WIDTH;      // columns of the result whose weights are packed together
 constexpr int64_t L1_STRIDE = 1024;  // words: rows at a multiple of this stride map to the same sets of the L1
 
-constexpr int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
+constexpr int64_t ceil_div(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
 struct Free {
     void operator()(float* memory) const { std::free(memory); }
@@ -14,7 +14,7 @@ struct Free {
 typedef std::unique_ptr<float, Free> Memory;
 
 inline Memory allocated(int64_t words) {
-    Memory memory((float*)std::aligned_alloc(64, divided(words, 16) * 64));
+    Memory memory((float*)std::aligned_alloc(64, ceil_div(words, 16) * 64));
     if (!memory) throw std::bad_alloc();
     return memory;
 }

@@ -1,4 +1,9 @@
-"""The C++ source of the matrix product: a register tile over packed panels, and dot products for few rows."""
+"""The C++ source of the matrix product.
+
+Many input rows are multiplied by panels: PANEL columns of the weight, packed side by side. A tile, some rows of one
+panel, stays in registers. Few input rows use dot products without packing. A column of the weight is an output feature,
+which is a row of PyTorch's weight.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,8 @@ from thunder_executors.packed_linear.vector_source import ACTIVATIONS, NUMBERS, 
 
 NAME = "packed_linear"  # the function in the extension module
 PACK = "pack_weight"  # the function that packs a weight for the prepacked kind
-# The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride or the length
-# of a group, whether there is a bias or scales, and the number of an activation or 0.
+# The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight column stride or the
+# length of a group, whether there is a bias or scales, and the number of an activation or 0.
 ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 7)
 
 HEADERS = r"""
@@ -31,13 +36,13 @@ namespace products {
 """
 
 CONSTANTS = r"""
-constexpr int64_t MOST_DEPTH = 512;          // words of a column that are packed and summed at a time
-constexpr int64_t INPUT_BYTES = 2 << 20;     // of input rows at one part of the depth, for all panels
-constexpr int64_t INPUT_WORDS = 3 << 16;     // of input rows that stay in a core's cache
-constexpr int64_t PARTIAL_WORDS = 1 << 16;   // of the partial sums of panels
-constexpr int64_t L1_WORDS = 4096;           // of input rows that stay in the L1 cache
+constexpr int64_t MOST_DEPTH = 512;          // most words of a column that are packed and summed at a time
+constexpr int64_t INPUT_BYTES = 2 << 20;     // bytes of input that stay cached while all panels are multiplied
+constexpr int64_t INPUT_WORDS = 3 << 16;     // words of input rows that fit in a core's cache
+constexpr int64_t PARTIAL_WORDS = 1 << 16;   // words of the partial sums of panels
+constexpr int64_t L1_WORDS = 4096;           // words of input rows that fit in the L1 cache
 constexpr int64_t FEW_ROWS = 16;             // most rows for which dot products are computed without packing
-constexpr int64_t TASK_COLUMNS = 16;         // of dot products; their activations are computed at once
+constexpr int64_t TASK_COLUMNS = 16;         // columns of a task of dot products; one call computes their activations
 constexpr int64_t AHEAD = 64;                // distance of the prefetched row of a packed panel from the current row
 constexpr int64_t PER_THREAD = 1 << 16;      // multiplications for each additional thread
 constexpr int64_t LINE = 64;                 // bytes that a prefetch reads
@@ -49,7 +54,7 @@ PRODUCT = r"""
 // `finished` adds a bias, or multiplies by a scale. A word has 32 bits: one float, or two 16-bit integers (K::NUMBERS).
 template <typename K>
 struct Product {
-    const float* input;  // in words
+    const float* input;  // in words, also for narrow inputs once they are copied
     const typename K::Weight* weight;
     const typename K::Extra* extra;
     typename K::Result* result;
@@ -65,7 +70,8 @@ struct Product {
 """
 
 PRODUCTS = r"""
-// Multiplies some rows of the input by `count` words of a panel, from word `start` on; the sums stay in registers.
+// Multiplies some rows of the input by `count` words of each column of a panel, from word `start` on. The sums stay in
+// registers.
 template <typename K, int ROWS>
 void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64_t count, const float* panel,
           float* partial) {
@@ -86,7 +92,7 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
             sums[r][1] = K::multiplied(value, right, sums[r][1]);
         }
     }
-    if (start > 0)  // each part of the depth is summed separately, because errors grow with the length of a sum
+    if (start > 0)  // add the earlier parts; each is summed separately, because errors grow with a sum's length
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
                 sums[r][half] = K::added(load(partial + r * PANEL + half * WIDTH), sums[r][half]);
@@ -144,8 +150,8 @@ struct Fetch {
     }
 };
 
-// Returns the prefetch of `depth` words of each column of a panel, from word `k` on. It is empty for a panel with fewer
-// than PANEL columns, and for weights that are grouped or packed.
+// Returns the lines to prefetch: `depth` words of each column of a panel, from word `k` on. There are none for a panel
+// with fewer than PANEL columns, and for weights that are grouped or were packed before the call.
 template <typename K>
 Fetch<typename K::Weight> fetch_of(const Product<K>& p, int64_t column, int64_t k, int64_t depth) {
     const int64_t length = std::min(depth, p.words - k) * K::NUMBERS * sizeof(typename K::Weight);
@@ -169,6 +175,7 @@ void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, in
             else if constexpr (K::IN_GROUPS) pack_groups(p, column, k, count, width, panel);
             else pack<K>(p.weight + column * p.weight_stride + k * K::NUMBERS, p.weight_stride,
                          std::min(count * K::NUMBERS, p.in - k * K::NUMBERS), width, panel);
+            // prefetch the next panel: of this part, or the first of the next part, or the first of the next task
             const bool ends = column + PANEL >= last, ends_all = ends && k + count >= p.words;
             const int64_t next = ends && !ends_all ? first : column + PANEL;
             auto fetch = fetch_of(p, next, ends_all ? 0 : ends ? k + count : k, depth);
@@ -182,11 +189,11 @@ void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, in
 }
 
 // Computes dot products of some rows with some columns, with vectors along the depth, without packing. Each dot product
-// is summed in STEPS vectors, because an addition to a vector waits for the addition before it. STEPS is larger if
-// fewer dot products are computed together.
+// has STEPS independent sums, which hide the latency of additions. STEPS is larger if fewer dot products are computed
+// together.
 template <typename K, int ROWS, int COLUMNS, int STEPS>
 void dots(const Product<K>& p, int64_t row, int64_t column) {
-    constexpr int DOTS = ROWS * COLUMNS, PADDED = divided(DOTS, 4) * 4;
+    constexpr int DOTS = ROWS * COLUMNS, PADDED = ceil_div(DOTS, 4) * 4;
     const float* input = p.input + row * p.input_stride;
     const typename K::Weight* weight = p.weight + column * p.weight_stride;
     Vector sums[STEPS][PADDED];
@@ -196,7 +203,7 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
         Vector columns[COLUMNS];
         UNROLLED for (int c = 0; c < COLUMNS; c++)
             columns[c] = K::words(weight + c * p.weight_stride + k * K::NUMBERS);
-        if constexpr (COLUMNS > 1)  // the columns after the next columns
+        if constexpr (COLUMNS > 1)  // prefetch the group of columns after the next group
             UNROLLED for (int c = 2 * COLUMNS; c < 3 * COLUMNS; c++)
                 _mm_prefetch((const char*)(weight + c * p.weight_stride + k * K::NUMBERS), _MM_HINT_T0);
         UNROLLED for (int r = 0; r < ROWS; r++) {
@@ -233,8 +240,8 @@ void dots_of(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
     for (; first < last; first++) dots<K, ROWS, 1, ROWS == 1 ? 8 : ROWS == 2 ? 6 : ROWS == 3 ? 4 : 3>(p, row, first);
 }
 
-// Computes up to TASK_COLUMNS columns of the result for a few rows. For up to four rows, and for eight rows that stay
-// in the L1 cache, one column is computed at a time: weights are then read in the order of memory, with twice the
+// Computes up to TASK_COLUMNS columns of the result for a few rows. For up to four rows, and for up to eight rows that
+// fit in the L1 cache, one column is computed at a time: weights are then read in the order of memory, with twice the
 // bandwidth. For more rows, several columns are computed at a time, and share the loads of the input.
 template <typename K>
 void columns_of(const Product<K>& p, int64_t first, int64_t last) {
@@ -261,7 +268,7 @@ void columns_of(const Product<K>& p, int64_t first, int64_t last) {
 
 template <typename K>
 void multiply_few(const Product<K>& p, int64_t threads) {
-    const int64_t tasks = divided(p.out, TASK_COLUMNS);
+    const int64_t tasks = ceil_div(p.out, TASK_COLUMNS);
     share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
         for (int64_t task = first; task < last; task++)
             columns_of(p, task * TASK_COLUMNS, std::min((task + 1) * TASK_COLUMNS, p.out));
@@ -270,14 +277,14 @@ void multiply_few(const Product<K>& p, int64_t threads) {
 
 template <typename K>
 void multiply_many(const Product<K>& p, int64_t threads) {
-    const int64_t panels = divided(p.out, PANEL);
-    const int64_t depth = divided(divided(p.words, divided(p.words, MOST_DEPTH)), 16) * 16;
+    const int64_t panels = ceil_div(p.out, PANEL);
+    const int64_t depth = ceil_div(ceil_div(p.words, ceil_div(p.words, MOST_DEPTH)), 16) * 16;
     const int64_t fitting = std::max<int64_t>(INPUT_BYTES / (4 * depth), 16 * TILE_ROWS);
-    // at least two tasks for each thread, but about four tiles of rows for each task
-    const int64_t for_threads = std::min(divided(2 * threads, panels), divided(p.rows, 4 * TILE_ROWS));
-    const int64_t row_blocks = std::max({divided(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});
-    const int64_t height = divided(divided(p.rows, row_blocks), TILE_ROWS) * TILE_ROWS;
-    const int64_t tasks = panels * divided(p.rows, height);
+    // two tasks for each thread, unless a task would have fewer than about four tiles of rows
+    const int64_t for_threads = std::min(ceil_div(2 * threads, panels), ceil_div(p.rows, 4 * TILE_ROWS));
+    const int64_t row_blocks = std::max({ceil_div(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});
+    const int64_t height = ceil_div(ceil_div(p.rows, row_blocks), TILE_ROWS) * TILE_ROWS;
+    const int64_t tasks = panels * ceil_div(p.rows, height);
     const bool fits = std::min(height, p.rows) * p.words <= INPUT_WORDS;
     const int64_t together = fits ? 1 : std::max<int64_t>(PARTIAL_WORDS / (height * PANEL), 1);
     const int64_t partial = depth < p.words ? together * height : 0, packed = K::PACKED ? 0 : depth;
@@ -293,7 +300,7 @@ void multiply_many(const Product<K>& p, int64_t threads) {
     });
 }
 
-// Copies the input as words, with a stride that avoids collisions in the cache, and makes the product read the copy.
+// Copies the input as words, with a stride that avoids conflicts of cache sets, and makes the product read the copy.
 template <typename K>
 void copy_input(const typename K::Input* input, int64_t input_stride, Product<K>& p, float* to, int64_t threads) {
     const int64_t stride = stride_of(p.words);
@@ -313,7 +320,7 @@ void product_of(const void* input, const void* weight, const void* extra, void* 
                 int64_t out, int64_t input_stride, int64_t weight_stride, int64_t activation) {
     Product<K> p{(const float*)input,           (const typename K::Weight*)weight, (const typename K::Extra*)extra,
                  (typename K::Result*)result,   rows,                              in,
-                 divided(in, K::NUMBERS),       out,                               input_stride,
+                 ceil_div(in, K::NUMBERS),       out,                               input_stride,
                  weight_stride,                 activation};
     const int64_t most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const int64_t threads = std::min(most, 1 + rows * in * out / PER_THREAD);
@@ -336,7 +343,7 @@ PACK_ARGUMENTS = ("const float*", "float*", *("int64_t",) * 3)
 PACK_ENTRY = r"""
 void kernel(const float* weight, float* packed, int64_t in, int64_t out, int64_t stride) {
     using namespace products;
-    const int64_t panels = divided(out, PANEL);
+    const int64_t panels = ceil_div(out, PANEL);
     share(panels, omp_in_parallel() ? 1 : std::min<int64_t>(omp_get_max_threads(), panels),
           [&](int64_t first, int64_t last, int64_t) {
               for (int64_t panel = first; panel < last; panel++) {

@@ -57,8 +57,8 @@ inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); 
 inline Vector subtract(Vector one, Vector other) { return _mm512_sub_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm512_mul_ps(one, other); }
 inline Vector divide(Vector one, Vector other) { return _mm512_div_ps(one, other); }
-inline Vector smaller(Vector one, Vector other) { return _mm512_min_ps(one, other); }
-inline Vector larger(Vector one, Vector other) { return _mm512_max_ps(one, other); }
+inline Vector minimum(Vector one, Vector other) { return _mm512_min_ps(one, other); }
+inline Vector maximum(Vector one, Vector other) { return _mm512_max_ps(one, other); }
 inline Vector fma(Vector one, Vector other, Vector sum) { return _mm512_fmadd_ps(one, other, sum); }
 inline Vector rounded(Vector value) { return _mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT); }
 inline Vector power_of_two(Vector exponent) {
@@ -71,7 +71,7 @@ inline Vector add_integers(Vector one, Vector other) {
 }
 inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
     const Vector products = _mm512_castsi512_ps(_mm512_madd_epi16(bits(one), bits(other)));
-    asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(products));  // in C++, g++ moves sums to memory in the loop
+    asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(products));  // with the intrinsic, g++ would spill the sums to memory
     return sum;
 }
 inline int32_t integer_sum_of(Vector values) { return _mm512_reduce_add_epi32(bits(values)); }
@@ -104,14 +104,14 @@ inline Vector joined(const __m128 (&quarters)[4]) {
     whole = _mm512_insertf32x4(whole, quarters[2], 2);
     return _mm512_insertf32x4(whole, quarters[3], 3);
 }
-// Within each 128 bits: alternating numbers of the lower or upper half of two vectors, and halves of two vectors.
+// Within each 128 bits of two vectors: interleave the lower or upper halves, or join the lower or upper halves.
 inline Vector lower_pairs(Vector one, Vector other) { return _mm512_unpacklo_ps(one, other); }
 inline Vector upper_pairs(Vector one, Vector other) { return _mm512_unpackhi_ps(one, other); }
 inline Vector lower_halves(Vector one, Vector other) { return _mm512_shuffle_ps(one, other, 0x44); }
 inline Vector upper_halves(Vector one, Vector other) { return _mm512_shuffle_ps(one, other, 0xee); }
 inline Vector halves_swapped(Vector value) { return _mm512_shuffle_f32x4(value, value, 0x4e); }
-inline Vector quarters_swapped(Vector value) { return _mm512_shuffle_f32x4(value, value, 0xb1); }
-inline __m128 first_quarter(Vector value) { return _mm512_castps512_ps128(value); }
+inline Vector swap_quarters(Vector value) { return _mm512_shuffle_f32x4(value, value, 0xb1); }
+inline __m128 first_128_bits(Vector value) { return _mm512_castps512_ps128(value); }
 inline void store(float* to, Vector value) { _mm512_storeu_ps(to, value); }
 inline void store(int32_t* to, Vector value) { _mm512_storeu_ps(to, value); }
 inline void store(Half* to, Vector value) {
@@ -136,8 +136,8 @@ inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); 
 inline Vector subtract(Vector one, Vector other) { return _mm256_sub_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm256_mul_ps(one, other); }
 inline Vector divide(Vector one, Vector other) { return _mm256_div_ps(one, other); }
-inline Vector smaller(Vector one, Vector other) { return _mm256_min_ps(one, other); }
-inline Vector larger(Vector one, Vector other) { return _mm256_max_ps(one, other); }
+inline Vector minimum(Vector one, Vector other) { return _mm256_min_ps(one, other); }
+inline Vector maximum(Vector one, Vector other) { return _mm256_max_ps(one, other); }
 inline Vector fma(Vector one, Vector other, Vector sum) { return _mm256_fmadd_ps(one, other, sum); }
 inline Vector rounded(Vector value) { return _mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline Vector power_of_two(Vector exponent) {
@@ -154,7 +154,7 @@ inline Vector add_integers(Vector one, Vector other) {
 }
 inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
     const Vector products = _mm256_castsi256_ps(_mm256_madd_epi16(bits(one), bits(other)));
-    asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));  // in C++, g++ moves sums to memory in the loop
+    asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));  // with the intrinsic, g++ would spill the sums to memory
     return sum;
 }
 inline int32_t integer_sum_of(Vector values) {
@@ -194,8 +194,8 @@ inline Vector upper_pairs(Vector one, Vector other) { return _mm256_unpackhi_ps(
 inline Vector lower_halves(Vector one, Vector other) { return _mm256_shuffle_ps(one, other, 0x44); }
 inline Vector upper_halves(Vector one, Vector other) { return _mm256_shuffle_ps(one, other, 0xee); }
 inline Vector halves_swapped(Vector value) { return _mm256_permute2f128_ps(value, value, 1); }
-inline Vector quarters_swapped(Vector value) { return value; }
-inline __m128 first_quarter(Vector value) { return _mm256_castps256_ps128(value); }
+inline Vector swap_quarters(Vector value) { return value; }  // two halves of 128 bits have nothing to swap
+inline __m128 first_128_bits(Vector value) { return _mm256_castps256_ps128(value); }
 inline void store(float* to, Vector value) { _mm256_storeu_ps(to, value); }
 inline void store(int32_t* to, Vector value) { _mm256_storeu_si256((__m256i*)to, bits(value)); }
 inline void store(Half* to, Vector value) {
@@ -213,19 +213,19 @@ inline void store(BFloat16* to, Vector value) {
 #endif
 """
 
-# The exponential function reduces its argument to half a binary digit, and takes the polynomial of Cephes (`expf`). Its
-# result is infinity from 88.4 on.
+# The exponential function splits its argument into a multiple of ln(2) and a rest of at most ln(2) / 2, and evaluates
+# the polynomial of Cephes (`expf`) at the rest. Its result is infinity from 88.4 on.
 ACTIVATIONS = r"""
 inline Vector exponential(Vector x) {
-    const Vector bounded = larger(constant(-80.0f), smaller(constant(88.8f), x));
-    const Vector digits = rounded(multiply(bounded, constant(1.44269504f)));
-    Vector rest = fma(digits, constant(-0.693359375f), bounded);
-    rest = fma(digits, constant(2.12194440e-4f), rest);
+    const Vector bounded = maximum(constant(-80.0f), minimum(constant(88.8f), x));
+    const Vector exponent = rounded(multiply(bounded, constant(1.44269504f)));
+    Vector rest = fma(exponent, constant(-0.693359375f), bounded);
+    rest = fma(exponent, constant(2.12194440e-4f), rest);
     Vector sum = constant(1.9875691500e-4f);
     for (float factor : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
         sum = fma(sum, rest, constant(factor));
     sum = add(fma(sum, multiply(rest, rest), rest), constant(1.0f));
-    return multiply(sum, power_of_two(digits));
+    return multiply(sum, power_of_two(exponent));
 }
 
 // x / (1 + exp(-exponent))
@@ -234,14 +234,14 @@ inline Vector gated(Vector x, Vector exponent) {
 }
 
 struct Relu {
-    static Vector of(Vector x) { return larger(zero(), x); }
+    static Vector of(Vector x) { return maximum(zero(), x); }
 };
 struct Silu {
     static Vector of(Vector x) { return gated(x, x); }
 };
 struct Hardswish {
     static Vector of(Vector x) {
-        const Vector gate = smaller(constant(6.0f), larger(zero(), add(x, constant(3.0f))));
+        const Vector gate = minimum(constant(6.0f), maximum(zero(), add(x, constant(3.0f))));
         return multiply(x, multiply(gate, constant(1.0f / 6.0f)));
     }
 };
@@ -251,16 +251,17 @@ struct GeluByTanh {
         return gated(x, multiply(multiply(x, cubic), constant(1.5957691216f)));
     }
 };
-// The error function of x / sqrt(2): x times a polynomial in x * x, whose error is 8.4e-8, between -5.5155 and 5.5155.
+// The error function of x / sqrt(2): x times a polynomial in x * x, with an error of at most 8.4e-8, for x between
+// -5.5155 and 5.5155; beyond, the function is constant.
 inline Vector error_function(Vector x) {
-    const Vector bounded = smaller(constant(5.5155f), larger(constant(-5.5155f), x));
-    const Vector square = fma(multiply(bounded, bounded), constant(0.0657446161f), constant(-1.0f));
+    const Vector bounded = minimum(constant(5.5155f), maximum(constant(-5.5155f), x));
+    const Vector scaled_square = fma(multiply(bounded, bounded), constant(0.0657446161f), constant(-1.0f));
     Vector sum = constant(0.00112882932f);
     for (float factor : {-0.00285914843f, 0.00209390977f, -0.00246037543f, 0.00866167992f, -0.0156651121f,
                          0.0211882237f, -0.0295476634f, 0.0407612324f, -0.0523244403f, 0.0641408637f, -0.0774387494f,
                          0.0952384323f, -0.127992928f, 0.256382495f})
-        sum = fma(sum, square, constant(factor));
-    return smaller(constant(1.0f), larger(constant(-1.0f), multiply(bounded, sum)));
+        sum = fma(sum, scaled_square, constant(factor));
+    return minimum(constant(1.0f), maximum(constant(-1.0f), multiply(bounded, sum)));
 }
 
 struct Gelu {
@@ -268,18 +269,18 @@ struct Gelu {
 };
 
 template <typename Activation>
-void change(float* values, int64_t count) {
+void apply_to_all(float* values, int64_t count) {
     for (int64_t i = 0; i < count; i += WIDTH) store(values + i, Activation::of(load(values + i)));
 }
 
-// Applies an activation to a number of values that is a multiple of the width of a vector.
+// Applies an activation, by its number in `activations.py`, to values whose count is a multiple of a vector's width.
 inline void activate(int64_t activation, float* values, int64_t count) {
     switch (activation) {
-        case 1: change<Relu>(values, count); break;
-        case 2: change<Silu>(values, count); break;
-        case 3: change<Gelu>(values, count); break;
-        case 4: change<GeluByTanh>(values, count); break;
-        case 6: change<Hardswish>(values, count); break;
+        case 1: apply_to_all<Relu>(values, count); break;
+        case 2: apply_to_all<Silu>(values, count); break;
+        case 3: apply_to_all<Gelu>(values, count); break;
+        case 4: apply_to_all<GeluByTanh>(values, count); break;
+        case 6: apply_to_all<Hardswish>(values, count); break;
     }
 }
 """

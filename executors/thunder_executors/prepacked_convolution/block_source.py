@@ -75,13 +75,13 @@ void convolve_block(const Block& b, int64_t threads) {
     const int64_t rows = b.depthwise.out_height, height = b.band(), all = b.batch * rows;
     const int64_t inner = b.has_expand ? b.rows_for(height) * b.inner_row() : 0;
     const int64_t outer = b.has_project ? height * b.outer_row() : 0;
-    threads = std::min(threads, divided(all, height));
-    const Memory memory = allocated(threads * (divided(inner, 16) + divided(outer, 16)) * 16);
+    threads = std::min(threads, ceil_div(all, height));
+    const Memory memory = allocated(threads * (ceil_div(inner, 16) + ceil_div(outer, 16)) * 16);
     share(all, threads, [&](int64_t first, int64_t last, int64_t thread) {
-        float* own = memory.get() + thread * (divided(inner, 16) + divided(outer, 16)) * 16;
+        float* own = memory.get() + thread * (ceil_div(inner, 16) + ceil_div(outer, 16)) * 16;
         for (int64_t row = first, next; row < last; row = next) {
             const int64_t image = row / rows;
-            Band band{own, own + divided(inner, 16) * 16};
+            Band band{own, own + ceil_div(inner, 16) * 16};
             for (next = row; next < std::min(last, (image + 1) * rows);) {
                 const int64_t start = next;
                 next = std::min({next + height, last, (image + 1) * rows});

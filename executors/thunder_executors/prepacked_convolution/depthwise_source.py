@@ -133,7 +133,7 @@ void depthwise_row(const Depthwise& c, int64_t image, int64_t y) {
     constexpr int COUNT = WIDTH == 16 ? 8 : 4;
     const int64_t reach = (c.kernel_width - 1) * c.dilation_width;  // columns from the first of the kernel to the last
     // the pixels from `inside` to `last` read no padding
-    const int64_t inside = std::min(divided(c.left, c.stride_width), c.out_width);
+    const int64_t inside = std::min(ceil_div(c.left, c.stride_width), c.out_width);
     const int64_t room = c.width + c.left - reach - 1;
     const int64_t last = std::max(inside, std::min(c.out_width, room < 0 ? 0 : room / c.stride_width + 1));
     const int64_t whole = c.out / WIDTH * WIDTH;  // channels of whole vectors
@@ -166,7 +166,7 @@ DepthwiseRow depthwise_tiles_of(int64_t count) {
 }
 
 DepthwiseRow depthwise_row_of(const Depthwise& c) {
-    const int64_t pixels = divided(c.out_width, divided(c.out_width, MOST_PIXELS)), step = c.stride_width;
+    const int64_t pixels = ceil_div(c.out_width, ceil_div(c.out_width, MOST_PIXELS)), step = c.stride_width;
     if (c.dilation_width != 1 || c.out < WIDTH) return depthwise_row;
     if (c.kernel_width == 3 && step == 1) return depthwise_tiles_of<3, 1>(pixels);
     if (c.kernel_width == 3 && step == 2) return depthwise_tiles_of<3, 2>(pixels);
@@ -179,12 +179,12 @@ DepthwiseRow depthwise_row_of(const Depthwise& c) {
 DepthwiseRow depthwise_rows_of(const Depthwise& c) {
     if (WIDTH < 16 || c.out < WIDTH || c.dilation_width != 1 || c.dilation_height != 1) return nullptr;
     if (c.kernel_width != 3 || c.kernel_height != 3 || c.stride_width != 1 || c.stride_height != 1) return nullptr;
-    return depthwise_tiles_of<3, 1, (WIDTH == 16)>(divided(c.out_width, divided(c.out_width, MOST_PIXELS)));
+    return depthwise_tiles_of<3, 1, (WIDTH == 16)>(ceil_div(c.out_width, ceil_div(c.out_width, MOST_PIXELS)));
 }
 
 void convolve_depthwise(const Depthwise& c, int64_t threads) {
     const DepthwiseRow run = depthwise_row_of(c), run_two = depthwise_rows_of(c);
-    const int64_t height = run_two ? 2 : 1, parts = divided(c.out_height, height), tasks = c.batch * parts;
+    const int64_t height = run_two ? 2 : 1, parts = ceil_div(c.out_height, height), tasks = c.batch * parts;
     share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
         for (int64_t task = first; task < last; task++) {
             const int64_t y = task % parts * height;

@@ -19,7 +19,7 @@ struct Lines {
     const int64_t count = c.kernel_width * channels, step = c.stride_width * channels;
 
     int64_t lines() const { return c.kernel_height * planes; }
-    int64_t words() const { return divided(lines() * length, 16) * 16; }
+    int64_t words() const { return ceil_div(lines() * length, 16) * 16; }
 
     void copy(int64_t image, int64_t y, float* to) const {
         for (int64_t i = 0; i < c.kernel_height; i++) {
@@ -82,7 +82,7 @@ inline void fetch(const float* words, int64_t count) {
 void convolve_lines(const Depthwise& c, const Images& images, bool is_planar, int64_t threads) {
     const Lines l{c, images, is_planar};
     const int64_t tasks = c.batch * c.out_height, width = c.out_width;
-    const int64_t rows = divided(width, divided(width, TILE_ROWS));
+    const int64_t rows = ceil_div(width, ceil_div(width, TILE_ROWS));
     threads = std::min(threads, tasks);
     const Memory memory = allocated(threads * l.words());
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {

@@ -83,8 +83,8 @@ void kernel(const float* x, const float* weight, const float* bias, const float*
     int64_t columns = (out_width - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
     bool is_copied = !images.is_dense();
     if (method == WINOGRAD) {
-        rows = divided(out_height, 2) * 2 + 2, columns = divided(out_width, 2) * 2 + 2;
-        c.pixel = divided(in, WIDTH) * WIDTH;
+        rows = ceil_div(out_height, 2) * 2 + 2, columns = ceil_div(out_width, 2) * 2 + 2;
+        c.pixel = ceil_div(in, WIDTH) * WIDTH;
     } else if (method == DIRECT && collides(in * stride_width)) {
         c.pixel = in + WIDTH;
     }

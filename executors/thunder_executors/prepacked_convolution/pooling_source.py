@@ -28,7 +28,7 @@ inline void store_means(const Images& x, const float* from, int64_t some, float*
 
 void pool(const Images& x, float* result, int64_t threads) {
     constexpr int64_t TOGETHER = 4;  // vectors
-    const int64_t vectors = divided(x.channels, WIDTH), parts = divided(vectors, TOGETHER), tasks = x.batch * parts;
+    const int64_t vectors = ceil_div(x.channels, WIDTH), parts = ceil_div(vectors, TOGETHER), tasks = x.batch * parts;
     share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
         for (int64_t task = first; task < last; task++) {
             const int64_t image = task / parts, start = task % parts * TOGETHER;

@@ -126,7 +126,7 @@ __attribute__((noinline)) void finish_slowly(const Convolution& c, int64_t pixel
         const int64_t place = (pixel + p) * c.out + channel;
         Vector value = add(load(values), bias);
         if (c.other) value = add(value, load_some(c.other + place, count));
-        store(values, smaller(highest, larger(lowest, value)));
+        store(values, minimum(highest, maximum(lowest, value)));
         if (c.activation) activate(c.activation, values, WIDTH);
         if (count == WIDTH) store(c.result + place, load(values));
         else copy_some(values, count, c.result + place);
@@ -180,7 +180,7 @@ struct Finish {
         }
     }
 
-    Vector bounded(Vector value) const { return smaller(highest, larger(lowest, value)); }
+    Vector bounded(Vector value) const { return minimum(highest, maximum(lowest, value)); }
 };
 
 // Stores the sums of the channels of a panel.
@@ -274,19 +274,19 @@ ConvolvePixels convolve_pixels_of(int64_t rows) {
 }
 
 void convolve(const Convolution& c, int64_t threads) {
-    const int64_t panels = divided(c.out, PANEL), pixels = c.pixels();
+    const int64_t panels = ceil_div(c.out, PANEL), pixels = c.pixels();
     const bool are_cached = panels * PANEL * c.depth() <= CACHED_WORDS;  // the weights of all panels
     const int64_t together = are_cached ? panels : 1;
     const int64_t each = c.stride_height * c.stride_width * c.in;  // words of the input for a pixel
     int64_t height = std::max<int64_t>(CACHED_WORDS / each, 4 * TILE_ROWS);
-    if (threads > 1) height = std::min(height, divided(pixels, divided(2 * threads * together, panels)));
-    height = divided(height, TILE_ROWS) * TILE_ROWS;
-    const int64_t parts = divided(panels, together), tasks = divided(pixels, height) * parts;
+    if (threads > 1) height = std::min(height, ceil_div(pixels, ceil_div(2 * threads * together, panels)));
+    height = ceil_div(height, TILE_ROWS) * TILE_ROWS;
+    const int64_t parts = ceil_div(panels, together), tasks = ceil_div(pixels, height) * parts;
     share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
         for (int64_t task = first; task < last; task++) {
             const int64_t start = task / parts * height, end = std::min(start + height, pixels);
             const int64_t channel = task % parts * together * PANEL;
-            const int64_t rows = divided(end - start, divided(end - start, TILE_ROWS));
+            const int64_t rows = ceil_div(end - start, ceil_div(end - start, TILE_ROWS));
             for (int64_t p = start; p < end; p += rows) {
                 const int64_t count = std::min(rows, end - p);
                 const auto run = p == start ? convolve_pixels_of<true>(count) : convolve_pixels_of<false>(count);

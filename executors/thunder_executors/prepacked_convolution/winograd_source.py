@@ -62,12 +62,12 @@ WinogradTile winograd_tile_of(int64_t rows) {
 
 // The channels of the input are padded to a multiple of WIDTH (c.pixel).
 void convolve_winograd(const Convolution& c, int64_t threads) {
-    const int64_t across = divided(c.out_width, 2), down = divided(c.out_height, 2), all = c.batch * down * across;
-    const int64_t panels = divided(c.out, PANEL), stride = stride_of(divided(c.in, WIDTH) * WIDTH);
+    const int64_t across = ceil_div(c.out_width, 2), down = ceil_div(c.out_height, 2), all = c.batch * down * across;
+    const int64_t panels = ceil_div(c.out, PANEL), stride = stride_of(ceil_div(c.in, WIDTH) * WIDTH);
     int64_t length = std::max<int64_t>(CACHED_WORDS / 2 / (16 * stride) / TILE_ROWS, 1) * TILE_ROWS;
-    length = std::min(length, divided(all, TILE_ROWS) * TILE_ROWS);
-    const int64_t blocks = divided(all, length);
-    const int64_t parts = std::min(panels, divided(threads, blocks));  // of the panels, for few blocks
+    length = std::min(length, ceil_div(all, TILE_ROWS) * TILE_ROWS);
+    const int64_t blocks = ceil_div(all, length);
+    const int64_t parts = std::min(panels, ceil_div(threads, blocks));  // of the panels, for few blocks
     const int64_t tasks = blocks * parts;
     threads = std::min(threads, tasks);
     const int64_t transformed = 16 * length * stride, products = 16 * length * PANEL;
@@ -87,7 +87,7 @@ void convolve_winograd(const Convolution& c, int64_t threads) {
                 const int64_t channel = panel * PANEL;
                 const bool is_half = c.out - channel <= WIDTH;
                 const float* weight = c.weight + 16 * channel * c.in;
-                const int64_t rows = divided(count, divided(count, TILE_ROWS));
+                const int64_t rows = ceil_div(count, ceil_div(count, TILE_ROWS));
                 for (int64_t i = 0; i < 16; i++)
                     for (int64_t t = 0; t < count; t += rows) {
                         const int64_t some = std::min(rows, count - t);

@@ -100,7 +100,7 @@ class Reverse:
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
             steps = [*sweep.steps, *map(Step, self._segment.after)]
             require_unwritten(steps, self._read, self._segment.aliases_before(step.bsym for step in steps))
-            exposed = list(sweep.exposing_intermediates(self._read))
+            exposed = list(sweep.with_exposed_intermediates(self._read))
             self._segment.replace_with(with_autocast_off(exposed) if self._under_autocast else exposed)
             self._segment.append(with_autocast_off(bsyms) if self._under_autocast else bsyms)
         proxies = [cotangents_by_name.get(recorder.proxy_of(start).name) for start in self._starts]

@@ -42,19 +42,18 @@ class ReverseSweep:
     steps: list[Step]
     requires_grad_names: set[str]
     _names: Iterator[str]
-    _no_grad_views: set[str] = field(
-        default_factory=set
-    )  # views, made with grad mode off, of tensors that require a gradient
-    _ended: dict[str, TensorProxy] = field(default_factory=dict)  # gradients at the cuts of the latest backward
-    _cotangents: dict[str, str] = field(
-        default_factory=dict
-    )  # the complete gradients of the latest backward, by tensor
+    # views, made with grad mode off, of tensors that require a gradient
+    _no_grad_views: set[str] = field(default_factory=set)
+    # the gradients at the cuts of the latest backward
+    _gradients_at_cuts: dict[str, TensorProxy] = field(default_factory=dict)
+    # the names of the complete gradients of the latest backward, by tensor
+    _cotangents: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
         """Derive each bound symbol that autograd would track; equal bound symbols share a derivation.
 
-        `names` yields fresh names; it is passed if the trace is part of a computation with other names.
+        `names` yields fresh names. Pass it for a trace within another computation, whose names must stay different.
         """
         sweep = cls(trace, [], set(), names or fresh_names(trace))
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -79,7 +78,7 @@ class ReverseSweep:
 
     def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
         """Add a bound symbol as a step of the sweep, with its derivation if autograd tracks it."""
-        if self._absorb_requires_grad(bsym):
+        if self._drop_requires_grad(bsym):
             return
         require_plain_effects(bsym, self.requires_grad_names if enabled else set())
         require_no_grad_views_unused(bsym, self._no_grad_views, enabled=enabled)
@@ -100,10 +99,10 @@ class ReverseSweep:
                 self._assign_names(operation, step.names, step.names)
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
-    def _absorb_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """Absorb a call that only sets `requires_grad`, if it can be dropped; return whether it was.
+    def _drop_requires_grad(self, bsym: BoundSymbol) -> bool:
+        """Leave out a call that only sets `requires_grad` to True, if that is safe; return whether it is left out.
 
-        It can be dropped for tensors that already require a gradient, and for tensors that the trace makes and does not
+        It is safe for tensors that already require a gradient, and for tensors that the trace creates and does not
         return.
         """
         if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
@@ -129,9 +128,9 @@ class ReverseSweep:
     ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
-        Its inputs are only their gradients; other values that it reads have to be added to the inputs. The gradients of
-        `cuts` are not propagated further; the gradients of `ends`, if given, are returned in place of the inputs'
-        gradients.
+        Its inputs are the gradients of these results; the caller adds the other values that it reads. The gradients of
+        `cuts` are not propagated further. If `ends` is given, which names some of the cuts, the backward returns their
+        gradients in place of the inputs' gradients.
         """
         chosen = [proxy for proxy, is_chosen in zip(self.results, has_cotangent, strict=True) if is_chosen]
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
@@ -140,7 +139,7 @@ class ReverseSweep:
             proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names
         ]
         if ends is not None:
-            requires_grad_inputs, gradients = [Proxy(name) for name in ends], self._ended
+            requires_grad_inputs, gradients = [Proxy(name) for name in ends], self._gradients_at_cuts
         input_gradients = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
         origins = _gradient_labels(
             [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, input_gradients, strict=True))]
@@ -160,18 +159,19 @@ class ReverseSweep:
     def apply_vjps(
         self, cotangents: Mapping[str, TensorProxy], cuts: Sequence[str] = ()
     ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols from gradients of results to gradients, and the gradients by tensor names.
+        """Return the bound symbols that compute gradients from those of the results, and the gradients by tensor.
 
-        At `cuts`, computed gradients end; the sweep continues with the incoming gradient of the tensor, if any.
+        At a cut, the gradient that was computed is set aside, and the sweep continues with the incoming gradient of the
+        tensor, if there is one.
         """
         gradients = {name: cotangent for name, cotangent in cotangents.items() if name not in cuts}
         self._cotangents.clear()
-        self._ended.clear()
+        self._gradients_at_cuts.clear()
         bsyms: list[BoundSymbol] = []
         for step in reversed(self.steps):
             for name in [proxy.name for proxy in step.results if proxy.name in cuts]:
                 if name in gradients:
-                    self._ended[name] = gradients.pop(name)
+                    self._gradients_at_cuts[name] = gradients.pop(name)
                 if name in cotangents:
                     gradients[name] = cotangents[name]
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
@@ -186,7 +186,7 @@ class ReverseSweep:
         self._cotangents |= {proxy.name: cotangent.name for proxy, cotangent in pairs if cotangent is not None}
         accumulated = [gradients.get(proxy.name) for proxy in step.differentiated_inputs]
         try:
-            vjp, contains_accumulated = _vjp_with_accumulation(step.derivation, incoming, accumulated)
+            vjp, includes_accumulated_each = _vjp_with_accumulation(step.derivation, incoming, accumulated)
         except Underivable as error:
             raise underivable(step.bsym, str(error), error.missing_formula and step.bsym) from error
         names = dict(step.names)
@@ -199,11 +199,11 @@ class ReverseSweep:
             names |= fresh
             bsyms.append(step.renamed(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
-        contributions = zip(step.differentiated_inputs, vjp.gradients, contains_accumulated, strict=True)
-        for proxy, gradient, is_total in contributions:
+        contributions = zip(step.differentiated_inputs, vjp.gradients, includes_accumulated_each, strict=True)
+        for proxy, gradient, includes_accumulated in contributions:
             if gradient is not None:
                 contribution: Any = names[gradient.name]
-                if is_total:
+                if includes_accumulated:
                     gradients.pop(proxy.name)
                 self._accumulate(proxy.name, contribution, gradients, step, bsyms)
 
@@ -224,12 +224,12 @@ class ReverseSweep:
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
         """Return the trace with `saved` after its outputs.
 
-        Switches of autograd, and absorbed calls of `requires_grad_`, are left out.
+        Switches of autograd, and dropped calls of `requires_grad_`, are left out.
         """
         ids_of_steps = {id(step.bsym) for step in self.steps}
         dropped = {id(bsym) for bsym in self.trace.bound_symbols} - ids_of_steps
         bsyms = [
-            bsym for bsym in self.exposing_intermediates({proxy.name for proxy in saved}) if id(bsym) not in dropped
+            bsym for bsym in self.with_exposed_intermediates({proxy.name for proxy in saved}) if id(bsym) not in dropped
         ]
         blocks, kept_operations = dict(self.trace.blocks), dict(self.trace.kept_operations)
         for step in self.steps:
@@ -241,11 +241,11 @@ class ReverseSweep:
         marks = {"blocks": blocks, "kept_operations": kept_operations}
         return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
 
-    def exposing_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
-        """Yield the bound symbols of the trace, as aten operations if they make one of `intermediates`.
+    def with_exposed_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
+        """Yield the bound symbols of the trace, with aten operations in place of calls that compute `intermediates`.
 
-        So is a bound symbol that consists of an operator with results that only exist if autograd is on. A bound symbol
-        with its own derivative rule is kept, followed by its operations under fresh names.
+        Intermediates are also the results that an operator only has if autograd is on. A bound symbol with its own
+        derivative rule is kept, followed by its operations under fresh names.
         """
         steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
         for bsym in self.trace.bound_symbols:

@@ -26,7 +26,12 @@ from thunder_core.frontend.acquire.written.rebuilding import (
     name_of_method,
     parts_of,
 )
-from thunder_core.frontend.acquire.written.tensor_expressions import FILL, OBJECTS, TensorExpressions, snake_case
+from thunder_core.frontend.acquire.written.tensor_expressions import (
+    OBJECTS,
+    SET_ATTRIBUTES,
+    TensorExpressions,
+    snake_case,
+)
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.sequences import SEQUENCE_CLASSES, Progression
@@ -95,7 +100,7 @@ class Expressions(TensorExpressions):
         if type(value) not in SEQUENCE_CLASSES:
             return None
         name = self._name(value.kind.__name__)
-        self._names_of_made[id(value)] = (value, name)
+        self._names_of_built_objects[id(value)] = (value, name)
         texts = [self._progression(progression, where) for progression in value.progressions]
         text = (
             texts[0] if value.kind is range else f"{value.kind.__name__}([{', '.join(f'*{text}' for text in texts)}])"
@@ -123,7 +128,7 @@ class Expressions(TensorExpressions):
 
     def already_made(self, value: object, _where: str) -> str | None:
         """Return the name of an object that a statement has made."""
-        return self._names_of_made[id(value)][1] if id(value) in self._names_of_made else None
+        return self._names_of_built_objects[id(value)][1] if id(value) in self._names_of_built_objects else None
 
     def from_outside(self, value: object, _where: str) -> str | None:
         """Return the name of an object that the prologue fetches."""
@@ -260,7 +265,7 @@ class Expressions(TensorExpressions):
         arguments = [self.value(part, where) for part in reduction.args]
         arguments += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
         name = self._name(snake_case(type(value).__name__))
-        self._names_of_made[id(value)] = (value, name)
+        self._names_of_built_objects[id(value)] = (value, name)
         self.bsyms.append(python_statement(f"{call}({', '.join(arguments)})", Proxy(name)))
         if reduction.state is not None:
             self.bsyms.append(
@@ -294,7 +299,7 @@ class Expressions(TensorExpressions):
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
             )
         name = self._name(snake_case(kind.__name__))
-        self._names_of_made[id(value)] = (value, name)
+        self._names_of_built_objects[id(value)] = (value, name)
         if kind in (dict, list, set):
             self.bsyms.append(python_statement(f"{kind.__name__}()", Proxy(name)))
         else:
@@ -305,7 +310,7 @@ class Expressions(TensorExpressions):
     def _rebuild_tuple_with_attributes(self, value: object, inner: str, where: str) -> str:
         """Emit a tuple of a class whose instances have attributes; return its name."""
         name = self._name(snake_case(type(value).__name__))
-        self._names_of_made[id(value)] = (value, name)
+        self._names_of_built_objects[id(value)] = (value, name)
         self.bsyms.append(python_statement(f"tuple.__new__({literal(type(value), self.scope)}, {inner})", Proxy(name)))
         self._fill(value, name, where)
         return name
@@ -313,7 +318,7 @@ class Expressions(TensorExpressions):
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
         """Emit a function that the program made, with the defaults and cells of this call; return its name."""
         name = self._name(function.__name__)
-        self._names_of_made[id(function)] = (function, name)
+        self._names_of_built_objects[id(function)] = (function, name)
         cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]
         parts = [
             self.scope.constant(function.__code__, f"{function.__name__}_code"),
@@ -334,7 +339,7 @@ class Expressions(TensorExpressions):
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
         """Emit a closure cell with its contents; return its name."""
         name = self._name("cell")
-        self._names_of_made[id(cell)] = (cell, name)
+        self._names_of_built_objects[id(cell)] = (cell, name)
         self.scope.imports.add("types")
         self.bsyms.append(python_statement("types.CellType()", Proxy(name)))
         if cell != types.CellType():
@@ -356,7 +361,7 @@ class Expressions(TensorExpressions):
         inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())
         parts += [f"state={{{inner}}}"] if inner else []
         if len(parts) > 1:
-            self.bsyms.append(python_statement(f"{self.scope.function(FILL)}({', '.join(parts)})"))
+            self.bsyms.append(python_statement(f"{self.scope.function(SET_ATTRIBUTES)}({', '.join(parts)})"))
 
 
 EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (

@@ -1,4 +1,4 @@
-"""Expressions for the tensors that a program leaves at the end of tracing, and the statements that they need."""
+"""Expressions for tensors at the end of tracing, such as results and attributes, and the statements that they need."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
 OBJECTS = "thunder_core.tracing.library.objects"
-BECOME = LibraryFunction(OBJECTS, "become")
-FILL = LibraryFunction(OBJECTS, "fill")
+SET_CLASS = LibraryFunction(OBJECTS, "become")
+SET_ATTRIBUTES = LibraryFunction(OBJECTS, "fill")
 WITH_FREED_GRAPH = LibraryFunction("thunder_core.tracing.library.freed_graph", "with_freed_graph")
 
 
 class TensorExpressions(ABC):
     """Writes expressions for tensors, and for the objects that the prologue finds.
 
-    Objects that take several steps are rebuilt by statements (`bsyms`) before the expression. `path_of(value)` is the
-    path of an object from outside, or None. `result_of(tensor)` is the proxy of a tensor that the computation returns,
-    or None. `has_freed_graph(tensor)` is whether a `backward()` of the program has freed the tensor's graph. Without a
-    `recorder`, there are neither fakes nor NumPy arrays.
+    An object that one expression cannot build is built by statements (`bsyms`) before the expression. `path_of(value)`
+    is the path of an object that existed before the call, or None. `result_of(tensor)` is the proxy of a tensor that
+    the computation returns, or None. `has_freed_graph(tensor)` is whether a `backward()` of the program has freed the
+    tensor's graph. The `recorder` may be None if there are neither fakes nor NumPy arrays.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TensorExpressions(ABC):
         self._has_freed_graph = has_freed_graph
         self._recorder = recorder
         self.with_grad_fn: list[torch.Tensor] = []  # returned tensors with a `grad_fn`
-        self._names_of_made: dict[int, tuple[Any, str]] = {}
+        self._names_of_built_objects: dict[int, tuple[Any, str]] = {}
         self._mention_counts: dict[int, int] = {}
         self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
         self._reductions_in_progress: set[int] = set()
@@ -81,7 +81,7 @@ class TensorExpressions(ABC):
         return name
 
     def _tensor(self, tensor: torch.Tensor) -> str:
-        """Return the expression of a tensor: a result of the computation, from outside, a wrapper, or a constant."""
+        """Return the expression of a tensor: computed, from outside, of a wrapper subclass, or a constant."""
         result = self._result_of(tensor)
         if result is not None:
             return self._computed_tensor(tensor, result)
@@ -90,17 +90,17 @@ class TensorExpressions(ABC):
             return self.outside(path)
         if is_wrapped(tensor):
             raise CannotReplay(
-                "a tensor from inside a function transform (such as an element of torch.vmap) is used outside of it",
+                "a tensor of a function transform (such as an example in torch.vmap) is used outside of the transform",
                 fix="return the tensor from the transformed function",
             )
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 
     def _wrapper(self, tensor: Any) -> str:
         """Emit a tensor of a wrapper subclass, made from its inner tensors; return its name."""
-        if id(tensor) in self._names_of_made:
-            return self._names_of_made[id(tensor)][1]
+        if id(tensor) in self._names_of_built_objects:
+            return self._names_of_built_objects[id(tensor)][1]
         kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
-        self._names_of_made[id(tensor)] = (tensor, name)
+        self._names_of_built_objects[id(tensor)] = (tensor, name)
         inner = ", ".join(f"{key!r}: {self.value(part, name)}" for key, part in parts_of_wrapper(tensor))
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
         shape, stride = (literal(tuple(extents), self.scope) for extents in (tensor.shape, tensor.stride()))
@@ -117,14 +117,14 @@ class TensorExpressions(ABC):
         graph.
         """
         self.computed_inputs[result.name] = result
-        if id(tensor) in self._names_of_made:
-            return self._names_of_made[id(tensor)][1]
-        self._names_of_made[id(tensor)] = (tensor, result.name)
+        if id(tensor) in self._names_of_built_objects:
+            return self._names_of_built_objects[id(tensor)][1]
+        self._names_of_built_objects[id(tensor)] = (tensor, result.name)
         self._restore_class_and_attributes(tensor, result.name)
         fake = tensor if self._recorder is None else self._recorder.tensors.fake(tensor)
         try:
             may_have_grad = fake.is_leaf or fake.retains_grad
-        except RuntimeError:  # for a view made while autograd was off, and then written to, PyTorch raises
+        except RuntimeError:  # from `is_leaf` of a view that was made while autograd was off and then written to
             return result.name
         if may_have_grad and fake.grad is not None:
             self.bsyms.append(python_statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
@@ -134,7 +134,7 @@ class TensorExpressions(ABC):
         if not self._has_freed_graph(tensor):
             return result.name
         name = self._name(f"{result.name}_freed")
-        self._names_of_made[id(tensor)] = (tensor, name)
+        self._names_of_built_objects[id(tensor)] = (tensor, name)
         self.bsyms.append(python_statement(f"{self.scope.function(WITH_FREED_GRAPH)}({result.name})", Proxy(name)))
         return name
 
@@ -142,11 +142,13 @@ class TensorExpressions(ABC):
         """Emit the statements that give a computed tensor its class and attributes from the program."""
         kind = type(tensor)
         if kind is not FakeTensor:
-            self.bsyms.append(python_statement(f"{self.scope.function(BECOME)}({name}, {literal(kind, self.scope)})"))
+            self.bsyms.append(
+                python_statement(f"{self.scope.function(SET_CLASS)}({name}, {literal(kind, self.scope)})")
+            )
         state = attributes_of_tensor(tensor)
         if state:
             inner = ", ".join(f"{key!r}: {self.value(item, f'{name}.{key}')}" for key, item in state.items())
-            self.bsyms.append(python_statement(f"{self.scope.function(FILL)}({name}, state={{{inner}}})"))
+            self.bsyms.append(python_statement(f"{self.scope.function(SET_ATTRIBUTES)}({name}, state={{{inner}}})"))
 
 
 def snake_case(name: str) -> str:
