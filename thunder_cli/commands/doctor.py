@@ -30,7 +30,7 @@ def doctor(
         typer.Option(
             "--strict",
             metavar=FLAG,
-            help="Exit with status 3 if a required part is missing or a part does not work.",
+            help="Exit with status 3 if a required part of the installation is missing or any part does not work.",
         ),
     ] = False,
     json: Json = False,

@@ -66,6 +66,7 @@ class RecipeFacts(ReportFacts):
     options: dict[str, str] = Field(default_factory=dict)
     transforms: tuple[str, ...] = ()
     lookasides: tuple[str, ...] = ()
+    """The functions that the recipe replaces while the model is traced."""
     executors: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     """The transforms and executors that the user removed (`--without`)."""
@@ -94,7 +95,7 @@ class TraceSummary(ReportFacts):
     stage: str
     made_by: str
     lines: int
-    """The number of bound symbols at the top level."""
+    """The number of lines of the trace, which are its bound symbols without their parts."""
     seconds: float
     changed: int
     """The number of lines that differ from the previous stage."""
@@ -112,13 +113,13 @@ class ExecutorShare(ReportFacts):
 
     executor: str
     operations: int
-    """The number of operations of the computation."""
+    """The number of operations of the computation that the executor runs."""
     backward: int = 0
-    """The number of operations of the tail and of the compiled backwards."""
+    """The number of operations of the tail and of the compiled backwards that the executor runs."""
     time_share: float | None = None
-    """The computation's share of the time of a call that the executor uses, 0 to 1; None if not measured."""
+    """The fraction of a call's time that it takes in the computation, 0 to 1; None if not measured."""
     backward_share: float | None = None
-    """The backward's share of the time of a call that the executor uses; all shares together are 1."""
+    """The fraction of a call's time that it takes in the backward. All fractions of all executors add up to 1."""
     frequent: tuple[OperationCount, ...] = ()
     """The operations of the computation that the executor runs most often."""
 
@@ -145,7 +146,7 @@ Refused, Degraded = ExecutorRefusal, SkippedPart
 
 
 class MemoryPoint(ReportFacts):
-    """An estimate of the bytes of tensors after a bound symbol of a final trace, without inputs and parameters."""
+    """An estimate of the bytes of tensors, except inputs and parameters, after a line of a final trace."""
 
     line: int
     bytes: int
@@ -168,33 +169,33 @@ class ConstraintFacts(ReportFacts):
 
     program: int
     number: str
-    """The path of the size or number."""
+    """Where the size or number is found in the inputs."""
     condition: str
     """The condition as a Python expression."""
     names: str = ""
-    """The paths of the other symbols in the condition."""
+    """Where the other sizes and numbers of the condition are found in the inputs."""
     needed: str
     """The origin of the constraint: a line of the program, a range, or the compiler."""
 
 
 class ExecutorComparison(ReportFacts):
-    """The results of an executor for the same operations, compared with eager PyTorch while they were computed."""
+    """The difference between an executor's results and those of eager PyTorch, measured during the run."""
 
     executor: str
     operations: tuple[str, ...]
-    """The operations that the executor computes together: one operation, a match or a fused region."""
+    """The operations that the executor computes together: one operation, a match of a pattern or a fused region."""
     claims: int
-    """The number of such bound symbols in all programs, forward and backward."""
+    """How often the programs, forward and backward, contain these operations."""
     compared: int
     """The number of their calls that were compared."""
     largest: float
-    """The largest difference between the values; rounding explains it."""
+    """The largest difference between the values, which is within the allowance for rounding."""
     left_out: str = ""
     """The reason why they were not compared; empty if they were."""
 
 
 class ComparisonFacts(ReportFacts):
-    """The comparison of executors with eager PyTorch during the run; the artifact's programs do not repeat it."""
+    """The comparison of executors with eager PyTorch during the run; saved programs run without this comparison."""
 
     by: str
     """The name of the executor that ran the comparison."""
@@ -211,7 +212,7 @@ class ComparisonFacts(ReportFacts):
         names = ", ".join(dict.fromkeys(comparison.executor for comparison in compared))
         largest = max(comparison.largest for comparison in compared)
         claims = sum(comparison.claims for comparison in compared)
-        agree = f"{claims} claim{' of {} agrees' if claims == 1 else 's of {} agree'}".format(names)
+        agree = f"{claims} claim of {names} agrees" if claims == 1 else f"{claims} claims of {names} agree"
         return f"{agree} with eager PyTorch; the largest difference is {largest:.2g}{rest}"
 
 
@@ -229,7 +230,7 @@ class Report(ReportFacts):
     degraded: tuple[SkippedPart, ...] = ()
     """The parts of the recipe that were skipped on this machine."""
     sharp_edges: tuple[str, ...] = ()
-    """The operations of the model that the programs may not repeat as eager PyTorch would, in words."""
+    """The operations of the model that may behave differently in the programs than in eager PyTorch, in words."""
     train: bool = False
     """Whether a training step was optimized: forward, loss and backward."""
     weights_bytes: int = 0
@@ -249,7 +250,7 @@ class Report(ReportFacts):
     recorded: str = ""
     """The reason why the program has no compiled backward; empty if it has one."""
     validation_state: Literal["validated", "pending", "off"] = "off"
-    """`pending`: it must still be validated on another machine; `off`: no validation was requested."""
+    """`pending`: the artifact must still be validated on another machine; `off`: no validation was requested."""
     validation: ValidationReport | None = None
     generation: GenerationReport | None = None
     """The validation of generation; None if single calls were validated, or nothing was."""
@@ -257,7 +258,7 @@ class Report(ReportFacts):
     dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """The ranges of sizes that the programs support, by the names of dimensions."""
     probed: str = ""
-    """The sizes in the ranges that were tested for a program that accepts them, in words."""
+    """The sizes of the ranges at which it was tested that a program accepts them, in words."""
     programs: int = 0
     """The number of programs; 0 in reports of earlier versions."""
     constraints: tuple[ConstraintFacts, ...] = ()
@@ -269,7 +270,7 @@ class Report(ReportFacts):
 
     @property
     def inside(self) -> InsideReport | None:
-        """The comparison of each line of the programs with eager PyTorch, by the validation; None if there is none."""
+        """The validation's comparison of each line of the programs with eager PyTorch; None without a validation."""
         report = self.generation or self.validation
         return None if report is None else report.inside
 
@@ -280,11 +281,11 @@ class Report(ReportFacts):
     quantization: QuantizationReport | None = None
     """The quantized model compared with the float model; None without quantization or without validation."""
     evaluation: Evaluation | None = None
-    """A metric of the model on real samples, before and after; None without samples."""
+    """A metric of the model on real samples, before and after the optimization; None without samples."""
 
     @property
     def speed(self) -> BenchmarkReport | None:
-        """The measurement for the model's speed: of its calls, or else of `generate`; None without a measurement."""
+        """The benchmark of single calls if there is one, else the first of `generate`; None without a benchmark."""
         return self.benchmark or next(iter(self.generation_benchmarks), None)
 
     @property

@@ -140,8 +140,7 @@ class Request:
     compiler: str = option(
         "",
         metavar="NAME",
-        help="Front end that traces the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be "
-        "saved in an artifact)",
+        help="Tracer of the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an artifact)",
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
@@ -166,7 +165,7 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Batch size: samples in an input or, with `--task generate`, the largest number of prompts",
+        help="Samples in an input; with `--task generate`, the largest number of prompts",
         default_text="1, or 8 prompts",
         least=1,
     )
