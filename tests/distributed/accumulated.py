@@ -142,7 +142,7 @@ def parameters_that_the_last_backward_does_not_use_are_reduced() -> None:
 
     compiled, twin = branch_pair()
     assert_equal(steps_of(compiled, step_of), steps_of(twin, step_of))
-    assert all(held.gradient is None for held in compiled._gradient_synchronization[0].held.values())
+    assert all(held.gradient is None for held in compiled._gradient_synchronization[0].held_gradients.values())
 
 
 def a_partial_backward_keeps_held_gradients() -> None:

@@ -34,7 +34,7 @@ def mask(x: Tensor) -> Tensor:
         return (query >= key) & ALLOWED[batch, key]
 
     for index in reversed(range(4)):
-        visible = torch.vmap(visible, in_dims=tuple(0 if index == index else None for index in range(4)))
+        visible = torch.vmap(visible, in_dims=tuple(0 if number == index else None for number in range(4)))
     with TransformGetItemToIndex():
         return visible(torch.arange(2), torch.arange(1), torch.arange(5), torch.arange(5)) * x.sum()
 
