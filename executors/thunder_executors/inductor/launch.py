@@ -1,4 +1,4 @@
-"""Launching regions on CUDA from stored cubins. Nothing here imports Inductor."""
+"""Run fused regions on a GPU from stored machine code (cubins). Nothing here imports Inductor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.driver import LoadedCubin, driver
 from thunder_executors.triton.launch import ALIGNMENT
 
-LENGTH = 8  # bytes of the length before the facts
+LENGTH = 8  # size in bytes of the field with the length of the header
 
 
 @dataclass(frozen=True, eq=False)
 class CubinLaunch:
-    """An Inductor kernel as machine code, which a call launches with its arguments on the current stream.
+    """An Inductor kernel as machine code. A call launches it with the given arguments on the current stream.
 
-    `arguments` are the argument names in order, including arguments that were built into the machine code. If the grid
+    `arguments` are the argument names in order, including constants of the machine code. If the grid
     depends on symbolic sizes, `grid` is empty, and `grid_function` computes the grid from all arguments by name.
     """
 
@@ -34,7 +34,7 @@ class CubinLaunch:
 
     @cached_property
     def loaded(self) -> LoadedCubin:
-        """The machine code with its functions on devices."""
+        """The machine code, which each device loads at its first launch."""
         return LoadedCubin(self.cubin)
 
     def __call__(self, *values: Any) -> None:
@@ -50,7 +50,7 @@ class CubinLaunch:
 
 
 def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
-    """Return kernels as bytes: the length of the facts, the facts, and the machine code of each kernel."""
+    """Return kernels as bytes: the length of a JSON header, the header, and the machine code of each kernel."""
     facts = [
         {
             "name": name,
@@ -66,7 +66,10 @@ def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
 
 
 def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
-    """Return the kernels in bytes whose digest was checked; raise `ArtifactForeign` if this GPU does not run them."""
+    """Return the kernels in a library, whose digest the caller has checked.
+
+    Raises `ArtifactForeign` if this GPU does not run them.
+    """
     kernels: dict[str, CubinLaunch] = {}
     for facts, image in images_of(library):
         cubin = Cubin.from_metadata(facts["cubin"], image)
@@ -76,7 +79,7 @@ def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
 
 
 def images_of(library: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield the facts and the machine code of each kernel in bytes."""
+    """Yield the facts and the machine code of each kernel in a library."""
     start = LENGTH + int.from_bytes(library[:LENGTH], "little")
     for facts in json.loads(library[LENGTH:start]):
         yield facts, library[start : start + facts["size"]]
@@ -85,7 +88,7 @@ def images_of(library: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 def _require_gpu(targets: set[str]) -> None:
     if not torch.cuda.is_available():
-        return  # the program is for a GPU elsewhere and does not run here
+        return  # the kernels are for another machine, and are only inspected here
     here = "sm_{}{}".format(*torch.cuda.get_device_capability())
     if targets - {here}:
         raise ArtifactForeign(
@@ -97,7 +100,8 @@ def _require_gpu(targets: set[str]) -> None:
 def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()) -> Callable[..., Any]:
     """Return a region's function that runs on a device, with inputs aligned as its kernels expect.
 
-    Writes to copies of the inputs with the numbers `written` are copied back to the inputs.
+    `written` are the indices of the inputs that the region writes to. If such an input was replaced by an aligned copy,
+    the copy is copied back.
     """
 
     @wraps(function)
@@ -105,9 +109,9 @@ def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()
         with torch.cuda.device(index):
             originals = [args[number] for number in written]
             align(args)
-            used = [args[number] for number in written]
+            aligned_inputs = [args[number] for number in written]
             result = function(args)
-            for tensor, copy in zip(originals, used, strict=True):
+            for tensor, copy in zip(originals, aligned_inputs, strict=True):
                 if copy is not tensor:
                     tensor.copy_(copy)
             return result
@@ -116,7 +120,7 @@ def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()
 
 
 def align(args: list[Any]) -> None:
-    """Replace tensors in the list by copies if vectors cannot be loaded from their addresses; sizes stay."""
+    """Replace tensors in the list by copies if vectors cannot be loaded from their addresses."""
     for index, value in enumerate(args):
         if isinstance(value, torch.Tensor):
             args[index] = aligned(value)

@@ -32,8 +32,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     PADDING: {"input": None, "pad": None, "mode": "constant", "value": None},
     FORMAT: {"input": None, "memory_format": torch.contiguous_format},
 }
-# The parameters of the activations by operation, and the name of an activation by operation and options.
 RELU6 = {"min_val": 0.0, "max_val": 6.0}
+# For each operation, the options that it must have, and the name of the activation that it then computes.
 ACTIVATIONS: dict[str, tuple[dict[str, Any], str]] = {
     **dict.fromkeys(("torch.nn.functional.relu", "torch.relu", "torch.Tensor.relu"), ({}, "relu")),
     **dict.fromkeys(("torch.nn.functional.relu_", "torch.relu_", "torch.Tensor.relu_"), ({}, "relu")),
@@ -44,17 +44,17 @@ ACTIVATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "torch.nn.functional.gelu": ({"approximate": "none"}, "gelu"),
     "torch.nn.functional.hardswish": ({}, "hardswish"),
 }
-HARDTANH = {"min_val": -1.0, "max_val": 1.0}
+HARDTANH_DEFAULTS = {"min_val": -1.0, "max_val": 1.0}
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A convolution, with the operations before and after it that the kernel also computes.
+    """A convolution, with the operations before and after it that one kernel computes together with it.
 
     `indices` are the indices of all these bound symbols. `padding` has the rows above and below the input, and the
-    columns left and right of it. `is_padded` is True if an operation before the convolution pads. `statistics` has the
-    operands of the normalization, and `addend` is the added tensor. `without_preceding` is the chain without the
-    operations before the convolution, if there are any.
+    columns left and right of it. `is_padded` is whether an operation before the convolution pads the input.
+    `statistics` has the operands of the normalization, and `addend` is the added tensor. `without_preceding` is the
+    chain without the operations before the convolution, if there are any.
     """
 
     indices: tuple[int, ...]
@@ -104,13 +104,13 @@ def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
 
 
 def pair(value: Any) -> Ints | None:
-    """Return an integer, or two, as a pair; None for anything else, such as symbolic numbers."""
+    """Return one integer twice, or two integers; None for anything else, such as symbolic numbers."""
     values = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
     return values if len(values) == 2 and all(type(number) is int for number in values) else None
 
 
 def convolution_at(trace: Trace, index: int) -> Chain | None:
-    """Return the chain of the convolution at an index alone; None if there is no supported convolution."""
+    """Return a chain of nothing but the convolution at an index; None if there is no supported convolution."""
     bsym = trace.bound_symbols[index]
     if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
         return None
@@ -132,10 +132,10 @@ def convolution_at(trace: Trace, index: int) -> Chain | None:
 
 
 def padding_of(value: Any, weight: TensorProxy, dilation: Ints) -> Ints | None:
-    """Return the rows above and below, and the columns left and right, that a convolution adds; None for symbols."""
+    """Return the rows above and below, and the columns left and right, that a convolution adds, if they are known."""
     if value == "same":
-        reach = [gap * (size - 1) for gap, size in zip(dilation, weight.shape[2:], strict=True)]
-        return tuple(size for total in reach for size in (total // 2, total - total // 2))
+        totals = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]
+        return tuple(size for total in totals for size in (total // 2, total - total // 2))
     padding = pair(0 if value == "valid" else value)
     return None if padding is None else (padding[0], padding[0], padding[1], padding[1])
 
@@ -151,7 +151,7 @@ def is_supported(proxy: Any) -> bool:
 
 
 def readers_in(trace: Trace) -> dict[str, list[int]]:
-    """Return the indices at which each name of a trace is read, in order; results of the trace are read at its end."""
+    """Return the indices at which each name of a trace is read, in order; outputs are read behind the last."""
     indices: dict[str, list[int]] = defaultdict(list)
     for index, bsym in enumerate(trace.bound_symbols):
         for name in {proxy.name for proxy in bsym.inputs}:
@@ -162,10 +162,10 @@ def readers_in(trace: Trace) -> dict[str, list[int]]:
 
 
 def chains_in(trace: Trace) -> Iterator[Chain]:
-    """Yield the convolutions of a trace, each with the operations before and after it that the kernel also computes."""
+    """Yield the convolutions of a trace, each with the operations that one kernel computes with it."""
     readers = readers_in(trace)
     makers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
-    chained: set[int] = set()  # of operations in chains: an addition of two convolutions belongs to the first
+    chained: set[int] = set()  # indices in chains; an addition of two convolutions belongs to the first
     for index in range(len(trace.bound_symbols)):
         chain = convolution_at(trace, index)
         if chain is None:
@@ -181,7 +181,7 @@ def chains_in(trace: Trace) -> Iterator[Chain]:
 def with_preceding(
     trace: Trace, readers: Mapping[str, Sequence[int]], makers: Mapping[str, int], chain: Chain
 ) -> Chain:
-    """Return a chain with the padding and the change of the memory format that only its convolution reads."""
+    """Return a chain with the padding and change of memory format before it whose results only the chain reads."""
     without_preceding = chain
     while True:
         index = makers.get(chain.x.name)
@@ -198,7 +198,7 @@ def with_preceding(
 
 
 def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain that pads its input with zeros itself; None if the bound symbol pads in another way."""
+    """Return the chain that pads its input with zeros itself; None if the bound symbol is no such padding."""
     named = arguments_of(bsym) if bsym.symbol.name == PADDING else None
     if named is None or named["mode"] != "constant" or named["value"] or not is_supported(named["input"]):
         return None
@@ -224,18 +224,19 @@ def with_reader(
     chain: Chain,
     extend: Callable[[Chain, BoundSymbol], Chain | None],
 ) -> Chain | None:
-    """Return a chain with the operation that reads its result, by `extend`; None if another operation reads it too."""
+    """Return the chain that `extend` makes with the only reader of its result; None if that is impossible."""
     later = [index for index in readers.get(chain.result.name, ()) if index > chain.indices[-1]]
     if not later or later[0] == len(trace.bound_symbols):
         return None
     index = later[0]
     bsym = trace.bound_symbols[index]
-    # The chain is computed where its last operation is, so no bound symbol in between may write or keep its place.
+    # The chain is computed where its last operation is, so nothing in between may write or have to
+    # keep its position.
     between = trace.bound_symbols[chain.indices[0] + 1 : index]
     members = {trace.bound_symbols[member] for member in chain.indices}
     if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
         return None
-    in_place = bsym.output.name == chain.result.name
+    in_place = bsym.output.name == chain.result.name  # then later readers read the new result
     if len(later) > 1 and not in_place:
         return None
     if set(bsym.mutates) - {chain.result.name} or (bsym.mutates and not in_place):
@@ -254,7 +255,7 @@ def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
 
 
 def with_normalization(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain with the operands of a batch normalization in eval mode; None if the bound symbol is none."""
+    """Return the chain with the operands of a batch normalization in eval mode; None for another bound symbol."""
     named = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
     if named is None or named["training"] is not False or named["input"].name != chain.result.name:
         return None
@@ -286,7 +287,7 @@ def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
         return None
     expected, activation = ACTIVATIONS[bsym.symbol.name]
     named = arguments_by_name(bsym, ("input", *expected, "inplace"))
-    defaults = HARDTANH if expected is RELU6 else expected
+    defaults = HARDTANH_DEFAULTS if expected is RELU6 else expected  # only hardtanh has to be RELU6
     if named is None or any(named.get(name, defaults[name]) != expected[name] for name in expected):
         return None
     return replace(chain, activation=activation)

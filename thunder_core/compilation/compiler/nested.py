@@ -173,7 +173,7 @@ class NestedCall:
         arguments = self._line_arguments((self.args, self.kwargs))
         probe, acquired = self._probe()
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
-        handover.check()
+        handover.check_and_close()
         if not self.own.options.functional:
             handover.guard()
         trace = self._transform(acquired)
@@ -271,7 +271,7 @@ class NestedCall:
             else:
                 return probe, acquired
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
-        handover.check()
+        handover.check_and_close()
         handover.guard()
         raise error
 

@@ -104,7 +104,7 @@ class AppliedFunctions:
         if probe is not None:
             name = getattr(function, "__qualname__", type(function).__name__)
             handover = self._handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
-            handover.check()
+            handover.check_and_close()
             handover.guard()
 
     def _conflicts(self, kind: Function, arguments: GivenObjects) -> bool:
@@ -141,7 +141,7 @@ class AppliedFunctions:
             self._keep(kind, [value for value, _ in copies])
             return False
         handover = self._handover(kind, forward)
-        handover.check()
+        handover.check_and_close()
         if (written := handover.written_path()) is not None:
             self._refuse(kind, f"writes to {written}")
         handover.guard()

@@ -1,4 +1,4 @@
-"""Handover of an inner program's reads and writes to the outer program: its guards, and the objects that it writes."""
+"""The guards and the forbidden objects of an outer program that calls an inner program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 
 class Handover:
-    """Reads and writes of an inner program, which one bound symbol of an outer program calls at a line.
+    """The reads and writes of an inner program. One bound symbol of an outer program, made at `line`, calls it.
 
     The inner program reads and writes when that bound symbol runs. The outer program reads before its first bound
     symbol and writes after its last. So neither program may read or write objects that the other one writes.
@@ -34,10 +34,11 @@ class Handover:
         self._refuse = refuse
         self._translations: dict[Path, Path | None] = {}
 
-    def check(self) -> None:
-        """Refuse draws, and reads and writes of objects that the outer program has written.
+    def check_and_close(self) -> None:
+        """Refuse random draws outside of PyTorch, and uses of objects that the outer program has written.
 
-        The outer program may not use objects that the inner program writes: they are closed.
+        From here on, the outer program may not use the objects that the inner program writes. They are added to
+        `outer.closed`.
         """
         for path in self.used_paths():
             if leads_from_draw(path):
@@ -45,7 +46,7 @@ class Handover:
             if self.is_changed(path):
                 shown = self._translated(path) or path
                 self._refuse(f"reads or writes {shown}, which the calling program has changed before")
-        printed = any(effect.owner is None for effect in self.outer.effects.effects)
+        printed = any(effect.owner is None for effect in self.outer.effects.effects)  # a print has no owner
         for effect in self.inner.effects.effects:
             if effect.owner is None and printed:
                 self._refuse("prints after the calling program has printed")
@@ -53,7 +54,10 @@ class Handover:
                 self._close(effect.owner)
 
     def conflicts(self) -> bool:
-        """Whether the inner program writes, prints, draws outside of PyTorch, or reads what was written."""
+        """Whether the inner program writes, prints, draws outside of PyTorch, or reads what the outer program wrote.
+
+        If not, `check_and_close` has nothing to do.
+        """
         return bool(self.inner.effects.effects) or any(
             leads_from_draw(path) or self.is_changed(path) for path in self.used_paths()
         )
@@ -63,14 +67,14 @@ class Handover:
         owner, key = path.parent.value if path.parent is not None else None, path.key
         effects = self.outer.effects
         written = type(key) is str and (effects.has_written(owner, key) or effects.has_stored(owner, key))
-        return written or self._is_changed(owner) or self._is_changed(path.value)
+        return written or self._is_changed_object(owner) or self._is_changed_object(path.value)
 
-    def _is_changed(self, owner: object) -> bool:
-        return id(owner) in self.outer.effects.originals or id(owner) in self.outer.closed
+    def _is_changed_object(self, value: object) -> bool:
+        return id(value) in self.outer.effects.originals or id(value) in self.outer.closed
 
     def _close(self, owner: Path) -> None:
         if isinstance(owner.value, torch.Tensor):
-            self._refuse("sets an attribute of a tensor, or runs backward()")
+            self._refuse("sets an attribute of a tensor, or runs backward()")  # which sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
             self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
@@ -101,12 +105,12 @@ class Handover:
             outer_guard = self._translated_guard(guard)
             if outer_guard is None:
                 continue
-            if isinstance(guard, OfConstant):  # a constant has no path
+            if isinstance(guard, OfConstant):  # constants are not among `inner.paths`, so they are noted here
                 self._note_outside_read(outer_guard.path)
             self._add(outer_guard)
 
     def _note_outside_read(self, path: Path) -> None:
-        """Note a read from outside the arguments of a functional program, unless the program reads code."""
+        """Note what a functional program reads besides its arguments, except code and cells of closures."""
         if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.outside_reads.note(path)
 
@@ -118,7 +122,7 @@ class Handover:
             self.outer.guard(guard)
 
     def _translated_guard(self, guard: Guard) -> Guard | None:
-        """Return the guard on the outer program's paths; None if the outer program passes the value at one of them."""
+        """Return the guard on the outer program's paths; None if it is on a value that the outer program passes in."""
         path = self._translated(guard.path)
         if isinstance(guard, AllApart):
             paths = [outer for inner in (guard.path, *guard.rest) if (outer := self._translated(inner)) is not None]
@@ -129,7 +133,7 @@ class Handover:
         return None if second_path is None else replace(guard, path=path, second_path=second_path)
 
     def _translated(self, path: Path) -> Path | None:
-        """Return the outer program's path to the value at a path; None if the outer program passes the value."""
+        """Return the outer program's path to the value at a path; None for a value that the outer program passes in."""
         if path not in self._translations:
             self._translations[path] = self._translate(path)
         return self._translations[path]
@@ -139,6 +143,7 @@ class Handover:
         if outer_path is not None:
             return outer_path
         if path.parent is None:
+            # the root "root" is the inner program itself, with its arguments
             return None if path.step == "root" else self.outer.root(path.step, path.key, path.value)
         parent = self._translated(path.parent)
         if parent is None:

@@ -1,4 +1,4 @@
-"""PyTorch's process settings in one run: the settings that the program read or changed."""
+"""PyTorch's process-wide settings that a program reads or changes while it is traced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ ATTENTION = "scaled_dot_product"
 
 
 class Settings:
-    """The settings that a program has read or changed. `answers` maps queries, as text, to the answers to guard."""
+    """The settings that a program has read or changed.
+
+    `answers` maps calls of getters, as source text, to the values that a guard must find.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, object] = {}
@@ -28,13 +31,13 @@ class Settings:
         self._changed_answers: dict[Callable[..., Any], object] = {}
 
     def change(self, setting: Setting, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note that the program has changed a setting, whose value from here on depends only on the program."""
+        """Note that the program has changed a setting. Later reads of its value need no guard."""
         self._changed.add(id(setting))
         if setting.answers is not None:
             self._changed_answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
-        """Return the value of a setting that the program reads."""
+        """Return the value of a setting that the program reads, and guard it unless the program has changed it."""
         if getter in self._changed_answers:
             return self._changed_answers[getter]
         value = getter(*args)
@@ -44,15 +47,12 @@ class Settings:
 
     def _is_changed(self, getter: Callable[..., Any]) -> bool:
         if getter is torch.get_default_device and device_contexts() != self._device_contexts:
-            return True  # also by `with torch.device(...)`
+            return True  # `with torch.device(...)` changes it, too
         return getter in GETTERS and id(GETTERS[getter]) in self._changed
 
 
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols.
-
-    Attention whose kernel the program has chosen is decomposed into the chosen operations.
-    """
+    """Yield the bound symbols, with attention as its operations once the program has chosen the kernel of attention."""
     has_chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     for bsym in bsyms:
