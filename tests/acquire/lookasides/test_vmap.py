@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
     "an element that leaves": (
         lambda x: torch.vmap(lambda y: (left.append(y), y)[1])(x),
         CannotReplay,
-        "is used outside of it",
+        "is used outside of the transform",
     ),
 }
 
