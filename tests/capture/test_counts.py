@@ -48,9 +48,9 @@ def leaves(results: Any) -> tuple[Tensor, ...]:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    for leaf, leaf in zip(leaves(found), leaves(expected), strict=True):
-        torch.testing.assert_close(leaf, leaf)
-        assert leaf.stride() == leaf.stride()
+    for leaf, expected_leaf in zip(leaves(found), leaves(expected), strict=True):
+        torch.testing.assert_close(leaf, expected_leaf)
+        assert leaf.stride() == expected_leaf.stride()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -71,7 +71,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "unpacked": (unpacked, pair),
     "arguments": (lambda x, numbers: torch.add(x, *numbers[1:]) + torch.ones(*numbers[1:]).sum(), pair),
     "pairs": (
-        lambda x, numbers: multiplied(x, [number * number for number, number in zip(numbers, numbers, strict=True)]),
+        lambda x, numbers: multiplied(x, [left * right for left, right in zip(numbers, numbers, strict=True)]),
         pair,
     ),
     "a shape": (lambda x, shape: x.new_zeros(shape) + x.sum(), lambda number: [number, number + 1]),

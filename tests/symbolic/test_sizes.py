@@ -23,13 +23,13 @@ NOT_DIFFERENTIATED = {"returns_sizes", "formats_sizes"}
 
 def assert_same(expected: Any, found: Any) -> None:
     """Assert equal values, classes and layouts, except for strides of dimensions with one element."""
-    for leaf, leaf in zip(tree_leaves(expected), tree_leaves(found), strict=True):
-        assert type(leaf) is type(leaf)
-        if not isinstance(leaf, torch.Tensor):
-            assert leaf == leaf
+    for expected_leaf, leaf in zip(tree_leaves(expected), tree_leaves(found), strict=True):
+        assert type(expected_leaf) is type(leaf)
+        if not isinstance(expected_leaf, torch.Tensor):
+            assert expected_leaf == leaf
             continue
-        torch.testing.assert_close(leaf, leaf, equal_nan=True)
-        assert laid_out(leaf) == laid_out(leaf)
+        torch.testing.assert_close(leaf, expected_leaf, equal_nan=True)
+        assert laid_out(expected_leaf) == laid_out(leaf)
 
 
 def laid_out(tensor: torch.Tensor) -> list[int]:

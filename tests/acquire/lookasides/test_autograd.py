@@ -35,8 +35,8 @@ def assert_same(step: Callable[..., Any], *args: Any, model: nn.Module | None = 
     for _ in range(calls):
         torch.testing.assert_close(compiled(ours, *args), step(eager, *args))
         torch.testing.assert_close(grads(ours), grads(eager))
-    for grad, grad in zip(grads(ours), grads(eager), strict=True):
-        assert grad is None or (grad.stride() == grad.stride() and grad.requires_grad == grad.requires_grad)
+    for grad, expected in zip(grads(ours), grads(eager), strict=True):
+        assert grad is None or (grad.stride() == expected.stride() and grad.requires_grad == expected.requires_grad)
     return compiled
 
 

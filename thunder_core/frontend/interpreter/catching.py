@@ -78,7 +78,7 @@ def only_raises(code: CodeType, offset: int) -> bool:
     jump = instructions[index]
     if not jump.opname.startswith("POP_JUMP"):
         return False
-    return any(is_raising(instructions, index) for index in (index + 1, indices.get(jump.argval, len(instructions))))
+    return any(is_raising(instructions, target) for target in (index + 1, indices.get(jump.argval, len(instructions))))
 
 
 def is_raising(instructions: list[dis.Instruction], index: int) -> bool:
