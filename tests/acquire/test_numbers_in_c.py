@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
+from tests.same import assert_same
 from tests.uncompiled import leave_inductor_out
 
 Program = Callable[[Tensor], Any]
@@ -40,20 +41,6 @@ def count(x: Tensor) -> Any:
 
 def total(x: Tensor) -> Any:
     return x.sum().item()
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    """Assert that classes, dtypes and values are equal."""
-    assert type(found) is type(expected)
-    if isinstance(expected, np.ndarray | np.generic | Tensor):
-        assert found.dtype == expected.dtype
-        assert found.tolist() == expected.tolist()
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for result, expected_result in zip(found, expected, strict=True):
-            assert_same(result, expected_result)
-    else:
-        assert found == expected
 
 
 def written(x: Tensor) -> Any:
@@ -119,7 +106,7 @@ def test_number_from_a_tensor_is_a_plain_number_in_c(program: Program) -> None:
         warnings.simplefilter("ignore", thunder.errors.RecompileWarning)
         for first in (3.0, 4.0, 3.0, 5.0):
             x = torch.tensor([first, 0.5, 2.0])
-            assert_same(compiled(x), program(x))
+            assert_same(compiled(x), program(x), rtol=0, atol=0)
 
 
 def sizes(x: Tensor) -> Any:
@@ -138,7 +125,7 @@ def sizes(x: Tensor) -> Any:
 def test_size_is_a_plain_number_in_c(cache: Any) -> None:
     compiled = thunder.jit(sizes, cache=cache)
     for count in (2, 3, 4, 5):
-        assert_same(compiled(torch.ones(count)), sizes(torch.ones(count)))
+        assert_same(compiled(torch.ones(count)), sizes(torch.ones(count)), rtol=0, atol=0)
 
 
 class Counter:
@@ -160,7 +147,7 @@ def test_outside_number_is_a_plain_number_in_c() -> None:
         counter.count = count
         found = compiled(torch.ones(1))
         counter.count = count
-        assert_same(found, program(torch.ones(1)))
+        assert_same(found, program(torch.ones(1)), rtol=0, atol=0)
 
 
 def test_number_that_does_not_reach_c_stays_unguarded() -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
+from tests.same import assert_same
 
 Program = Callable[[Tensor], Any]
 SIZES = (12, 9, 14, 3, 12, 21, 64, 5)
@@ -84,19 +85,6 @@ FLOATS: dict[str, Program] = {
     "mean": lambda x: x + np.mean([x.shape[0], 2.0]),
     "array": lambda x: x.sum() + torch.from_numpy(np.arange(3) * x.shape[0]),
 }
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    """Assert that classes, dtypes and values are equal."""
-    assert type(found) is type(expected)
-    if isinstance(expected, tuple):
-        assert len(found) == len(expected)
-        for item, wanted in zip(found, expected, strict=True):
-            assert_same(item, wanted)
-    elif isinstance(expected, Tensor):
-        torch.testing.assert_close(found, expected)
-    else:
-        assert found == expected
 
 
 @pytest.mark.parametrize("name", [*INTEGERS, *FLOATS])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
+from tests.same import assert_same
 
 Program = Callable[[Tensor], Any]
 SIZES = (12, 9, 16, 5, 12, 21, 64, 8)
@@ -118,20 +119,6 @@ BY_LENGTH: dict[str, Program] = {
     "hashed": lambda x: {range(x.shape[0]): 1, (2,) * x.shape[0]: 2},
     "item behind the end": lambda x: list(range(x.shape[0]))[:10][min(x.shape[0], 10) - 1],
 }
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    """Assert that classes, dtypes and values are equal."""
-    assert type(found) is type(expected)
-    if isinstance(expected, Tensor):
-        torch.testing.assert_close(found, expected)
-        assert found.requires_grad == expected.requires_grad
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for item, wanted in zip(found, expected, strict=True):
-            assert_same(item, wanted)
-    else:
-        assert found == expected
 
 
 @pytest.mark.parametrize("name", ONE_PROGRAM)

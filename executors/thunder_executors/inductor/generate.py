@@ -126,10 +126,8 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
         sources.append(CppKernel(tuple(argtypes), with_bounded_threads(with_threads_of_call(source_code))))
         return None
 
-    settings = {
-        **INDUCTOR_CONFIG,
-        "cpp.threads": torch.get_num_threads(),
-    }  # each parallel region then states its number
+    # with a number of threads, each parallel region states it
+    settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}
     with (
         temporary_cache_without_warnings(),
         expanded_strides(),

@@ -6,7 +6,7 @@ bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from thunder_core.backend.parallel.buckets import BucketSizes
@@ -83,9 +83,5 @@ def cut_into_pieces(backward: Trace, groups: Groups) -> tuple[Trace, ...]:
 def _names_read(backward: Trace, groups: Groups, start: int) -> Iterator[str]:
     """Yield the names that the lines from an index on read, and the names of the gradients of later groups."""
     yield from (proxy.name for bsym in backward.bound_symbols[start:] for proxy in bsym.inputs)
-    yield from _names_of_gradients(backward, groups)
-
-
-def _names_of_gradients(backward: Trace, groups: Groups) -> Iterable[str]:
     outputs = (backward.output[position] for group in groups for position in group)
-    return (proxy.name for proxy in outputs if isinstance(proxy, Proxy))
+    yield from (proxy.name for proxy in outputs if isinstance(proxy, Proxy))

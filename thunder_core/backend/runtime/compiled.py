@@ -16,12 +16,7 @@ from torch.utils._pytree import tree_flatten
 from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
-from thunder_core.backend.runtime.eager_calls import (
-    CallsInEager,
-    EagerFallback,
-    initialization,
-    is_uninitialized,
-)
+from thunder_core.backend.runtime.eager_calls import CallsInEager, EagerFallback, initialization, is_uninitialized
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler

@@ -169,10 +169,8 @@ class Compiled(torch.autograd.Function):
         saved = outputs[signature.count :]
         ctx.save_for_backward(*(savable(value) for value in saved if isinstance(value, torch.Tensor)))
         ctx.numbers = [value for value in saved if not isinstance(value, torch.Tensor)]
-        other_results = (result for index, result in enumerate(results) if index not in signature.results)
-        ctx.mark_non_differentiable(
-            *(result for result in other_results if isinstance(result, torch.Tensor))
-        )  # or numbers
+        rest = (result for index, result in enumerate(results) if index not in signature.results)
+        ctx.mark_non_differentiable(*(result for result in rest if isinstance(result, torch.Tensor)))  # not numbers
         may_change = {index for index in signature.copied_inputs if not inputs[index].requires_grad}
         versions = (None if index in may_change else version_of(value) for index, value in enumerate(inputs))
         ctx.bridge, ctx.inputs = bridge, list(zip(inputs, versions, strict=True))

@@ -35,7 +35,7 @@ class BackwardPieces(Protocol):
 class ChainedBridge(Bridge):
     """A computation that autograd sees as one operation, or as a chain if gradients are reduced in buckets."""
 
-    pieces: Any = None
+    pieces: BackwardPieces = field(kw_only=True)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """Return the results; inside DistributedDataParallel, the backward is a chain of nodes."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -95,30 +96,27 @@ def with_casts_of_shards(trace: Trace) -> Trace:
 
     Only a parameter that a single cast to a narrower dtype reads is gathered in that dtype.
     """
-    readers = defaultdict[str, list[BoundSymbol]](list)
-    for bsym in trace.bound_symbols:
-        for proxy in bsym.inputs:
-            readers[proxy.name].append(bsym)
-    returned = {proxy.name for proxy in trace.outputs}
-    casts: dict[str, BoundSymbol] = {}
-    for bsym in trace.bound_symbols:
-        if is_call(bsym, "gather_parameter") and result_of(bsym).name not in returned:
-            reading = readers[result_of(bsym).name]
-            if len(reading) == 1 and narrows(reading[0]):
-                casts[result_of(bsym).name] = reading[0]
+    gathered = {result_of(bsym).name for bsym in trace.bound_symbols if is_call(bsym, "gather_parameter")}
+    reads = Counter(proxy.name for proxy in chain(*(bsym.inputs for bsym in trace.bound_symbols), trace.outputs))
+    casts = {
+        proxy.name: bsym
+        for bsym in trace.bound_symbols
+        for proxy in bsym.inputs
+        if proxy.name in gathered and reads[proxy.name] == 1 and narrows(bsym)
+    }
     if not casts:
         return trace
     dropped = {id(cast) for cast in casts.values()}
-    emitter, kept = Emitter(trace), list[BoundSymbol]()
+    emitter, gather = Emitter(trace), OPERATORS.gather_parameter.default
+    bsyms: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
         cast = casts.get(result_of(bsym).name) if is_call(bsym, "gather_parameter") else None
         if cast is not None:
             args = (*bsym.args, None)[:5]
-            gather = OPERATORS.gather_parameter.default
-            kept.append(emitter.call(gather, *args, result_of(cast).dtype, at=bsym, output=cast.output))
+            bsyms.append(emitter.call(gather, *args, result_of(cast).dtype, at=bsym, output=cast.output))
         elif id(bsym) not in dropped:
-            kept.append(bsym)
-    return trace.having(kept, made_by=trace.made_by)
+            bsyms.append(bsym)
+    return trace.having(bsyms, made_by=trace.made_by)
 
 
 def narrows(bsym: BoundSymbol) -> bool:

@@ -101,11 +101,11 @@ class Expressions(TensorExpressions):
             return None
         name = self._name(value.kind.__name__)
         self._names_of_built_objects[id(value)] = (value, name)
-        texts = [self._progression(progression, where) for progression in value.progressions]
-        text = (
-            texts[0] if value.kind is range else f"{value.kind.__name__}([{', '.join(f'*{text}' for text in texts)}])"
+        parts = [self._progression(progression, where) for progression in value.progressions]
+        items = ", ".join(f"*{part}" for part in parts)
+        self.bsyms.append(
+            python_statement(parts[0] if value.kind is range else f"{value.kind.__name__}([{items}])", Proxy(name))
         )
-        self.bsyms.append(python_statement(text, Proxy(name)))
         return name
 
     def _progression(self, progression: Progression, where: str) -> str:
@@ -218,15 +218,11 @@ class Expressions(TensorExpressions):
         """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
         proxy = recorder.tensors.proxy_of_made_object(node)
         if proxy is None:
-            tensor_and_steps = (
-                None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
-            )
-            if tensor_and_steps is None:
+            leading = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
+            if leading is None:
                 return None
-            proxy, args = (
-                recorder.tensors.made_object(node),
-                (recorder.tensors.proxy(tensor_and_steps[0]), tensor_and_steps[1]),
-            )
+            tensor, steps = leading
+            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(tensor), steps)
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
         return proxy.name

@@ -103,10 +103,15 @@ def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ..
     return apply(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
 
 
+def operation_of_prologue(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+    """Apply an operator on values of NumPy or sequences of symbolic length; not taken for others."""
+    value = computed_operation(run, function, operands)
+    return operation_on_sequences(function, operands) if value is NOT_TAKEN else value
+
+
 def combine_numbers(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
     """Apply an operator on a symbolic number and a value of NumPy or a list; return `NotImplemented` for others."""
-    value = computed_operation(run, function, operands)
-    value = operation_on_sequences(function, operands) if value is NOT_TAKEN else value
+    value = operation_of_prologue(run, function, operands)
     return NotImplemented if value is NOT_TAKEN else value
 
 
