@@ -32,7 +32,7 @@ if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
 # Tests that take at least `SECONDS`: a run of all tests runs one part of them. `tests.long_tests` writes the list.
 LONG = Path(__file__).resolve().parent / "long.txt"
 SECONDS = 0.5
-PARTS = 14
+PARTS = 18
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
 ROTATION = "THUNDER_TEST_ROTATION"  # the variable with the number by which tests rotate
 

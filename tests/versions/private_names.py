@@ -27,6 +27,7 @@ PATH = re.compile(r"torch(\.\w+)*:\w+")  # of names that are imported late
 OPTIONAL = {"torch._C._cuda_clearCublasWorkspaces": "builds for CUDA"}
 
 
+@cache
 def private_names() -> dict[str, list[str]]:
     """Each private name, dotted, with the files that use it: `torch._C._functorch.maybe_current_level`."""
     found = defaultdict(set)
