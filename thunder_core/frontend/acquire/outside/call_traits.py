@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import types
 import weakref
 from typing import Any
+
+import torch
 
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -16,6 +19,12 @@ SHALLOW_FUNCTIONS = frozenset(
     }
 )
 STORING_METHODS = ("append", "extend", "setdefault")
+STORING_VALUES = (*STORING_METHODS, "insert", "setattr", "__setattr__", "__setitem__")
+# The kinds of C functions that may hash an argument; other callables of C call a function, which is examined itself.
+MAY_HASH = (
+    *(type, types.BuiltinFunctionType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
+    *(types.WrapperDescriptorType, types.MethodWrapperType, operator.itemgetter),
+)
 
 
 def owner_of(function: object) -> tuple[Any, ...]:
@@ -46,6 +55,16 @@ def is_shallow(function: object) -> bool:
         return function in SHALLOW_FUNCTIONS or getattr(function, "__name__", "") in STORING_METHODS
     except TypeError:  # an unhashable callable
         return False
+
+
+def may_hash_tensors(function: object) -> bool:
+    """Whether a C function may hash tensors or compare them by identity: no function or method of PyTorch does."""
+    if not isinstance(function, MAY_HASH) or getattr(function, "__name__", "") in STORING_VALUES:
+        return False
+    if isinstance(getattr(function, "__self__", None), torch.Tensor):
+        return False
+    home = getattr(function, "__objclass__", function)
+    return str(getattr(home, "__module__", "")).partition(".")[0] != "torch"
 
 
 def is_fixed(value: object) -> bool:

@@ -69,22 +69,28 @@ class NativeCalls:
             if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
                 return self._take(machine, function, args, kwargs)
             if name in COMPARING:
-                self._outside.expand_whole(owner)
+                self._outside.expand_whole(owner, function)
             elif name not in MUTATORS:
                 self._outside.expand(owner)
             self.mutate(owner, name, rest, kwargs, level)
         elif name in COMPARING and issubclass(type(owner), NESTING):
-            self._outside.expand_whole(owner)
+            self._outside.expand_whole(owner, function)
         elif is_changing(function):
             self._writes.call_changing(function, args, kwargs)
-        if name == "setdefault" and rest:
+        if name in ("setdefault", "__setitem__") and rest:
             self._outside.expand_key(rest[0])
-        expand = self._outside.expand if is_shallow(function) else self._outside.expand_whole
         for arg in (*rest, *kwargs.values()):
             if not (reads_only_classes(function) and has_state(arg) and arg is rest[0]):
-                expand(arg)
+                self._expand(function, arg)
         self.require_own_iterators(function, (*rest, *kwargs.values()))
         return NOT_TAKEN
+
+    def _expand(self, function: object, argument: object) -> None:
+        """Guard what a C function reads of an argument."""
+        if is_shallow(function):
+            self._outside.expand(argument)
+        else:
+            self._outside.expand_whole(argument, function)
 
     def require_own_iterators(self, function: Any, args: Iterable[Any]) -> None:
         """Refuse a function that may take items out of an iterator from outside: tracing cannot put them back."""

@@ -165,7 +165,7 @@ class NativeReads:
         """Guard the keys of a mapping that C code has made, because C code has hashed and compared them."""
         for key in mapping if type(mapping) is dict else ():
             if not is_constant(key):
-                self._outside.expand_whole(key)
+                self._outside.expand_whole(key, dict)
 
     def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Note that an operator is about to be applied to objects, possibly by C code."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.frontend.acquire.outside.call_traits import may_hash_tensors
 from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards import TensorMetadata
@@ -37,8 +38,11 @@ WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 class WholeReads(FunctionReads):
     """The outside objects, including reads of several values at once by C functions and by wrapper subclasses."""
 
-    def expand_whole(self, value: object) -> None:
-        """Guard a value that C code is about to read with all its contents: expand each outside container in it."""
+    def expand_whole(self, value: object, reader: object = None) -> None:
+        """Guard a value that C code is about to read with all its contents: expand each outside container in it.
+
+        Tensors in it are guarded to be different objects if the C function `reader` may hash or compare them.
+        """
         pending, seen = [value], set[int]()
         while pending:
             current = pending.pop()
@@ -46,7 +50,8 @@ class WholeReads(FunctionReads):
             parts_of = self._parts_function(type(current))
             if parts_of is None or number in seen or number in self._whole:
                 self.examine(current)
-                self.identify(current)
+                if not issubclass(type(current), torch.Tensor) or may_hash_tensors(reader):
+                    self.identify(current)
                 continue
             (self._whole if number in self.paths else seen).add(number)  # only the ids of outside objects stay valid
             pending += parts_of(current)
@@ -64,7 +69,7 @@ class WholeReads(FunctionReads):
         Bound methods are equal if their objects are the same.
         """
         owner = value.__self__ if type(value) is types.MethodType else value
-        if self.path_of(owner) is None or issubclass(type(owner), (*BY_IDENTITY, torch.Tensor)):
+        if self.path_of(owner) is None or issubclass(type(owner), BY_IDENTITY):
             return
         if owner is not value or is_known_by_identity(owner):
             self.note_identity_read(owner)

@@ -211,8 +211,14 @@ class ObservedReads(ObservedWrites, TracedRun):
             return  # `on_subscript` guards the item
         self.native_reads.operation(function, operands)
         self.native_calls.require_own_iterators(function, operands)
-        expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
+        is_of_tensors = function not in (hash, operator.contains) and any(
+            isinstance(operand, torch.Tensor) for operand in operands
+        )
+        reader = None if is_of_tensors else function
         for operand in operands:
-            expand(operand)
+            if is_shallow(function):
+                self.outside.expand(operand)
+            else:
+                self.outside.expand_whole(operand, reader)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
             self.native_calls.mutate(operands[0], f"__{function.__name__}__", operands[1:], {})

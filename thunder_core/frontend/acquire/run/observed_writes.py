@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import container_base, level_of
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
@@ -38,6 +39,8 @@ class ObservedWrites(Observer):
         if container_base(container) is None or type(key) is slice:  # C code reads the key and the value
             for operand in (key, value):
                 self.outside.expand_whole(operand)
+        elif is_plain_mapping(container):
+            self.outside.expand_key(key)
         self.native_calls.mutate(container, "__setitem__", (key, value), {})
         return value
 

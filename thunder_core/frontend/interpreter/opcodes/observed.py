@@ -95,6 +95,13 @@ def set_add(frame: Frame, depth: int) -> None:
     frame.machine.natively(frame.stack[-depth].add, (item,), {})
 
 
+@opcode("SET_UPDATE", observed=True)
+def set_update(frame: Frame, depth: int) -> None:
+    """[set, ..., iterable] -> [set, ...]."""
+    iterable = frame.stack.pop()
+    frame.machine.invoke(frame.stack[-depth].update, (iterable,), {})
+
+
 @opcode("BUILD_MAP", observed=True)
 def build_map(frame: Frame, count: int) -> None:
     """[key, value, ...] -> [dict]."""
