@@ -67,11 +67,13 @@ INTERPRETED = frozenset(
 # Modules among these that models consist of: the reads of their layers are guarded, and their operations are traced.
 MODULES_OF_MODELS = (
     "thunder_core.backend.quantization",
+    "thunder_core.tracing.library.backward_hooks",
     "thunder_core.tracing.library.denoising",
     "thunder_core.tracing.library.sentences",
     "thunder_core.backend.parallel.replicas",
     "thunder_core.backend.parallel.shards",
     "thunder_core.backend.parallel.tensor_parallel",
+    "torch._dynamo.external_utils",
     "torch.fx._lazy_graph_module",
     "torch.fx.interpreter",
 )
