@@ -224,3 +224,46 @@ def test_functions_that_programs_make_share_their_closure() -> None:
         add, get = compiled(X)
         add()
         assert [tensor.tolist() for tensor in get()] == [[2.0, 3.0], [1.0, 2.0]]
+
+
+def with_itself(x: Tensor, n: int) -> Any:
+    def function() -> Any:
+        return function
+
+    return x + 1, function() is function, function
+
+
+def with_each_other(x: Tensor, n: int) -> Any:
+    def even(count: int) -> Any:
+        return x * n if count == 0 else odd(count - 1)
+
+    def odd(count: int) -> Any:
+        return -x if count == 0 else even(count - 1)
+
+    return [even, {"odd": odd}]
+
+
+def with_an_object(x: Tensor, n: int) -> Any:
+    holder = Calling()
+    holder.function = lambda: (holder, x + n)
+    return holder
+
+
+class Calling:
+    function: Callable[..., Any]
+
+
+def test_functions_that_refer_to_each_other_are_returned() -> None:
+    for program in (with_itself, with_each_other, with_an_object):
+        compiled = thunder.jit(program)
+        for number in (2, 3):
+            result, expected = compiled(X, number), program(X, number)
+            if program is with_itself:
+                assert result[2]() is result[2]
+            elif program is with_each_other:
+                even, odd = result[0], result[1]["odd"]
+                torch.testing.assert_close((even(2), odd(2), odd(3)), (X * number, -X, X * number))
+                assert even.__closure__[1].cell_contents is odd
+            else:
+                assert result.function()[0] is result
+                torch.testing.assert_close(result.function()[1], expected.function()[1])

@@ -78,6 +78,7 @@ def time_zone(name: str | None) -> None:
 
 
 ANOTHER_THREAD, YET_ANOTHER = Waiting(), Waiting()
+PROFILE = torch.autograd.profiler.profile()
 # A query of the process, a change of its answer, and a function that restores it.
 QUESTIONS: dict[str, tuple[Callable[[], Any], Act, Act]] = {
     "sys.getrecursionlimit": (
@@ -89,6 +90,11 @@ QUESTIONS: dict[str, tuple[Callable[[], Any], Act, Act]] = {
         sys.getswitchinterval,
         lambda: sys.setswitchinterval(0.01),
         lambda: sys.setswitchinterval(0.005),
+    ),
+    "torch.autograd._profiler_enabled": (
+        torch.autograd._profiler_enabled,
+        PROFILE.__enter__,
+        lambda: PROFILE.__exit__(None, None, None),
     ),
     "sys.get_coroutine_origin_tracking_depth": (
         sys.get_coroutine_origin_tracking_depth,

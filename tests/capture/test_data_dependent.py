@@ -574,3 +574,29 @@ def test_values_are_read_in_inference_mode(name: str, made_in_mode: bool) -> Non
     for ours, theirs in zip(found, wanted, strict=True):
         assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
         assert not isinstance(theirs, torch.Tensor) or ours.is_inference() == theirs.is_inference()
+
+
+def test_in_place_call_that_reads_a_value_is_made_at_each_call() -> None:
+    """`torch._foreach_lerp_` reads the weight, and returns the list that it writes to."""
+
+    def step(averages: list[Tensor], targets: list[Tensor], weight: Tensor) -> list[Tensor]:
+        return torch._foreach_lerp_(averages, targets, weight)
+
+    compiled = thunder.jit(step)
+    for weight in (0.5, 0.5, 0.25):
+        averages, expected = ([X.clone(), X[:2] * 2] for _ in range(2))
+        result = compiled(averages, [X + 1, X[1:]], torch.tensor(weight))
+        torch.testing.assert_close(result, step(expected, [X + 1, X[1:]], torch.tensor(weight)))
+        assert [*map(id, result)] == [*map(id, averages)]
+
+
+def test_keyword_arguments_may_be_named_by_words_of_python() -> None:
+    def draw(x: Tensor, bounds: dict[str, int]) -> Tensor:
+        return x.clone().random_(**bounds) + x.uniform_(**{"from": 0.0, "to": 0.5})
+
+    compiled = thunder.jit(draw)
+    for bounds in ({"from": -10, "to": 10}, {"from": 3, "to": 4}):
+        torch.manual_seed(0)
+        expected = draw(X.clone(), bounds)
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(X.clone(), bounds), expected)

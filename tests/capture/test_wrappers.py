@@ -146,3 +146,15 @@ def test_the_refusal_names_the_reason(name: str) -> None:
 def test_parameter_without_shape_is_named_in_the_refusal() -> None:
     with pytest.raises(OperationFailed, match="no shape yet"):
         acquire(lambda module, x: module(x), (nn.LazyLinear(2), torch.ones(1, 2)), {})
+
+
+def test_a_returned_wrapper_has_the_sizes_of_each_call() -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    compiled = thunder.jit(lambda x: x * 2)
+    for length in (8, 5, 6, 7):
+        wrapper = TwoTensor(torch.randn(4, length), torch.randn(4, length))
+        result = compiled(wrapper)
+        assert all(type(extent) is int for extent in (*result.shape, *result.stride()))
+        assert (result.shape, result.stride()) == (wrapper.shape, wrapper.stride())
+        torch.testing.assert_close((result.a, result.b), (wrapper.a * 2, wrapper.b * 2))

@@ -57,3 +57,35 @@ def test_programs_continue_as_in_eager_after_data_is_replaced(
                     results[2].sum().backward()
                 for parameter, reference in zip(ours.parameters(), eager.parameters(), strict=True):
                     torch.testing.assert_close(parameter.grad, reference.grad)
+
+
+def given_away(x: Tensor, y: Tensor) -> Tensor:
+    x.data = y
+    y.data = torch.zeros([0])
+    return x
+
+
+def exchanged(x: Tensor, y: Tensor) -> Tensor:
+    first = x.data
+    x.data = y.data
+    y.data = first
+    return x + 1
+
+
+def set_in_turn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x.data = y
+    y.data = x.data + 1
+    setattr(x, "data", y[:2])  # noqa: B010
+    return x * 2, y * 3
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("program", [given_away, exchanged, set_in_turn])
+def test_assignments_of_data_take_effect_once_and_in_order(program: Callable[..., Any], requires_grad: bool):
+    compiled = thunder.jit(program)
+    for value in (1.0, 2.0):
+        wanted, found = (
+            [torch.full((6,), value * factor, requires_grad=requires_grad) for factor in (1, 10)] for _ in range(2)
+        )
+        torch.testing.assert_close(compiled(*found), program(*wanted))
+        torch.testing.assert_close(found, wanted)

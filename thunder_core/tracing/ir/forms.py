@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.tracing.ir.listing import CHECK, CODE, DELETE, LIST
-from thunder_core.tracing.ir.literal import Scope, follow_path, importable, literal
+from thunder_core.tracing.ir.literal import Scope, follow_path, importable, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
@@ -59,7 +59,7 @@ def subscript(value: object, scope: Scope) -> str:
 def arguments(args: tuple[Any, ...], kwargs: Any, scope: Scope) -> str:
     """Return the source between the parentheses of a call."""
     words = [literal(arg, scope) for arg in args]
-    return ", ".join([*words, *(f"{key}={literal(value, scope)}" for key, value in kwargs.items())])
+    return ", ".join([*words, *(keyword_argument(key, literal(value, scope)) for key, value in kwargs.items())])
 
 
 def _operand(value: object, scope: Scope) -> str:

@@ -29,6 +29,12 @@ def valid_name(text: str) -> str:
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
+def keyword_argument(name: str, text: str) -> str:
+    """Return the source of a keyword argument: `to=1`, or `**{'from': 1}`, because `from` is a word of the language."""
+    usable = name.isidentifier() and not keyword.iskeyword(name)
+    return f"{name}={text}" if usable else f"**{{{name!r}: {text}}}"
+
+
 # The first letters of the names of results, of symbolic sizes, and of numbers that are computed from sizes.
 NUMBERED = ("t", "s", "n")
 

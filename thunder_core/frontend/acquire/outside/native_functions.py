@@ -114,6 +114,7 @@ NAMED: dict[tuple[str, str], CFunctionKind] = {
     **_row(CFunctionKind.QUERY_OR_CHANGE, "_csv", "field_size_limit"),
     **_row(CFunctionKind.WORLD, "_csv", "get_dialect"),
     **_row(CFunctionKind.QUERY, "_codecs", "lookup_error"),
+    **_row(CFunctionKind.QUERY, "torch._C._autograd", "_profiler_enabled _profiler_type"),
     **_row(CFunctionKind.QUERY_OR_CHANGE, "_locale", "setlocale"),
     **_row(CFunctionKind.WORLD, "_weakref", "getweakrefcount getweakrefs"),
     **_row(
@@ -194,8 +195,10 @@ def function_kind_of(function: Any) -> CFunctionKind:
         module = owner.__name__
         kind = NAMED.get((module, function.__name__)) or OF_MODULE.get(module)
         return kind or _function_kind_of_package(module)
-    is_function = owner is None or is_function_of_pybind11(function)
-    return _function_kind_of_package(str(function.__module__)) if is_function else CFunctionKind.ARGUMENTS
+    if owner is not None and not is_function_of_pybind11(function):
+        return CFunctionKind.ARGUMENTS
+    module = str(function.__module__)
+    return NAMED.get((module, function.__name__)) or _function_kind_of_package(module)
 
 
 def is_function_of_pybind11(function: object) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 
+from thunder_core.tracing.ir.literal import keyword_argument
 from thunder_core.tracing.ir.sizes import text_of
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
@@ -153,7 +154,7 @@ class Kept:
 
 def text_of_operands(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Return the text of the operands of a call of the prologue, separated by commas."""
-    named = [f"{key}={_text_of_operand(operand)}" for key, operand in kwargs.items()]
+    named = [keyword_argument(key, _text_of_operand(operand)) for key, operand in kwargs.items()]
     return ", ".join([*map(_text_of_operand, args), *named])
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import container_base, level_of
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
@@ -23,8 +25,10 @@ class ObservedWrites(Observer):
     native_calls: NativeCalls
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:
-        """Log a write to an attribute of an outside object."""
+        """Log a write to an attribute of an outside object. The recorder records an assignment of a tensor's data."""
         self.outside.effects.announced = None
+        if name == "data" and issubclass(type(owner), torch.Tensor):
+            return value
         self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
         return value
 

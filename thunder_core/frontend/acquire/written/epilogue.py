@@ -8,7 +8,7 @@ from collections.abc import Callable
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
 from thunder_core.frontend.acquire.written.expressions import Expressions
-from thunder_core.tracing.ir.literal import LibraryFunction, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import python_statement
 from thunder_core.tracing.ir.trace import Trace
@@ -99,7 +99,7 @@ class Epilogue(Expressions):
     def _call(self, called: str, effect: Effect, *first: str) -> None:
         where = str(effect.owner or effect.name)
         arguments = [*first, *(self.value(argument, where) for argument in effect.arguments)]
-        arguments += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
+        arguments += [keyword_argument(key, self.value(argument, where)) for key, argument in effect.keywords.items()]
         self.bsyms.append(python_statement(f"{called}({', '.join(arguments)})"))
 
 

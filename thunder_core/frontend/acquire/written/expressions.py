@@ -39,7 +39,7 @@ from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_s
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
-from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
@@ -259,7 +259,7 @@ class Expressions(TensorExpressions):
         else:
             call = self.value(call, where)
         arguments = [self.value(part, where) for part in reduction.args]
-        arguments += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
+        arguments += [keyword_argument(key, self.value(part, where)) for key, part in reduction.keywords.items()]
         name = self._name(snake_case(type(value).__name__))
         self._names_of_built_objects[id(value)] = (value, name)
         self.bsyms.append(python_statement(f"{call}({', '.join(arguments)})", Proxy(name)))
@@ -312,10 +312,15 @@ class Expressions(TensorExpressions):
         return name
 
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
-        """Emit a function that the program made, with the defaults and cells of this call; return its name."""
+        """Emit a function that the program made, with the defaults and cells of this call; return its name.
+
+        A cell may contain the function itself, so cells get their contents when the outermost function exists.
+        """
         name = self._name(function.__name__)
         self._names_of_built_objects[id(function)] = (function, name)
+        self._unfinished_functions += 1
         cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]
+        self._unfinished_functions -= 1
         parts = [
             self.scope.constant(function.__code__, f"{function.__name__}_code"),
             self.scope.constant(function.__globals__, "globals"),
@@ -330,17 +335,27 @@ class Expressions(TensorExpressions):
             copy = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
             self._count(copy, where)
             self.bsyms.append(python_statement(f"{name}.{attribute} = {self.value(copy, where)}"))
+        while self._empty_cells and not self._unfinished_functions:
+            self._set_contents(*self._empty_cells.pop(0))
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
-        """Emit a closure cell with its contents; return its name."""
+        """Emit a closure cell with its contents, or without them if its function does not exist; return its name."""
         name = self._name("cell")
         self._names_of_built_objects[id(cell)] = (cell, name)
         self.scope.imports.add("types")
         self.bsyms.append(python_statement("types.CellType()", Proxy(name)))
-        if cell != types.CellType():
-            self.bsyms.append(python_statement(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
+        if cell == types.CellType():
+            return name
+        if self._unfinished_functions:
+            self._empty_cells.append((name, cell, where))
+        else:
+            self._set_contents(name, cell, where)
         return name
+
+    def _set_contents(self, name: str, cell: types.CellType, where: str) -> None:
+        """Emit the statement that gives a closure cell its contents."""
+        self.bsyms.append(python_statement(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
 
     def _fill(self, value: Any, name: str, where: str) -> None:
         """Emit the statement that gives a new object its items and attributes."""

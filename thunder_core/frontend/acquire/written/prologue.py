@@ -16,7 +16,7 @@ from thunder_core.frontend.acquire.written.variables import Variables, without_t
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
-from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, literal
+from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
@@ -157,7 +157,7 @@ class Prologue:
         first = [] if draw.owner is None else [self._owner_of_draw(draw.owner)]
         called = [] if draw.how == "shuffled" else [self._argument(draw.called)]
         arguments = [self._argument(argument) for argument in draw.args]
-        arguments += [f"{key}={self._argument(argument)}" for key, argument in draw.kwargs.items()]
+        arguments += [keyword_argument(key, self._argument(argument)) for key, argument in draw.kwargs.items()]
         return f"{DRAWS}.{draw.how}({', '.join([*first, *called, *arguments])})"
 
     def _owner_of_draw(self, owner: Path | str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
 import torch
@@ -59,6 +60,8 @@ class TensorExpressions(ABC):
         self._recorder = recorder
         self.with_grad_fn: list[torch.Tensor] = []  # returned tensors with a `grad_fn`
         self._names_of_built_objects: dict[int, tuple[Any, str]] = {}
+        self._unfinished_functions = 0  # how many functions wait for their cells
+        self._empty_cells: list[tuple[str, CellType, str]] = []  # the cells that have no contents until then
         self._mention_counts: dict[int, int] = {}
         self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
         self._reductions_in_progress: set[int] = set()
@@ -103,12 +106,18 @@ class TensorExpressions(ABC):
         self._names_of_built_objects[id(tensor)] = (tensor, name)
         inner = ", ".join(f"{key!r}: {self.value(part, name)}" for key, part in parts_of_wrapper(tensor))
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
-        shape, stride = (literal(tuple(extents), self.scope) for extents in (tensor.shape, tensor.stride()))
+        shape, stride = (self._extents(tuple(extents), name) for extents in (tensor.shape, tensor.stride()))
         arguments = f"{{{inner}}}, {context}, {shape}, {stride}"
         self.bsyms.append(
             python_statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({arguments})", Proxy(name))
         )
         return name
+
+    def _extents(self, extents: tuple[Any, ...], where: str) -> str:
+        """Return the expression of the sizes or the strides of a tensor, of which some may be symbolic."""
+        if self._recorder is None or self._recorder.sizes is None:
+            return literal(extents, self.scope)
+        return self.value(self._recorder.sizes.to_program(extents, self._recorder.numbers), where)
 
     def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
         """Return the name of a returned tensor. Emit statements for its class, attributes and `.grad`.

@@ -15,7 +15,13 @@ from thunder_core.tracing.library.objects import expect_items, expect_layout, ex
 
 
 def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbol, and checks that end a call for which its result differs."""
+    """Yield the bound symbol, and checks that end a call for which its result differs.
+
+    A call that only returns tensors that it was given, such as `torch._foreach_lerp_`, needs no checks.
+    """
+    if bsym.outputs and not bsym.defines:
+        yield bsym
+        return
     if type(output) in (tuple, list):
         all_values = Proxy(next_name())
         yield replace(bsym, output=all_values)
