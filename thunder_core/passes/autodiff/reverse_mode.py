@@ -129,9 +129,10 @@ def dependent_names(names: Iterable[str], trace: Trace) -> set[str]:
 
 
 def _saved_tensors(full_backward: Trace) -> tuple[TensorProxy, ...]:
-    """Return the tensors that a backward reads, and neither makes nor takes as cotangents."""
+    """Return the tensors that a backward reads or returns, and neither makes nor takes as cotangents."""
     bsyms = full_backward.bound_symbols
-    read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
+    needed = (*(proxy for bsym in bsyms for proxy in bsym.inputs), *full_backward.outputs)
+    read = {proxy.name: proxy for proxy in needed if isinstance(proxy, TensorProxy)}
     defined = {p.name for bsym in bsyms for p in bsym.defines} | {p.name for p in full_backward.inputs}
     return tuple(proxy for name, proxy in read.items() if name not in defined)
 

@@ -256,7 +256,10 @@ class ReverseSweep:
             inner |= {p.name for each in operations if each.symbol.target in WITH_UNSIZED_RESULTS for p in each.defines}
             if not intermediates & inner:
                 yield bsym
-            elif has_derivative_rule(bsym):  # its derivative differs from that of its operations, so both run
+            elif has_derivative_rule(bsym) and not any(
+                operation.ordered or operation.mutates for operation in operations
+            ):
+                # Its derivative differs from that of its operations, so both run. Random numbers are drawn once.
                 yield bsym
                 fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
                 yield from (operation.rename(fresh) for operation in operations)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -108,6 +108,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Underivable("it calls a method of a process group, which cannot be recorded")
         if is_reshaping(func):
             return self._run_inplace_view(func, args, kwargs)
+        self._require_known(tensors_in([*written_values(func, args, kwargs)]))
         output = func(*args, **kwargs)
         if func in QUERIES:
             return output
@@ -119,6 +120,11 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return output
         self._record(func, args, kwargs, output)
         return output
+
+    def _require_known(self, written: Iterable[torch.Tensor]) -> None:
+        """Raise `Underivable` before an operation writes to a tensor that no operation on the tape made."""
+        for tensor in written:
+            self.proxy(tensor)
 
     def _record_constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
         """Record a constant of the program, such as `torch.tensor([1, 2])`, as a call of `torch.tensor`.

@@ -221,16 +221,21 @@ class _Graph:
 
 
 def with_recomputation(backward: Trace, rematerialized: Rematerialized) -> Trace:
-    """Return a backward that recomputes each unsaved tensor before its first read."""
+    """Return a backward that recomputes each unsaved tensor before its first read, or before it is returned."""
     available = {proxy.name for proxy in backward.inputs}
     renamed = {proxy.name: replace(proxy, name=f"{proxy.name}_again") for proxy in rematerialized.saved}
     bsyms: list[BoundSymbol] = []
-    for bsym in backward.bound_symbols:
-        missing = [proxy.name for proxy in bsym.inputs if proxy.name not in available]
+
+    def recompute(needed: Iterable[Proxy]) -> None:
+        missing = [proxy.name for proxy in needed if proxy.name not in available]
         for unit in _units_to_run(rematerialized.units, missing, available) if missing else ():
-            bsyms += _recomputed_bsyms(unit, renamed, rematerialized.states.get(unit.index))
+            bsyms.extend(_recomputed_bsyms(unit, renamed, rematerialized.states.get(unit.index)))
+
+    for bsym in backward.bound_symbols:
+        recompute(bsym.inputs)
         available.update(proxy.name for proxy in bsym.defines)
         bsyms.append(bsym)
+    recompute(backward.outputs)
     return backward.having(bsyms, made_by=backward.made_by)
 
 
