@@ -83,6 +83,7 @@ class TracedRun(Recording, Protocol):
     kept_operations: dict[str, frozenset[str]]
     attentions: dict[str, FlexAttention]
     seeds: dict[int, int | None]
+    script_methods: list[Any]
     asyncio_run_depth: int
     contexts: dict[int, tuple[Any, Proxy]]
     capturing_hooks: dict[int, list[Callable[..., Any]]]

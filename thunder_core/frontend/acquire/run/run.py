@@ -97,6 +97,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.kept_operations: dict[str, frozenset[str]] = {}
         self.attentions: dict[str, FlexAttention] = {}
         self.seeds: dict[int, int | None] = {}
+        self.script_methods: list[Any] = []  # methods of modules of TorchScript that are running
         self.asyncio_run_depth = 0  # number of active calls of asyncio.run
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
