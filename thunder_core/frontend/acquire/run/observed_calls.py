@@ -25,6 +25,7 @@ from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
 from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call
+from thunder_core.frontend.acquire.lookasides.state.finalizers import require_no_finalizer
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
@@ -79,6 +80,7 @@ class ObservedCalls(ObservedReads):
         kind = type(function)
         if issubclass(kind, type):
             self.classes.note_instance(function)
+            require_no_finalizer(self, function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
             lookaside = LOOKASIDES.get(plain)
