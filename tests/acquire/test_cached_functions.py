@@ -97,6 +97,30 @@ class State:
         owner = Owner()
         return lambda x: x * owner.cached(2) * owner.cached(3)
 
+    def method_with_a_constant(self) -> Callable[[torch.Tensor], Any]:
+        class Owner:
+            @functools.cache  # noqa: B019
+            def cached(owner, number: int) -> int:
+                self.seen.append(number)
+                return number * self.factor
+
+        owner = Owner()
+        bound = owner.cached
+        return lambda x: x * owner.cached(x.shape[0]) * bound(7) + len(sorted([3, 1], key=functools.cmp_to_key(minus)))
+
+    def overwritten_attribute(self) -> Callable[[torch.Tensor], Any]:
+        @functools.cache
+        def cached(number: int) -> int:
+            self.factor = number
+            return number
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            self.factor = 1
+            result = x * cached(3)
+            return result * self.factor
+
+        return program
+
     def equal_keys(self) -> Callable[[torch.Tensor], Any]:
         @functools.cache
         def cached(size: Size) -> torch.Tensor:
@@ -144,6 +168,10 @@ class State:
         return program
 
 
+def minus(left: int, right: int) -> int:
+    return left - right
+
+
 KINDS = [name for name, member in vars(State).items() if name[0] != "_" and name != "calls_of" and callable(member)]
 
 
@@ -154,7 +182,7 @@ def test_cached_function_is_as_in_eager(kind: str, cache: str) -> None:
     ours, eagers = State(), State()
     program, expected = ours.calls_of(kind), eagers.calls_of(kind)
     compiled = thunder.jit(program, cache=cache)
-    sizes = [2, 2, 3, 4, 2, 3] if kind == "sizes" else [2] * 4
+    sizes = [2, 2, 3, 4, 2, 3] if kind in ("sizes", "method_with_a_constant") else [2] * 4
     for step, size in enumerate(sizes):
         results = []
         for function in (compiled, expected):

@@ -54,6 +54,8 @@ class Config:
         """Return the value times the scale."""
         return x * self.factor
 
+    stored_size = property(operator.attrgetter("size"))
+
     @property
     def twice(self) -> int:
         """Return twice the scale."""
@@ -177,6 +179,9 @@ CASES: dict[str, Case] = {
     ),
     "property": Case(
         lambda x, c: x * c.twice, lambda: (X, Config()), lambda x, c: setattr(c, "size", 4), "size: was 2, is 4"
+    ),
+    "property with a getter in C": Case(
+        lambda x, c: x * c.stored_size, lambda: (X, Config()), lambda x, c: setattr(c, "size", 4), "size: was 2, is 4"
     ),
     "class attribute": Case(
         lambda x, c: x * c.factor, lambda: (X, Config()), lambda x, c: setattr(c, "factor", 7), "factor: was 3, is 7"

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
-from thunder_core.foundation.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 X = torch.arange(3.0)
 
@@ -94,11 +94,15 @@ def test_error_that_a_mode_raises_is_caught_by_the_program() -> None:
     assert torch.equal(compiled(X), program(X))
 
 
-def test_mode_for_operations_is_refused() -> None:
+def test_eager_makes_calls_that_enter_a_mode_for_operations() -> None:
     def program(x: Tensor) -> Tensor:
         with Doubling():
             return torch.sin(x)
 
     with pytest.raises(CannotReplay, match="enters a Doubling"):
-        thunder.jit(program)(X)
+        thunder.jit(program, data_dependent="error")(X)
     assert torch.equal(torch.sin(X), X.sin())
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match="enters a Doubling"):
+        assert torch.equal(compiled(X), program(X))
+    assert torch.equal(compiled(X * 2), program(X * 2))

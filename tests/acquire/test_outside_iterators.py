@@ -1,4 +1,4 @@
-"""Tests that items of an iterator from outside do not become constants."""
+"""Items of an iterator from outside do not become constants: eager PyTorch makes such calls."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay
+from thunder_core.errors import CannotReplay, RecompileWarning
 
 
 def generate() -> Iterator[int]:
@@ -76,7 +76,7 @@ def first_of(x: torch.Tensor, numbers: Any) -> torch.Tensor:
 def test_item_of_outside_iterator_is_refused_and_stays(name: str, cache: str) -> None:
     numbers, again = ITERATORS[name](), ITERATORS[name]()
     with pytest.raises(CannotReplay, match="takes an item out of an iterator from outside"):
-        thunder.jit(first_of, cache=cache)(torch.ones(2), numbers)
+        thunder.jit(first_of, cache=cache, data_dependent="error")(torch.ones(2), numbers)
     assert torch.equal(first_of(torch.ones(2), numbers), first_of(torch.ones(2), again))
 
 
@@ -84,11 +84,11 @@ def test_item_of_outside_iterator_is_refused_and_stays(name: str, cache: str) ->
 def test_use_of_outside_generator_is_refused(name: str) -> None:
     numbers = generate()
     with pytest.raises(CannotReplay, match=r"an iterator from outside, args\[1\]"):
-        thunder.jit(lambda x, numbers: (USES[name](numbers), x + 1))(torch.ones(2), numbers)
+        thunder.jit(lambda x, numbers: (USES[name](numbers), x + 1), data_dependent="error")(torch.ones(2), numbers)
     assert next(numbers) == 1
 
 
-def test_iterator_in_an_attribute_is_refused() -> None:
+def test_iterator_in_an_attribute() -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -98,7 +98,30 @@ def test_iterator_in_an_attribute_is_refused() -> None:
             return x * next(self.numbers)
 
     with pytest.raises(CannotReplay, match=r"module\.numbers"):
-        thunder.jit(Counting())(torch.ones(2))
+        thunder.jit(Counting(), data_dependent="error")(torch.ones(2))
+    compiled = thunder.jit(Counting())
+    with pytest.warns(RecompileWarning, match=r"module\.numbers"):
+        assert compiled(torch.ones(1)).item() == 1
+    assert [compiled(torch.ones(1)).item() for _ in range(4)] == [2, 3, 4, 5]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("name", ITERATORS)
+def test_eager_takes_items_of_an_outside_iterator(name: str) -> None:
+    numbers, expected = ITERATORS[name](), ITERATORS[name]()
+    compiled = thunder.jit(first_of)
+    for size in (2, 3):
+        assert torch.equal(compiled(torch.ones(size), numbers), first_of(torch.ones(size), expected))
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("name", ["next", "next with a default", "the method", "in", "islice", "send"])
+def test_eager_uses_an_outside_generator(name: str) -> None:
+    numbers, expected = generate(), generate()
+    compiled = thunder.jit(lambda x, numbers: (USES[name](numbers), x + 1))
+    for size in (2, 3):
+        assert compiled(torch.ones(size), numbers)[0] == USES[name](expected)
+    assert next(numbers, None) == next(expected, None)
 
 
 def test_outside_iterator_that_is_not_advanced_is_accepted() -> None:

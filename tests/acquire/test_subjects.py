@@ -83,3 +83,32 @@ def test_arguments_of_a_partial_are_guarded() -> None:
 def test_module_of_torchscript_is_refused(compiler: Callable[[Any], Any]) -> None:
     with pytest.raises(thunder.errors.WrongInputs, match="not a module of TorchScript"):
         thunder.jit(compiler(torch.nn.Linear(2, 2)))
+
+
+class Configured(torch.nn.Module):
+    """A module whose other attributes are keys of a dict, and whose missing attributes raise `KeyError`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.settings = {"scale": 2}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return self.__dict__["settings"][name]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.scale
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["subject", "submodule"])
+def test_module_whose_missing_attributes_raise_other_errors(inside: bool) -> None:
+    module = Configured()
+    model = torch.nn.Sequential(module) if inside else module
+    compiled = thunder.jit(model)
+    x = torch.ones(3, 2)
+    for scale in (2, 3, 5):
+        module.settings["scale"] = scale
+        torch.testing.assert_close(compiled(x), module.linear(x) * scale)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 X = torch.ones(2)
 Scene = tuple[Callable[[Tensor, Any], Any], Callable[[Any], Any]]
@@ -234,7 +234,7 @@ def test_weak_mappings_that_the_program_makes_are_new_at_each_call() -> None:
     assert not first[0] and not first[1] and second[2]() is None
 
 
-def test_finalizers_are_refused() -> None:
+def test_eager_makes_calls_that_create_finalizers() -> None:
     level = Level()
 
     def program(x: Tensor) -> Tensor:
@@ -242,8 +242,35 @@ def test_finalizers_are_refused() -> None:
         return x
 
     with pytest.raises(CannotReplay, match=r"weakref\.finalize"):
-        thunder.jit(program)(X)
+        thunder.jit(program, data_dependent="error")(X)
     assert not weakref.getweakrefcount(level)
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match=r"weakref\.finalize"):
+        compiled(X)
+    compiled(X)
+    assert weakref.getweakrefcount(level) == 2
+
+
+def test_eager_makes_calls_that_create_objects_with_del() -> None:
+    ended: list[int] = []
+
+    class Ending:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __del__(self) -> None:
+            ended.append(self.number)
+
+    def program(x: Tensor) -> tuple[Tensor, int]:
+        ending = Ending(len(x))
+        x = x * ending.number
+        del ending
+        return x, len(ended)
+
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match="creates a Ending, whose `__del__` runs when the object ends"):
+        counts = [compiled(torch.ones(size))[1] for size in (2, 3, 2)]
+    assert (counts, ended) == ([1, 2, 3], [2, 3, 2])
 
 
 class Listed:

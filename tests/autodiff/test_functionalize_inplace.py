@@ -1,7 +1,11 @@
-"""The trial whether eager PyTorch refuses a write leaves the state of the process unchanged."""
+"""Writes to tensors that autograd tracks: gradients are eager's, and the trial of writes changes no state."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -39,3 +43,67 @@ def test_trial_does_not_change_the_generator() -> None:
     torch.manual_seed(0)
     ours = thunder.jit(program)(x)
     torch.testing.assert_close((ours, torch.rand(1)), (theirs, after), rtol=0, atol=0)
+
+
+def _write_to_detached(x: Tensor) -> tuple[Tensor, Tensor]:
+    buffer = torch.zeros(2)
+    detached = buffer.detach()
+    detached.add_(x)
+    return detached, buffer
+
+
+def _write_to_row_of_data(x: Tensor) -> tuple[Tensor, Tensor]:
+    buffer = torch.zeros(3, 2)
+    row = buffer.data[0]
+    row.mul_(2).add_(x)
+    return row * 2, buffer
+
+
+def _write_after_detaching(x: Tensor) -> tuple[Tensor, Tensor]:
+    buffer = torch.zeros(2)
+    detached = buffer.detach()
+    buffer.add_(x)
+    return detached, buffer
+
+
+@pytest.mark.parametrize("program", [_write_to_detached, _write_to_row_of_data, _write_after_detaching])
+def test_write_to_a_detached_tensor_gives_its_source_no_gradient(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program)
+    outcomes = []
+    for run in (program, compiled, compiled):
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        results = run(x)
+        sum(result.sum() for result in results).backward()
+        outcomes.append(([result.detach() for result in results], [r.requires_grad for r in results], x.grad))
+    assert outcomes[0][1].count(True) == 1
+    for outcome in outcomes[1:]:
+        torch.testing.assert_close(outcome, outcomes[0], rtol=0, atol=0)
+
+
+MAKERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "zeros": lambda x: torch.zeros(2),
+    "zeros_like": torch.zeros_like,
+    "new_zeros": lambda x: x.new_zeros(2),
+    "tensor": lambda x: torch.tensor([1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_gradients_flow_through_writes_to_new_tensors_under_autocast(make: Callable[[Tensor], Tensor]) -> None:
+    """Below autocast, a factory function is two operations: the second one detaches the new tensor."""
+
+    def program(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            product = (x[None] @ x[:, None]).float()
+        buffer = make(x)
+        buffer[1:] = product[0]
+        return buffer
+
+    compiled = thunder.jit(program)
+    gradients = []
+    for run in (program, compiled):
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        run(x).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+    assert not thunder.last_backward_reason(compiled)

@@ -1,4 +1,4 @@
-"""Coroutines that only compute are run by `asyncio.run` as in eager; coroutines that wait are refused with the line."""
+"""Coroutines that only compute are run by `asyncio.run` as in eager; eager PyTorch runs those that wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import OperationFailed
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 CLOSED: list[str] = []
 LEVEL = contextvars.ContextVar("level", default=1)
@@ -101,9 +101,18 @@ async def gathers(x: Tensor) -> Any:
 
 @pytest.mark.parametrize("waits", [sleeps, makes_a_task, gathers])
 def test_coroutine_that_waits_is_refused_with_the_line(waits: Callable[[Tensor], Any]) -> None:
-    with pytest.raises(OperationFailed, match="event loop") as caught:
-        thunder.jit(lambda x: asyncio.run(waits(x)))(torch.ones(2))
+    with pytest.raises(CannotReplay, match="event loop") as caught:
+        thunder.jit(lambda x: asyncio.run(waits(x)), data_dependent="error")(torch.ones(2))
     where = caught.value.where
     assert where is not None
     assert where.filename == __file__
     assert Path(__file__).read_text(encoding="utf-8").splitlines()[where.lineno - 1].endswith("# here")
+
+
+@pytest.mark.parametrize("waits", [sleeps, makes_a_task, gathers])
+def test_eager_runs_coroutines_that_wait(waits: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(lambda x: asyncio.run(waits(x)))
+    with pytest.warns(RecompileWarning, match="event loop"):
+        results = [compiled(torch.ones(2)), compiled(torch.ones(3))]
+    for size, result in zip((2, 3), results, strict=True):
+        torch.testing.assert_close(result, asyncio.run(waits(torch.ones(size))))

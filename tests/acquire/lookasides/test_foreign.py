@@ -14,7 +14,7 @@ from torch._ops import _higher_order_ops as operators
 from torch.autograd import forward_ad
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import OperationFailed
+from thunder_core.foundation.errors import CannotReplay, OperationFailed, RecompileWarning
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import HANDLERS
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -97,8 +97,8 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", REFUSED)
 def test_call_that_bypasses_the_tracer_is_refused_with_the_line(name: str) -> None:
-    with pytest.raises(OperationFailed) as caught:
-        thunder.jit(REFUSED[name])(X)
+    with pytest.raises(OperationFailed if name == "in native code" else CannotReplay) as caught:
+        thunder.jit(REFUSED[name], data_dependent="error")(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
     line = Path(__file__).read_text(encoding="utf-8").splitlines()[caught.value.where.lineno - 1]
@@ -107,8 +107,8 @@ def test_call_that_bypasses_the_tracer_is_refused_with_the_line(name: str) -> No
 
 @pytest.mark.parametrize(("name", "instead"), [("functionalize", "the transform Functionalize"), ("forward_ad", "jvp")])
 def test_refusal_names_the_replacement(name: str, instead: str) -> None:
-    with pytest.raises(OperationFailed, match=instead):
-        thunder.jit(REFUSED[name])(X)
+    with pytest.raises(CannotReplay, match=instead):
+        thunder.jit(REFUSED[name], data_dependent="error")(X)
 
 
 def test_a_refusal_cannot_be_swallowed() -> None:
@@ -118,8 +118,17 @@ def test_a_refusal_cannot_be_swallowed() -> None:
         except Exception:
             return x
 
-    with pytest.raises(OperationFailed, match=r"torch\.func"):
-        thunder.jit(careful)(X)
+    with pytest.raises(CannotReplay, match=r"torch\.func"):
+        thunder.jit(careful, data_dependent="error")(X)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["functionalize", "forward_ad", "jit.trace", "export"])
+def test_eager_makes_calls_that_bypass_the_tracer(name: str) -> None:
+    compiled = thunder.jit(REFUSED[name])
+    with pytest.warns(RecompileWarning, match="which runs a function that the tracer cannot see"):
+        torch.testing.assert_close(compiled(X), REFUSED[name](X))
+    torch.testing.assert_close(compiled(X * 2), REFUSED[name](X * 2))
 
 
 @pytest.mark.parametrize("name", sorted(operators.keys() - HANDLERS.keys()))

@@ -29,7 +29,8 @@ AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 class KeptMemory:
     """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
 
-    `tracked_since` has the alias sets that are touched with grad mode off, and that autograd tracks only since a write.
+    `tracked_since` has the alias sets that are touched with grad mode off or detached, and that autograd tracks only
+    since a later write.
     Each is mapped to the index of that write, where the written tensor becomes memory of its own.
     """
 
@@ -54,7 +55,8 @@ class KeptMemory:
         bsyms = self.trace.bound_symbols
         tracked_since = self._memory_tracked_since_writes()
         for index, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
-            touched = set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.tracked
+            touched = self._detached_memory(bsym) if enabled else self._of((*bsym.inputs, *bsym.outputs))
+            touched &= self.tracked
             representatives |= {
                 representative for representative in touched if index > tracked_since.get(representative, -1)
             }
@@ -101,6 +103,18 @@ class KeptMemory:
             and lasting.get(representative) == set(self.trace.bound_symbols[index].mutates)
         }
 
+    def _detached_memory(self, bsym: BoundSymbol) -> set[str]:
+        """Return the alias sets of the tensors that a bound symbol detaches and that are used.
+
+        A write through a detached tensor gives its source no gradient, and vice versa.
+        """
+        detaching = (
+            operation
+            for operation in bsym.at_level("aten")
+            if is_detaching(operation) and _is_used(operation, bsym) and not detaches_new_tensor(operation, bsym)
+        )
+        return {representative for operation in detaching for representative in self._of(operation.outputs)}
+
     def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of a bound symbol that changes the state of the process.
 
@@ -116,9 +130,8 @@ class KeptMemory:
     def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of an aten operation of a bound symbol.
 
-        Reasons are resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd tracks,
-        `.data` of such a tensor or of an input, `as_strided` outside of its input, and updates of running statistics
-        that the schema does not declare.
+        Reasons are resizes, in-place view operations on inputs or outputs, `.data` of an input, `as_strided` outside
+        of its input, and updates of running statistics that the schema does not declare.
         """
         name = operation.symbol.name.removeprefix("torch.ops.")
         memory = self._of(operation.outputs)
@@ -129,10 +142,8 @@ class KeptMemory:
             return memory & (
                 self.count_by_storage.keys() | self._of(self.trace.outputs)
             )  # the object is visible outside
-        if name.startswith(DETACHING):
-            detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
-            unseen = memory & self.count_by_storage.keys() if name.startswith(UNSEEN) else set()
-            return unseen | (memory & self.tracked if detaches else set())
+        if name.startswith(UNSEEN):
+            return memory & self.count_by_storage.keys()
         if is_as_strided(operation):
             return memory & (self.count_by_storage.keys() | (set() if _stays_within(operation) else self.tracked))
         if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
@@ -167,18 +178,25 @@ def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
     )
 
 
-def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
-    """Whether another operation of a bound symbol reads the result of an operation, or the bound symbol returns it.
+def is_detaching(operation: BoundSymbol) -> bool:
+    """Whether an operation is `aten.detach` or `aten.data`."""
+    return operation.symbol.name.removeprefix("torch.ops.").startswith(DETACHING)
 
-    A result whose inputs were made by factory functions (`zeros`, `new_empty`) does not count as used, because autograd
-    does not track these.
+
+def detaches_new_tensor(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
+    """Whether an operation of a bound symbol detaches what a factory function (`zeros`, `new_empty`) of it has made.
+
+    Autograd does not track such a tensor, so that the detached tensor is just another name of it.
     """
-    inputs = {proxy.name for proxy in operation.inputs}
-    producers = [
-        producer for producer in bsym.at_level("aten") if any(proxy.name in inputs for proxy in producer.defines)
-    ]
-    if producers and all(FACTORY.match(maker.symbol.name) for maker in producers):
+    if not is_detaching(operation):
         return False
+    inputs = {proxy.name for proxy in operation.inputs}
+    makers = [maker for maker in bsym.at_level("aten") if any(proxy.name in inputs for proxy in maker.defines)]
+    return bool(makers) and all(FACTORY.match(maker.symbol.name) for maker in makers)
+
+
+def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
+    """Whether another operation of a bound symbol reads the result of an operation, or the bound symbol returns it."""
     outputs = {proxy.name for proxy in operation.outputs}
     readers = (reader for reader in bsym.at_level("aten") if reader is not operation)
     return any(proxy.name in outputs for reader in readers for proxy in reader.inputs) or any(

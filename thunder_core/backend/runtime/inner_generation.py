@@ -50,7 +50,7 @@ class InnerGeneration:
 
     def _calls(self) -> int:
         """Return the number of calls that programs of the module, and of modules within it, have served."""
-        inner = (getattr(module, "_thunder", None) for module in self._call.subject.modules())
+        inner = (attribute_or_none(module, "_thunder") for module in self._call.subject.modules())
         candidates = (*inner, *with_inner(self._call), self._call.of_forward)
         compiled = {id(candidate): candidate for candidate in candidates}.values()
         return sum(item.hits + item.misses for item in compiled if isinstance(item, Specializations))
@@ -89,15 +89,23 @@ def inner_models(module: Any) -> Iterator[Any]:
     for child in module.children():
         if not callable(getattr(type(child), GENERATE, None)):
             yield from inner_models(child)
-        elif getattr(child, "_thunder", None) is None:
+        elif attribute_or_none(child, "_thunder") is None:
             yield child
+
+
+def attribute_or_none(module: Any, name: str) -> Any:
+    """Return an attribute of a module; None if the module has none, also if its `__getattr__` raises another error."""
+    try:
+        return getattr(module, name, None)
+    except Exception:  # the user's `__getattr__` may raise any error
+        return None
 
 
 def generating_method(call: Specializations, compile_inner: Compile | None) -> dict[str, Callable[..., Any]]:
     """Return the method `generate` of a compiled module, by its name; empty if the module has no such method."""
     module: Any = call.subject
     kind, state = type(module), module.__dict__
-    if not isinstance(getattr(module, GENERATE, None), types.MethodType):
+    if not isinstance(attribute_or_none(module, GENERATE), types.MethodType):
         return {}
     inner = InnerGeneration(call, compile_inner)
     own = getattr(kind, GENERATE, None)

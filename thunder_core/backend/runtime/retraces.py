@@ -72,7 +72,7 @@ def warn_of(subject: Callable[..., Any], what: str, fix: str, category: type[Use
 
 def subject_name(subject: Callable[..., Any]) -> str:
     """Return the qualified name of a function or method, or of the class of a module or another callable object."""
-    name = getattr(subject, "__qualname__", None)
+    name = None if isinstance(subject, torch.nn.Module) else getattr(subject, "__qualname__", None)
     return name if isinstance(name, str) else type(subject).__qualname__
 
 

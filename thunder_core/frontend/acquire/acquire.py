@@ -93,17 +93,24 @@ def trace_program(run: Run) -> Acquired:
         with collection_paused(), torch._C.DisableTorchFunction():
             return assemble(run, state | run.settings.answers, output, edges)
     except Retrace as request:
-        if isinstance(request.reason, RunsInEager):
-            prologue = prologue_of_guards(run, state | run.settings.answers)
-            observed = observed_values(lasting_guards(run), run.outside.symbolic)
-            raise Retrace(replace(request.reason, prologue=prologue, observed=observed)) from None
-        raise
+        raise _with_guards(run, state, request) from None
     except Exception:
+        if run.retrace_request is not None:  # an error on the way out of the program hides the request
+            raise _with_guards(run, state, run.retrace_request) from None
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
         raise
     finally:
         run.outside.effects.undo()
+
+
+def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
+    """Return a request to trace again; add the guards to a request to make the call in eager PyTorch."""
+    if not isinstance(request.reason, RunsInEager):
+        return request
+    prologue = prologue_of_guards(run, state | run.settings.answers)
+    observed = observed_values(lasting_guards(run), run.outside.symbolic)
+    return Retrace(replace(request.reason, prologue=prologue, observed=observed))
 
 
 def require_complete(run: Run) -> None:

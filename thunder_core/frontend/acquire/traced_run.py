@@ -83,6 +83,7 @@ class TracedRun(Recording, Protocol):
     kept_operations: dict[str, frozenset[str]]
     attentions: dict[str, FlexAttention]
     seeds: dict[int, int | None]
+    script_methods: list[Any]
     asyncio_run_depth: int
     contexts: dict[int, tuple[Any, Proxy]]
     capturing_hooks: dict[int, list[Callable[..., Any]]]
@@ -99,7 +100,7 @@ class TracedRun(Recording, Protocol):
     def retrace(self, reason: RetraceReason) -> Retrace:
         """Return a request to trace again, which is also met if the program catches it."""
 
-    def leave_to_eager(self, what: str, fix: str) -> NoReturn:
+    def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
         """Request that eager PyTorch makes this call, or refuse an action that a trace cannot represent."""
 
     def class_of(self, value: Any) -> type:

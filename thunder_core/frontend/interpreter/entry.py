@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -33,4 +34,5 @@ def interpret(function: Callable[..., Any], observer: Observer | None = None) ->
             recursion.leave()
             machine.outside = None
 
-    return functools.update_wrapper(call_interpreted, function)
+    is_function = isinstance(function, types.FunctionType | types.MethodType)  # other objects run code to find names
+    return functools.update_wrapper(call_interpreted, function) if is_function else call_interpreted

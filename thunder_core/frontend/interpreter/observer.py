@@ -68,6 +68,9 @@ class Observer:
         """Whether a Python function that C code calls is interpreted. Otherwise, it runs natively."""
         return True
 
+    def on_cache_miss(self, cached: Any) -> None:
+        """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
+
     def on_cached(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:  # noqa: ARG002
         """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
         return True

@@ -117,13 +117,16 @@ class Redirection:
     def call(self, function: FunctionType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call a function on the machine on behalf of C code, and redirect functions that the result leads to."""
         machine = self._machine
+        misses_cache = getattr(self.cached, "__wrapped__", None) is function
+        if misses_cache:
+            machine.observer.on_cache_miss(self.cached)
         try:
             value = machine.call_back(function, arguments, keywords)
         except BaseException as error:
             error.__traceback__ = without_own_entries(error.__traceback__)
             raise
         value = machine.observer.on_called_back(function, value)
-        if getattr(self.cached, "__wrapped__", None) is function:
+        if misses_cache:
             self.missed = True
             self.suspend()
             try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
+from thunder_core.backend.functionalization.kept_memory import detaches_new_tensor
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
@@ -14,6 +16,8 @@ from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol, sy
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, with_subtraces
+
+ALIAS = torch.ops.aten.alias.default
 
 
 def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
@@ -41,7 +45,9 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             return
         raise Underivable(f"`{bsym.symbol.name}`: its form under autocast is not known")
     for part in bsym.operations:
-        yield part if part is bsym else as_bound_symbol(part, bsym)
+        # A write to a detached tensor is none to the tensor that it was detached from, but here they are one tensor.
+        shown = replace(part, symbol=symbol_of(ALIAS)) if detaches_new_tensor(part, bsym) else part
+        yield shown if part is bsym else as_bound_symbol(shown, bsym)
 
 
 def _decomposed_function(function: Trace) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from thunder_core.tracing.library.objects import is_native
 
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
+OBSERVED_GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)  # in C; their reads are observed
 
 
 class GuardedReads(Protocol):
@@ -48,11 +50,13 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
     if isinstance(type(owner).__getattribute__, types.FunctionType):
         # The result depends on Python code. If the code returns a new object each time, its own reads are guarded.
         return path.attribute(name, value) if is_constant(value) or getattr(owner, name) is value else None
+    if isinstance(owner, torch.jit.ScriptModule) and name not in vars(owner) and not hasattr(type(owner), name):
+        return path.attribute(name, value)  # C++ code stores it
     if isinstance(namespace, dict):
         if name in namespace and namespace[name] is value:
             outside.guard_unhidden(type(owner), name, is_stored=True)
             return path.entry(name, value)
-        if isinstance(owner, torch.nn.Module):
+        if isinstance(owner, torch.nn.Module) and not isinstance(owner, torch.jit.ScriptModule):
             for table in MODULE_TABLES:
                 if namespace[table].get(name, MISSING) is value:  # otherwise the class has an attribute of that name
                     outside.guard_unhidden(type(owner), name, is_stored=False)
@@ -155,7 +159,8 @@ def _base_with(kind: type, name: str) -> type | None:
 
 def is_getter_in_c(unbound: object) -> bool:
     """Whether a property has a C getter, as in pybind11, so that its reads are unknown."""
-    return isinstance(unbound, property) and callable(unbound.fget) and not runs_python(unbound.fget)
+    getter = unbound.fget if isinstance(unbound, property) else None
+    return callable(getter) and not isinstance(getter, OBSERVED_GETTERS) and not runs_python(getter)
 
 
 def runs_python(function: object) -> bool:

@@ -107,6 +107,7 @@ class EffectLog:
         self._undo: list[Callable[[], object]] = []
         self._states: list[tuple[Path, Any]] = []
         self.announced: Announced | None = None
+        self.announcements = 0  # the number of writes, including those that replaced an earlier effect
         # by container: the keys of its items that were set, or None after other changes
         self.stored: dict[int, set[Any] | None] = {}
 
@@ -186,6 +187,7 @@ class EffectLog:
     ) -> None:
         """Log the effect of a write that is about to be made."""
         self.effects += [effect] if effect is not None else []
+        self.announcements += 1
         self.announced = Announced(owner, kind, name, effect, replaced, touched, length_of(owner))
 
     def retract(self, announced: Announced) -> None:

@@ -46,12 +46,14 @@ OWN_ITERATOR = "take the item outside of the compiled program and pass it as an 
 
 
 class NativeCalls:
-    """Notes what C functions read and change. `refuse` raises the error for an action that a trace cannot represent."""
+    """Notes what C functions read and change. `leave_to_eager` leaves what no trace represents to eager PyTorch."""
 
-    def __init__(self, outside: WholeReads, writes: OutsideWrites, refuse: Callable[[str, str], NoReturn]) -> None:
+    def __init__(
+        self, outside: WholeReads, writes: OutsideWrites, leave_to_eager: Callable[[str, str], NoReturn]
+    ) -> None:
         self._outside = outside
         self._writes = writes
-        self._refuse = refuse
+        self._leave_to_eager = leave_to_eager
 
     def before(self, machine: Machine, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
@@ -93,13 +95,16 @@ class NativeCalls:
             self._outside.expand_whole(argument, function)
 
     def require_own_iterators(self, function: Any, args: Iterable[Any]) -> None:
-        """Refuse a function that may take items out of an iterator from outside: tracing cannot put them back."""
+        """Leave a function to eager PyTorch that may take items out of an iterator from outside.
+
+        Tracing cannot put the items back.
+        """
         for arg in args:
             path = self._outside.path_of(arg)
             if path is None or reads_only_classes(function) or id(function) in TAKING_NOTHING:
                 continue
             if type(arg) in DRIVEN or native_state_of(type(arg)) is NativeState.STEPS:
-                self._refuse(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
+                self._leave_to_eager(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
 
     def _take(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a container with the items of an iterator, which can be iterated only once."""

@@ -34,17 +34,16 @@ class CachedCalls:
         self._counts: dict[int, list[tuple[int, ...]]] = {}  # by cached function, the numbers of effects before calls
 
     def begin(self, cached: Any) -> None:
-        """Note that a cached function is about to be called."""
+        """Note that a cached function is about to compute a value that its cache lacks."""
         self._counts.setdefault(id(cached), []).append(self._count())
 
     def end(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:
         """Return whether a new value stays in the cache. Guard a value that was in the cache."""
-        counts = self._counts.get(id(cached), [])
-        has_effects = bool(counts) and counts.pop() != self._count()
         if hit:
             self._run.outside.guard_cached_value(cached)
             self._note_object(cached, value)
             return True
+        has_effects = self._counts[id(cached)].pop() != self._count()
         is_kept = is_fixed(value) and not has_effects
         if not is_kept and self._is_filled(cached) and not any(map(self._is_new, arguments)):
             raise self._run.retrace(FillsCache())
@@ -62,7 +61,8 @@ class CachedCalls:
             self._run.outside.root("cached", f"value_of_{cached.__name__}", value)
 
     def _count(self) -> tuple[int, ...]:
-        return len(self._run.outside.effects.effects), len(self._run.draws.paths)
+        effects = self._run.outside.effects
+        return len(effects.effects), effects.announcements, len(self._run.draws.paths)
 
     def _is_filled(self, cached: Any) -> bool:
         """Whether eager PyTorch makes the call in order to fill the cache of this function."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from functools import _lru_cache_wrapper
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from thunder_core.frontend.acquire.lookasides.compiled import compiled_function
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
 from thunder_core.frontend.acquire.lookasides.functions.generators import is_method_of_generator, method_of_generator
+from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
@@ -25,6 +25,7 @@ from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
 from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call
+from thunder_core.frontend.acquire.lookasides.state.finalizers import require_no_finalizer
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
@@ -46,7 +47,7 @@ from thunder_core.tracing.library.objects import is_native
 CALLS_OF_THE_WORLD = (drawing_call, collective_call, world_call, computed_call)
 CALLS_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
-    *(method_of_context_variable, unbind_in_loop),
+    *(method_of_context_variable, unbind_in_loop, call_script),
 )
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
@@ -79,8 +80,7 @@ class ObservedCalls(ObservedReads):
         kind = type(function)
         if issubclass(kind, type):
             self.classes.note_instance(function)
-        elif kind is _lru_cache_wrapper:
-            self.cached_calls.begin(function)
+            require_no_finalizer(self, function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
             lookaside = LOOKASIDES.get(plain)
@@ -91,6 +91,8 @@ class ObservedCalls(ObservedReads):
             value = lookaside(self, *owned, **kwargs)
             if value is not NOT_TAKEN:
                 return value
+        if issubclass(kind, torch.nn.Module):
+            return NOT_TAKEN  # its `__call__` is interpreted; its `__getattr__` may do anything
         for call in CALLS_OF_THE_WORLD:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
@@ -188,6 +190,10 @@ class ObservedCalls(ObservedReads):
         """Store a `KeyboardInterrupt` that the program raises itself, to distinguish it from one sent by the user."""
         if isinstance(error, KeyboardInterrupt):
             self.own_interrupt = error
+
+    def on_cache_miss(self, cached: Any) -> None:
+        """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
+        self.cached_calls.begin(cached)
 
     def on_cached(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:
         """Return whether a new value stays in the cache of `functools.lru_cache`, which is guarded."""

@@ -97,6 +97,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.kept_operations: dict[str, frozenset[str]] = {}
         self.attentions: dict[str, FlexAttention] = {}
         self.seeds: dict[int, int | None] = {}
+        self.script_methods: list[Any] = []  # methods of modules of TorchScript that are running
         self.asyncio_run_depth = 0  # number of active calls of asyncio.run
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
@@ -115,7 +116,7 @@ class Run(ObservedCalls, RecordedProgram):
         """Build the parts that guard reads and log writes."""
         self.outside = WholeReads(symbolic, self._symbol_at, self._note_read_of_draw)
         self.writes = OutsideWrites(self.outside)
-        self.native_calls = NativeCalls(self.outside, self.writes, self.refuse)
+        self.native_calls = NativeCalls(self.outside, self.writes, self.leave_to_eager)
         self.classes = Classes(self.outside)
         self.settings = Settings()
         self.native_reads = NativeReads(
@@ -268,19 +269,19 @@ class Run(ObservedCalls, RecordedProgram):
         if loud:
             self.loud_edges.add(what)
 
-    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
+    def refuse(self, what: str, fix: str = TOGETHER, where: SourceLine | None = None) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""
-        self.recorder.failure = CannotReplay(what, fix=fix, where=self.location().source)
+        self.recorder.failure = CannotReplay(what, fix=fix, where=where or self.location().source)
         raise self.recorder.failure
 
-    def leave_to_eager(self, what: str, fix: str) -> NoReturn:
+    def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
         """Request that eager PyTorch makes this call, for an action that a trace cannot represent.
 
         Refuse the action if the options do not allow eager PyTorch.
         """
         if not self.options.leaves_to_eager:
-            self.refuse(what, fix)
-        raise self.retrace(RunsInEager(what, fix, self.location().source))
+            self.refuse(what, fix, where)
+        raise self.retrace(RunsInEager(what, fix, where or self.location().source))
 
     # ---- the end ----
 

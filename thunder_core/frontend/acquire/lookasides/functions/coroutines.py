@@ -8,7 +8,7 @@ import inspect
 import sys
 from typing import Any, NoReturn
 
-from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -55,19 +55,19 @@ def drive(run: TracedRun, coroutine: Any) -> Any:
             return stop.value
         if awaited is not None:
             coroutine.close()
-            raise refusal(run, f"a coroutine waits for a {type(awaited).__name__}")
+            leave_to_eager(run, f"a coroutine waits for a {type(awaited).__name__}")
 
 
 @lookaside(*LOOP_GETTERS, asyncio.current_task)
 def get_loop(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
-    """Refuse to return an event loop, because there is none while a program is traced."""
+    """Leave the call to eager PyTorch, because there is no event loop while a program is traced."""
     return make_loop(run) if run.asyncio_run_depth else NOT_TAKEN
 
 
 @lookaside(asyncio.new_event_loop)
 def make_loop(run: TracedRun, /) -> NoReturn:
-    """Refuse to make an event loop."""
-    raise refusal(run, "the program needs an event loop, to wait or to run tasks")
+    """Leave a program that makes an event loop to eager PyTorch."""
+    leave_to_eager(run, "the program needs an event loop, to wait or to run tasks")
 
 
 def users_line(frame: Any) -> SourceLine | None:
@@ -77,12 +77,10 @@ def users_line(frame: Any) -> SourceLine | None:
     return None if frame is None else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
 
-def refusal(run: TracedRun, action: str) -> OperationFailed:
-    """Return the error, and store it in case the program swallows the error."""
-    run.recorder.failure = OperationFailed(
+def leave_to_eager(run: TracedRun, action: str) -> NoReturn:
+    """Leave a program to eager PyTorch that does something with an event loop."""
+    run.leave_to_eager(
         f"{action}, which is not possible in a trace",
-        fix="await coroutines that only compute, or compile the function that they call instead of its event loop",
-        where=users_line(run.machine.frame),
+        "await coroutines that only compute, or compile the function that they call instead of its event loop",
+        users_line(run.machine.frame),
     )
-    error: OperationFailed = run.recorder.failure
-    return error

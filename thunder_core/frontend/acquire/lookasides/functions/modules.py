@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.nn.modules.module as nn_module
+from torch.jit import ScriptModule
 from torch.nn import Module
 
+from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script_module
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.guards import Truth
@@ -41,12 +43,17 @@ def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) ->
                 return result
         else:
             note_absence_of_hooks(run, module)
-            forward = run.machine.load_attr(module, "forward")
-            result = run.machine.call(forward, *args, **kwargs)
+            result = _call_forward(run, module, args, kwargs)
         call_capturing_hooks(run, module, args, result)
         return result
     finally:
         run.modules.pop()
+
+
+def _call_forward(run: TracedRun, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if isinstance(module, ScriptModule):
+        return call_script_module(run, module, args, kwargs)
+    return run.machine.call(run.machine.load_attr(module, "forward"), *args, **kwargs)
 
 
 def has_hooks(module: Module) -> bool:

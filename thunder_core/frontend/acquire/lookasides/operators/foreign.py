@@ -15,7 +15,6 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 
-from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.lookasides.functions.parallel_modules import PARALLEL_MODULES
 from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import COMPILING, uncompiled_attention
 from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_kernel
@@ -58,14 +57,17 @@ TRACERS = {
 
 @lookaside_of_each(*NESTING)
 def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Refuse a transform before it begins. `torch.func.jvp` may enter a dual level within its own level."""
-    if function is forward_ad.enter_dual_level and run.recorder.levels.depth:
-        return run.machine.call_uninterpreted(function, args, kwargs)
-    return refuse(run, *NESTING[function])
+    """Leave a transform to eager PyTorch before it begins.
+
+    `torch.func.jvp` may enter a dual level within its own level.
+    """
+    if function is not forward_ad.enter_dual_level or not run.recorder.levels.depth:
+        leave_to_eager(run, *NESTING[function])
+    return run.machine.call_uninterpreted(function, args, kwargs)
 
 
 def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call or refuse a Python function that is known by its name."""
+    """Call a Python function that is known by its name, or leave the program to eager PyTorch."""
     plain = getattr(function, "__func__", function)
     original = plain.__dict__.get(ORIGINAL)
     # not a wrapper of the function
@@ -76,7 +78,9 @@ def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[s
     if not _is_known(*name):
         return NOT_TAKEN
     stand_in = STAND_INS.get(name)
-    return refuse(run, TRACERS[name]) if stand_in is None else stand_in(run, function, args, kwargs)
+    if stand_in is None:
+        leave_to_eager(run, TRACERS[name])
+    return stand_in(run, function, args, kwargs)
 
 
 def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
@@ -85,14 +89,12 @@ def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
     raise run.recorder.failure
 
 
-def refuse(run: TracedRun, name: str, alternative: str = "") -> NoReturn:
-    """Raise the error for code that runs functions unseen by the tracer, and store the error."""
-    run.recorder.failure = OperationFailed(
+def leave_to_eager(run: TracedRun, name: str, alternative: str = "") -> NoReturn:
+    """Leave a program to eager PyTorch that calls code which runs functions unseen by the tracer."""
+    run.leave_to_eager(
         f"the program calls {name}, which runs a function that the tracer cannot see",
-        fix=f"call it outside the compiled program, or compile its result{alternative}",
-        where=run.location().source,
+        f"call it outside the compiled program, or compile its result{alternative}",
     )
-    raise run.recorder.failure
 
 
 @cache

@@ -56,8 +56,8 @@ def mode_at(run: TracedRun, /, index: int) -> Any:
 
 @lookaside(torch._C._push_on_torch_dispatch_stack)
 def push_dispatch_mode(run: TracedRun, /, mode: object) -> NoReturn:
-    """Refuse a mode that would get the ATen operations of tensors without data."""
-    run.refuse(
+    """Leave a mode to eager PyTorch that would get the ATen operations of tensors without data."""
+    run.leave_to_eager(
         f"the program enters a {type(mode).__name__}, whose `__torch_dispatch__` a trace cannot call",
         fix="enter the mode outside the compiled program, or use a `TorchFunctionMode`",
     )

@@ -1,0 +1,109 @@
+"""Functions and modules of TorchScript, which PyTorch's C++ code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.jit import ScriptModule
+from torch.jit._script import RecursiveScriptModule
+from torch.nn import Module
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.call_traits import is_fixed
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+
+INTERPRET = torch._C._jit_interpret_graph  # type: ignore[attr-defined]
+ORIGINAL = "call the original module, which is Python code"
+
+
+@lookaside(RecursiveScriptModule.__getattr__)
+def get_attribute(run: TracedRun, /, *args: Any) -> Any:
+    """Read an attribute that C++ code stores. The caller reports the read."""
+    return run.machine.call_uninterpreted(RecursiveScriptModule.__getattr__, args, {})
+
+
+def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a module of TorchScript. Its parameters become inputs of the trace, and its attributes are guarded.
+
+    Eager PyTorch makes the call if the code of the module writes an attribute.
+    """
+    before = list(_constants(module))
+    path = run.outside.path_of(module) or run.outside.root("script module", type(module).__name__, module)
+    _read_state(run, path, module)
+    method = module.forward
+    run.script_methods.append(method)
+    try:
+        result = run.machine.call(method, *args, **kwargs)
+    finally:
+        run.script_methods.pop()
+        changes = [(part, name, value) for part, name, value in before if getattr(part, name) != value]
+        for part, name, value in changes:
+            setattr(part, name, value)
+    for part, name, _ in changes:
+        run.leave_to_eager(f"the TorchScript code of a {part.original_name} writes its attribute `{name}`", ORIGINAL)
+    return result
+
+
+def call_script(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function of TorchScript, or a method of a module that is called as a whole, by interpreting its graph.
+
+    PyTorch would call the graph that it has optimized for the gradients and sizes of earlier calls. Eager PyTorch makes
+    the call of any other method, because no guard checks the state of its module.
+    """
+    kind = type(function)
+    if kind is torch.ScriptMethod and not any(method is function for method in run.script_methods):
+        run.leave_to_eager(f"the program calls `{function.name}`, a method of a module of TorchScript", ORIGINAL)
+    if kind is not torch.ScriptMethod and kind is not torch.jit.ScriptFunction:
+        return NOT_TAKEN
+    values = _bound(
+        function.schema.arguments, (function.raw_owner, *args) if kind is torch.ScriptMethod else args, kwargs
+    )
+    if values is None:
+        return NOT_TAKEN  # the call raises eager's error
+    return run.machine.call_native(INTERPRET, (function.inlined_graph, values), {})
+
+
+def _bound(arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Return the values of all arguments of a schema; None for arguments that do not fit."""
+    named = dict(zip((argument.name for argument in arguments), args, strict=False))
+    names = {argument.name for argument in arguments}
+    if len(args) > len(arguments) or named.keys() & kwargs.keys() or kwargs.keys() - names:
+        return None
+    given = {**named, **kwargs}
+    if any(argument.name not in given and not argument.has_default_value() for argument in arguments):
+        return None
+    return tuple(given.get(argument.name, argument.default_value) for argument in arguments)
+
+
+def _read_state(run: TracedRun, path: Path, module: Module) -> None:
+    """Read all parameters, buffers and attributes of a module and its submodules, as the C++ code may read them."""
+    for name, value in (*_tensors(module), *((name, value) for _, name, value in _own_constants(module))):
+        run.outside.read(path.attribute(name, value), value)
+    for name, child in module.named_children():
+        child_path = path.attribute("_modules", module._modules).item(name, child)
+        run.outside.read(child_path, child)
+        _read_state(run, child_path, child)
+
+
+def _tensors(module: Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters(recurse=False, remove_duplicate=False)
+    yield from module.named_buffers(recurse=False, remove_duplicate=False)
+
+
+def _constants(module: Module) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the attributes of a module and its submodules whose values are constants, with the module and the name."""
+    for part in module.modules():
+        yield from _own_constants(part)
+
+
+def _own_constants(module: Module) -> Iterator[tuple[Any, str, Any]]:
+    declared = getattr(module, "_concrete_type", None)
+    names = {"training": None, **(declared.get_attributes() if declared is not None else {})}
+    for name in names:
+        value = getattr(module, name, None)
+        if is_fixed(value):
+            yield module, name, value
