@@ -69,7 +69,7 @@ def test_collectives_of_a_step_are_recorded_with_the_lines_of_the_traces(recipe:
         trace.name: [
             number
             for number, line in enumerate(trace.bound_symbols, start=1)
-            if line.communicates and "wait_tensor" not in line.symbol.name
+            if line.communicates and ".wait" not in line.symbol.name
         ]
         for trace in (thunder.last_traces(model)[-1], thunder.last_backward_traces(model)[-1])
     }
