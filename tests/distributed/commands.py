@@ -73,6 +73,27 @@ def optimized(recipe: str, *options: str) -> tuple[Path, str, str]:
     return folder, out, err
 
 
+KINDS_OF_COLLECTIVES = {
+    "ddp": {"broadcast", "all_reduce"},
+    "fsdp": {"all_gather_into_tensor_coalesced", "reduce_scatter_tensor"},
+    "tensor-parallel": {"all_reduce"},
+}
+
+
+def require_timeline(report: dict[str, Any], kinds: set[str]) -> None:
+    """Require that the report has the times of the same collectives, of these kinds, on both ranks."""
+    first, second = report["ranks"]
+    assert (first["rank"], second["rank"]) == (0, 1)
+    lines = [
+        [(one["kind"], one["bytes"], one["trace"], one["line"]) for one in rank["collectives"]]
+        for rank in report["ranks"]
+    ]
+    assert lines[0] == lines[1]
+    assert {kind for kind, *_ in lines[0]} == kinds
+    assert all(one["start"] <= one["wait"] <= one["end"] for rank in report["ranks"] for one in rank["collectives"])
+    assert first["traces"][0]["name"] == "computation"
+
+
 # Whether gradients are DTensors: all, none, or only those of divided layers.
 KINDS_OF_GRADIENTS = {"ddp": {False}, "fsdp": {True}, "tensor-parallel": {True, False}}
 
@@ -87,6 +108,7 @@ def optimizes(recipe: str, contender: str) -> None:
         assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 12
         assert [one["name"] for one in report["benchmark"]["candidates"]] == [contender, "thunder"]
         assert report["benchmark"]["configuration"]["ranks"] == "2"
+        require_timeline(report, KINDS_OF_COLLECTIVES[recipe])
         assert err.count("Plan") == 1
         assert "2 processes with gloo" in err
         assert ("all with the same inputs" in err) == (recipe == "tensor-parallel")
@@ -115,6 +137,7 @@ def generates(recipe: str) -> None:
         generation = report["generation"]
         assert generation["passed"]
         assert all(prompt["equal"] == prompt["tokens"] for prompt in generation["prompts"])
+        require_timeline(report, {"all_reduce"})
         for benchmark in report["generation_benchmarks"]:
             assert [one["name"] for one in benchmark["candidates"]] == ["parallelize_module", "thunder"]
             assert [one["equal"] for one in benchmark["texts"]] == [1.0, 1.0]

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from tests.distributed.commands import QUICK, run, small_model
 from thunder_core.backend.runtime import agreement
 from thunder_core.foundation.errors import OperationFailed, RankFailed, ThunderError
-from thunder_core.workflow.pipeline.ranks import standing, watch
+from thunder_core.workflow.pipeline.ranks import link, standing, watch
 from thunder_core.workflow.pipeline.ranks.link import Link, link_ranks
 from thunder_core.workflow.pipeline.request.launch import Launch
 
@@ -57,19 +57,25 @@ def loop(*args: Any, **options: Any) -> None:
 
 
 class Fault(NamedTuple):
-    """The rank that fails, the function in which it fails, at which call, and how; and what the other rank prints."""
+    """The rank that fails, the function in which it fails, at which call, and how; and what the other rank prints.
+
+    `skips` are options that leave out the stages before the fault, which the case does not need.
+    """
 
     rank: int
     function: str
     fail: Callable[..., None]
     printed: str
     call: int = 1
+    skips: tuple[str, ...] = ()
 
 
 KILLED, SILENT = "another rank has ended without an error", "rank 1 failed: it has not responded for 3 seconds"
 LOOPING = "rank 1 failed: it has computed for 3 seconds without progress in the step `{}`, at "
 OF_FIRST, OF_SECOND = (f"rank {rank} failed: [TH0803] {SENTENCE}" for rank in range(2))
 WRITE = "thunder_core.workflow.artifact.write."
+TO_MEASURE = ("--no-validate",)
+TO_WRITE = ("--no-validate", "--no-benchmark")
 FAULTS = {
     "first rank raises while loading": Fault(
         0, "thunder_core.workflow.pipeline.ranks_opening.open_rank", raise_error, OF_FIRST
@@ -78,12 +84,12 @@ FAULTS = {
     "is killed while compiling": Fault(1, f"{RANK}observe", end_process, KILLED),
     "does not respond while compiling": Fault(1, f"{RANK}observe", stop_process, SILENT),
     "raises while validating": Fault(1, f"{RANK}observe", raise_error, OF_SECOND, 2),
-    "is killed while measuring": Fault(1, f"{RANK}step", end_process, KILLED, 2),
-    "raises while measuring": Fault(1, f"{RANK}step", raise_error, OF_SECOND, 2),
-    "first rank raises while measuring": Fault(0, f"{RANK}step", raise_error, OF_FIRST, 2),
-    "loops while measuring": Fault(1, f"{RANK}step", loop, LOOPING.format("step"), 2),
-    "first rank raises while writing": Fault(0, f"{WRITE}write_report", raise_error, OF_FIRST),
-    "first rank is killed while writing": Fault(0, f"{WRITE}write_report", end_process, KILLED),
+    "is killed while measuring": Fault(1, f"{RANK}step", end_process, KILLED, 2, TO_MEASURE),
+    "raises while measuring": Fault(1, f"{RANK}step", raise_error, OF_SECOND, 2, TO_MEASURE),
+    "first rank raises while measuring": Fault(0, f"{RANK}step", raise_error, OF_FIRST, 2, TO_MEASURE),
+    "loops while measuring": Fault(1, f"{RANK}step", loop, LOOPING.format("step"), 2, TO_MEASURE),
+    "first rank raises while writing": Fault(0, f"{WRITE}write_report", raise_error, OF_FIRST, skips=TO_WRITE),
+    "first rank is killed while writing": Fault(0, f"{WRITE}write_report", end_process, KILLED, skips=TO_WRITE),
 }
 
 
@@ -121,12 +127,13 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
         note(status, "", sys.stderr.getvalue())
         end(status)
 
-    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK)
+    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK, *fault.skips)
     model = small_model(Path(folder))
     stops, loops = fault.fail is stop_process, fault.fail is loop
     quick = mock.patch.multiple(watch, SILENCE=3.0, GRACE=2.0, PERIOD=0.2)
     with (
         quick if stops or loops else nullcontext(),
+        mock.patch.object(link, "PATIENCE", 1.0),
         mock.patch.object(standing, "STUCK", 3.0 if loops else standing.STUCK),
         mock.patch.object(
             agreement, "SECONDS", 2.0
@@ -157,11 +164,11 @@ def interrupted_while_it_receives() -> None:
         quick[0],
         quick[1],
         pytest.raises(ThunderError, match=SENTENCE),
-        link_ranks(launch, torch.device("cpu")) as link,
+        link_ranks(launch, torch.device("cpu")) as linked,
     ):
         if launch.follows:
-            link.receive()
-        link.others_receive = True
+            linked.receive()
+        linked.others_receive = True
         raise_error()
     numbers: list[Any] = [None, None]
     dist.all_gather_object(numbers, dist.get_rank())
@@ -170,7 +177,7 @@ def interrupted_while_it_receives() -> None:
 
 def killed_after_the_last_command(folder: str) -> None:
     """The second rank ends while the first writes the artifact, which is complete."""
-    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", "--no-benchmark", *QUICK)
+    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *TO_WRITE, *QUICK)
     model = small_model(Path(folder))
     fault = Fault(1, f"{RANK}digests", end_process, "")
     with failing(fault, folder, at_the_end=True) if dist.get_rank() == 1 else nullcontext():

@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.distributed.commands import QUICK, run, small_model
@@ -217,6 +218,53 @@ def adapters_of_quantized_layers_equal_pytorch(recipe: str, scheme: str) -> None
     trained = [name for name, parameter in compiled.named_parameters() if parameter.requires_grad]
     assert "layers.0.up.down.weight" in trained
     assert "table.weight" in trained
+
+
+def small_llama() -> LlamaForCausalLM:
+    """A Llama whose layers have columns in whole groups of 16, the smallest groups of codes in 4 bits."""
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 31, **heads}
+    return LlamaForCausalLM(LlamaConfig(**sizes))
+
+
+def llama_with_adapters() -> LlamaForCausalLM:
+    """A frozen Llama with trained adapters."""
+    model = small_llama().requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = Adapted(layer.self_attn.q_proj)
+        layer.mlp.down_proj = Adapted(layer.mlp.down_proj)
+    return model
+
+
+def llama_with_peft() -> Any:
+    """A frozen Llama with trained adapters of PEFT."""
+    import peft
+
+    config = peft.LoraConfig(r=3, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    return peft.get_peft_model(small_llama(), config)
+
+
+def llama_loss(model: Any, step: int) -> torch.Tensor:
+    """The loss on tokens of this rank."""
+    generator = torch.Generator().manual_seed(10 * step + dist.get_rank())
+    tokens = torch.randint(0, 31, (2, 6), generator=generator)
+    loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
+    return loss
+
+
+def adapters_of_llama_equal_pytorch(adapted: str, scheme: str, kind: str) -> None:
+    """Only adapters of a Llama are trained, whose frozen layers have codes of a kind; the steps are those of FSDP2."""
+    create = {"own": llama_with_adapters, "peft": llama_with_peft}[adapted]
+    compiled = thunder.compile(create(), [scheme, "fsdp"], without=EAGER)
+    twin: Any = Quantize(scheme).prepare(create())
+    assert kind in {type(module).__name__ for module in compiled.modules()}
+    layers = next(module for module in twin.modules() if isinstance(module, nn.ModuleList))
+    sharded_by_pytorch(twin, layers)
+    assert_close(steps_of(compiled, "adamw", loss=llama_loss), steps_of(twin, "adamw", loss=llama_loss), 1e-5)
+    trained = [name for name, parameter in compiled.named_parameters() if parameter.requires_grad]
+    assert len(trained) == 8
+    assert all("up" in name or "down" in name or "lora" in name for name in trained)
 
 
 def frozen_codes_are_refused(recipe: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import thunder_core as thunder
+from benchmarks.distributed import CONTENDERS, Model
 from tests.distributed.comparison import assert_equal
 from tests.distributed.sharded_training import steps_of
 from tests.distributed.training import EAGER
@@ -80,6 +81,36 @@ def memory_follows_the_limit() -> None:
             peaks[layers] = min(peak_allocated(lambda compiled=compiled: loss(compiled, 1)) for _ in range(5))
     assert peaks[1] < 3.5 * LAYER  # a gather of gloo needs its result twice
     assert peaks[LAYERS] > LAYERS * LAYER
+
+
+def memory_of_the_backward_follows_the_limit() -> None:
+    """Each layer more that may be gathered ahead raises the peak; a layer as limit needs no more than one ahead."""
+    peaks = {}
+    for layers in (0, 1, 2, 3, 4):
+        compiled = compiled_layers(layers * LAYER)
+        loss(compiled, 0).backward()
+        use = thunder.examine_memory(compiled)
+        peaks[layers] = max(line.peak for line in use.lines if line.trace == "backward") - use.outside
+    assert peaks[1] <= peaks[0]
+    steps = [peaks[layers + 1] - peaks[layers] for layers in (1, 2, 3)]
+    assert all(0.4 * LAYER < step < 1.1 * LAYER for step in steps)
+
+
+def memory_is_at_most_that_of_fsdp2() -> None:
+    """The smallest peak of five steps, because threads of gloo free memory late."""
+    peaks = {}
+    for name in ("FSDP2", "recipe fsdp, eager operations"):
+        model, x = CONTENDERS[name](Model(4, 128)), torch.ones(128, 128)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(model: Any = model, x: torch.Tensor = x, optimizer: Any = optimizer) -> None:
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        step()
+        peaks[name] = min(peak_allocated(step) for _ in range(5))
+    assert peaks["recipe fsdp, eager operations"] <= peaks["FSDP2"]
 
 
 def bad_limits_are_refused() -> None:

@@ -20,6 +20,7 @@ from thunder_core.tracing.analysis.collectives import Waits, collectives_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format import object_paths
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -53,6 +54,22 @@ def overlapping(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y = (y.sin() + 1) * 3
     work.wait()
     return (y * 2 + z) / 3
+
+
+def test_memory_names_the_lines_that_run_beside_a_collective_and_a_wait_allocates_nothing() -> None:
+    def reduced(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y = overlapping(x, y)
+        return y + funcol.all_reduce(y, "sum", dist.group.WORLD)
+
+    compiled, arguments = thunder.jit(reduced, executors=("torch",)), (torch.ones(999), torch.ones(999))
+    compiled(*arguments)
+    use = thunder.examine_memory(compiled)
+    assert use.own == pytest.approx(peak_allocated(lambda: compiled(*arguments)), rel=0.01)
+    starts = [line.number for line in use.lines if line.starts]
+    beside = [(line.call.rpartition(".")[2], line.beside) for line in use.lines if line.beside]
+    assert len(starts) == 2
+    assert beside == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
+    assert str(use).endswith("collectives: 2, 1 of them beside computation")
 
 
 def test_work_begins_and_ends_where_the_program_says() -> None:

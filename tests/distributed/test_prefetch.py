@@ -10,6 +10,8 @@ CASES = (
     "gathers_as_early_as_the_limit_allows",
     "saved_parameters_stay_alive",
     "memory_follows_the_limit",
+    "memory_of_the_backward_follows_the_limit",
+    "memory_is_at_most_that_of_fsdp2",
     "bad_limits_are_refused",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.benchmark.generation import GeneratedTokens, GenerationBenchmark
+from thunder_core.workflow.benchmark.rank_times import CollectiveTimes, RankTimes, TraceTimes
 from thunder_core.workflow.benchmark.report import BenchmarkReport
 from thunder_core.workflow.benchmark.statistics import describe_candidate
 from thunder_core.workflow.report import Environment, Gpu, ModelFacts
@@ -98,5 +99,19 @@ def generation(batch: int = 1, *, tokens: int = 24) -> GenerationBenchmark:
         texts=(
             GeneratedTokens(name="eager", seconds=tuple(seconds["eager"])),
             GeneratedTokens(name="thunder", seconds=tuple(seconds["thunder"]), equal=0.75, differs_at=19),
+        ),
+    )
+
+
+def rank_times(rank: int, *, late: float = 0.0) -> RankTimes:
+    """A call of 10 ms whose two collectives are in flight at the same time; the second is waited for `late`."""
+    gather = {"kind": "all_gather_into_tensor", "group": "0", "bytes": 2048, "trace": "computation", "line": 3}
+    reduce = {"kind": "all_reduce", "group": "dp", "bytes": 1 << 20, "trace": "backward", "line": 12}
+    return RankTimes(
+        rank=rank,
+        traces=(TraceTimes(name="computation", start=0, end=0.004), TraceTimes(name="backward", start=0.005, end=0.01)),
+        collectives=(
+            CollectiveTimes(**gather, start=0.001, wait=0.002, end=0.003),
+            CollectiveTimes(**reduce, start=0.0025, wait=0.008, end=0.008 + late),
         ),
     )

@@ -99,16 +99,17 @@ def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
 class Scheduling:
     """The insertion of collectives into one trace.
 
-    `before` and `waits` map indices in the trace to the bound symbols that are inserted before them: first the
-    collectives, then the waits for reductions. `ends` are inserted at the end of the trace. `makers` maps names to the
-    indices where they are defined. `over_replicas` maps the names of gradient shards to their averages over replicas,
-    and `wide` to the shards in the dtype in which they are reduced, if this dtype differs.
+    `before` and `reductions` map indices in the trace to the bound symbols that are inserted before them: first the
+    gathers, then the starts of reductions and the waits for them. The wait for a bucket comes before the start of the
+    next bucket at the same index, so that the memory of the first is free. `ends` are inserted at the end of the trace.
+    `makers` maps names to the indices where they are defined. `over_replicas` maps the names of gradient shards to
+    their averages over replicas, and `wide` to the shards in the dtype in which they are reduced, if it differs.
     """
 
     trace: Trace
     schedule: Schedule
     before: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
-    waits: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
+    reductions: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
     ends: list[BoundSymbol] = field(default_factory=list)
     emitter: Emitter = field(init=False)
     makers: dict[str, int] = field(init=False)
@@ -131,10 +132,10 @@ class Scheduling:
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
         for index, bsym in enumerate(self.trace.bound_symbols):
-            bsyms += (*self.before[index], *self.waits[index])
+            bsyms += (*self.before[index], *self.reductions[index])
             bsyms += [] if any(is_call(bsym, kind) for kind in KINDS) else [bsym]
         end = len(self.trace.bound_symbols)
-        bsyms += (*self.before[end], *self.waits[end], *self.ends)
+        bsyms += (*self.before[end], *self.reductions[end], *self.ends)
         return self.trace.having(bsyms, made_by="schedule collectives")
 
     def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
@@ -176,22 +177,22 @@ class Scheduling:
         most = self.schedule.most_reductions
         for number, bucket in enumerate(buckets):
             start, results = reduce(self.emitter, bucket.bsyms)
-            self.before[bucket.last] += start
+            self.reductions[bucket.last] += start
             later = buckets[number + most].last if most and number + most < len(buckets) else None
             names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
             averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
             names += [result_of(bsym).name for bsym in averages]
             index = max(bucket.last, self._index_of_wait(set(names), later))
-            self.waits[index] += results
+            self.reductions[index] += results
             if averages:
                 self._average_shards(index, averages, self._index_of_wait(set(names), None))
 
     def _average_shards(self, index: int, averages: Sequence[BoundSymbol], end: int) -> None:
         """Start the average of reduced shards over replicas at an index, and wait for it late."""
         start, results = average(self.emitter, averages, self.wide)
-        self.waits[index] += start
+        self.reductions[index] += start
         if end < len(self.trace.bound_symbols):
-            self.waits[max(index, end)] += results
+            self.reductions[max(index, end)] += results
         else:
             self.ends += results
 

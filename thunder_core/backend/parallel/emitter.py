@@ -46,12 +46,15 @@ class Emitter:
         result = output
         if result is None:
             meta_result = operator(*replace_leaves(args, without_data), **kwargs)
-            result = replace_leaves(meta_result, lambda leaf: tensor_proxy(self.next_name(at), leaf))
-            result = replace_leaves(result, lambda leaf: on_device(leaf, device))
+            result = replace_leaves(meta_result, lambda leaf: self._proxy(leaf, device, at))
         source = at.source or (at.derives.source if at.derives else None)
         return BoundSymbol(
             symbol_of(operator), args, kwargs, result, (), source, at.module, derives=at.derives, ordered=ordered
         )
+
+    def _proxy(self, leaf: Any, device: torch.device, at: BoundSymbol) -> Any:
+        """Return a new proxy on a device for a meta tensor, or any other leaf unchanged."""
+        return on_device(tensor_proxy(self.next_name(at), leaf), device) if isinstance(leaf, torch.Tensor) else leaf
 
     def next_name(self, at: BoundSymbol) -> str:
         """Return a new name that begins with the name of a bound symbol's first result."""

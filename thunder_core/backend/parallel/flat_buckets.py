@@ -16,9 +16,10 @@ from torch import Tensor
 
 from thunder_core.backend.parallel.buckets import tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
-from thunder_core.backend.parallel.operators import operator, shard_rows, sums_with_own_gradients
+from thunder_core.backend.parallel.operators import OPERATORS, operator, shard_rows, sums_with_own_gradients
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.collectives import OPERATORS as C10D
 from thunder_core.tracing.library.collectives import group_of
 
 FUNCTIONAL: Any = torch.ops._c10d_functional
@@ -33,6 +34,21 @@ def coalesces(group_name: str, device: torch.device) -> bool:
         return bool(group_of(group_name)._get_backend(device).supports_coalescing)
     except (AttributeError, RuntimeError):
         return True
+
+
+def reduces_in_place(group_name: str, device: torch.device) -> bool:
+    """Whether the backend of a group is gloo, and `thunder_c10d.reduce_scatter_tensor_` takes the least memory."""
+    return device.type == "cpu" and bool(group_of(group_name)._get_backend(device).name() == "gloo")
+
+
+@operator("(Tensor by_rank, str group_name) -> Tensor")
+def average_own_row(by_rank: Tensor, group_name: str) -> Tensor:
+    """Return the row of this rank in a sum over the ranks of a group, divided by the number of ranks."""
+    if by_rank.is_meta:
+        return by_rank.new_empty(by_rank.shape[1:])
+    group = group_of(group_name)
+    average: Tensor = by_rank[group.rank()] * (1 / group.size())
+    return average
 
 
 @operator("(Tensor[] gradients, Tensor[] parameters, float factor) -> Tensor")
@@ -60,16 +76,36 @@ def scatter_flat(
     emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy]
 ) -> Reduction:
     """Return the bound symbols that reduce-scatter gradients as one flat tensor, and average the shards."""
-    size = group_of(group_name).size()
-    by_rank = emitter.call(ATEN._chunk_cat.default, list(gradients), 0, size, at=bsyms[0])
-    operator = FUNCTIONAL.reduce_scatter_tensor.default
-    begin = emitter.call(operator, by_rank.output, "sum", size, group_name, at=bsyms[0])
-    wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsyms[0])
-    average = emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsyms[0])
-    flat = emitter.call(ATEN.view.default, average.output, [-1], at=bsyms[0])
+    size, at = group_of(group_name).size(), bsyms[0]
+    by_rank = emitter.call(ATEN._chunk_cat.default, list(gradients), 0, size, at=at)
+    reduce = scatter_in_place if reduces_in_place(group_name, gradients[0].device) else scatter_rows
+    begin, ends, average = reduce(emitter, group_name, at, by_rank.output)
     shapes = [(shard_rows(gradient.shape[0], size), *gradient.shape[1:]) for gradient in gradients]
-    parts, shards = parts_of(emitter, bsyms, flat.output, shapes)
-    return [by_rank, begin], [wait, average, flat, *parts], shards
+    parts, shards = parts_of(emitter, bsyms, average, shapes)
+    return [by_rank, begin], [*ends, *parts], shards
+
+
+# The start of a collective, the bound symbols that wait and compute the result, and the result.
+Scattering = tuple[BoundSymbol, list[BoundSymbol], TensorProxy]
+
+
+def scatter_rows(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank: TensorProxy) -> Scattering:
+    """Return the bound symbols that reduce-scatter the rows of a tensor, one for each rank, into the average row."""
+    size = group_of(group_name).size()
+    begin = emitter.call(FUNCTIONAL.reduce_scatter_tensor.default, by_rank, "sum", size, group_name, at=at)
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=at)
+    average = emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=at)
+    flat = emitter.call(ATEN.view.default, average.output, [-1], at=at)
+    return begin, [wait, average, flat], flat.output
+
+
+def scatter_in_place(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank: TensorProxy) -> Scattering:
+    """Do what `scatter_rows` does, in the memory of the tensor."""
+    begin = emitter.call(C10D.reduce_scatter_tensor_.default, by_rank, "sum", group_name, at=at)
+    wait = emitter.call(C10D.wait.default, begin.output, [by_rank], [], at=at)
+    begin, wait = (replace(bsym, mutates=(by_rank.name,)) for bsym in (begin, wait))
+    average = emitter.call(OPERATORS.average_own_row.default, by_rank, group_name, at=at)
+    return begin, [wait, average], average.output
 
 
 def parts_of(

@@ -10,6 +10,8 @@ import torch
 from thunder_core.backend.claiming.free import DELETE, LIST
 from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.memory.region import run_region
+from thunder_core.tracing.analysis.aliasing import is_view
+from thunder_core.tracing.analysis.collectives import Waits, started_by
 from thunder_core.tracing.analysis.storages import Storages, round_to_block, size_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
@@ -22,13 +24,19 @@ EAGER = ("", "torch")
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`."""
+    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`.
+
+    `starts` is the number of collectives that it starts. If it computes, it runs beside the collectives that the lines
+    `beside` have started.
+    """
 
     trace: str
     number: int
     call: str
     held: int
     peak: int
+    starts: int = 0
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,20 @@ class MemoryUse:
         """The first bound symbol at which the peak is reached."""
         return next((line for line in self.lines if line.peak == self.peak), None)
 
+    @property
+    def overlapping(self) -> tuple[MemoryLine, ...]:
+        """The bound symbols whose collectives run beside computation."""
+        starts = {(line.trace, number) for line in self.lines for number in line.beside}
+        return tuple(line for line in self.lines if (line.trace, line.number) in starts)
+
     def __str__(self) -> str:
         lines = [f"peak {self.peak:,} bytes, {self.outside:,} of them outside"]
         if self.highest is not None:
             lines[0] += f", in line {self.highest.number} of {self.highest.trace}: {self.highest.call}"
         lines += [f"saved for the backward: {self.saved:,} bytes"] if self.saved else []
+        if collectives := sum(line.starts for line in self.lines):
+            beside = sum(line.starts for line in self.overlapping)
+            lines += [f"collectives: {collectives}, {beside} of them beside computation"]
         return "\n".join([*lines, self.note] if self.note else lines)
 
 
@@ -110,9 +127,18 @@ class Meter:
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
         """Yield each bound symbol with the bytes held after it."""
-        for number, bsym in enumerate(trace.bound_symbols, start=1):
+        waits = Waits(trace.bound_symbols)
+        for index, bsym in enumerate(trace.bound_symbols):
             peak = self._run(bsym)
-            yield MemoryLine(trace.name, number, bsym.symbol.name, self.storages.live_bytes, peak)
+            yield MemoryLine(
+                trace.name,
+                index + 1,
+                bsym.symbol.name,
+                self.storages.live_bytes,
+                peak,
+                len(started_by(bsym)),
+                tuple(start + 1 for start in waits.in_flight(index)) if computes(bsym) else (),
+            )
 
     def end(self, names: Iterable[str]) -> None:
         """End a function that returns these names: drop its other names."""
@@ -191,6 +217,12 @@ class Meter:
             if not self.storages.knows(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         return max(peak, self.storages.live_bytes)
+
+
+def computes(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol computes: it does not communicate, and does not only make views or handle names."""
+    names_only = bsym.symbol.name in (PYTHON, DELETE.name, LIST.name)
+    return not (names_only or bsym.communicates or is_view(bsym))
 
 
 def is_outside(proxy: Proxy, trace: Trace) -> bool:

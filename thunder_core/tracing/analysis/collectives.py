@@ -77,6 +77,11 @@ def operators(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             yield from operators(part)
 
 
+def started_by(bsym: BoundSymbol) -> list[BoundSymbol]:
+    """Return the operators of a bound symbol that start collectives."""
+    return [operator for operator in operators(bsym) if not is_wait(operator)] if bsym.communicates else []
+
+
 def is_wait(operator: BoundSymbol) -> bool:
     """Whether an operator waits for a collective that was started."""
     return operator.symbol.communicates and name_of_operator(operator) in WAITS
@@ -101,11 +106,7 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
 def collectives_of(trace: Trace) -> tuple[Collective, ...]:
     """Return the collectives that a trace starts, in order."""
     return tuple(
-        collective_of(operator, bsym.source)
-        for bsym in nested_bound_symbols(trace)
-        if bsym.communicates
-        for operator in operators(bsym)
-        if not is_wait(operator)
+        collective_of(operator, bsym.source) for bsym in nested_bound_symbols(trace) for operator in started_by(bsym)
     )
 
 
@@ -128,6 +129,21 @@ class Waits:
                 starts |= {index: started[0]} if started else {}
             makers |= {proxy.name: index for proxy in bsym.outputs}
         return starts
+
+    @cached_property
+    def first(self) -> dict[int, int]:
+        """The position of the first wait for each collective, by the position of its start.
+
+        After the first wait, all tensors of a coalesced collective are complete.
+        """
+        firsts: dict[int, int] = {}
+        for wait, start in sorted(self.starts.items()):
+            firsts.setdefault(start, wait)
+        return firsts
+
+    def in_flight(self, index: int) -> tuple[int, ...]:
+        """Return the positions of the collectives that started before a position and are waited for after it."""
+        return tuple(start for start, wait in sorted(self.first.items()) if start < index < wait)
 
     def held_inputs(self) -> dict[int, tuple[Proxy, ...]]:
         """Return the inputs of each collective by the position of its wait; their memory is needed until then."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.tracing.analysis.aliasing import shares_storage
+from thunder_core.tracing.analysis.collectives import is_wait
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -105,7 +106,7 @@ def births(bsym: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
     bases: dict[str, str] = {}
     for step in bsym.at_level("aten"):
         read = next((proxy.name for proxy in step.inputs if isinstance(proxy, TensorProxy)), None)
-        if read is not None and shares_storage(step):
+        if read is not None and (shares_storage(step) or is_wait(step)):
             bases |= {proxy.name: bases.get(read, read) for proxy in step.tensors}
     first = {proxy.name: proxy.name for proxy in bsym.inputs}  # the first name of each storage
     for proxy in bsym.tensors:

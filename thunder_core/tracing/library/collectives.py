@@ -107,6 +107,17 @@ def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op:
     return group_of(group_name)._reduce_scatter_base(output, tensor, options_of_call)
 
 
+@operator("(Tensor(a!) by_rank, str reduce_op, str group_name)")
+def reduce_scatter_tensor_(by_rank: torch.Tensor, reduce_op: str, group_name: str) -> Any:
+    """Start to reduce the tensors of all ranks of a gloo group; each rank gets the row with its number.
+
+    The other rows have no meaning after the wait. PyTorch's reduce-scatter of gloo copies the tensor, reduces all rows
+    of the copy on all ranks, and then copies one row. Here, all rows are reduced in place.
+    """
+    options_of_call = options("AllreduceOptions", reduceOp=REDUCE_OPS[reduce_op])
+    return group_of(group_name).allreduce([by_rank], options_of_call)
+
+
 @operator("(Tensor(a!) output, Tensor tensor, SymInt[] output_sizes, SymInt[] input_sizes, str group_name)")
 def all_to_all_single(
     output: torch.Tensor, tensor: torch.Tensor, output_sizes: list[int], input_sizes: list[int], group_name: str

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from thunder_core.backend.claiming.tuning import tuning
+from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
+from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
@@ -21,6 +23,7 @@ from thunder_core.workflow.pipeline.ranks.rank import Rank
 from thunder_core.workflow.pipeline.ranks.session import RanksSession
 from thunder_core.workflow.pipeline.ranks_opening import open_ranks
 from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
@@ -71,8 +74,10 @@ def for_all_ranks(plan: Plan) -> Plan:
 class RanksOptimization(CallOptimization):
     """The optimization of single calls on several ranks: of training steps, or of the forward of a divided model.
 
-    Its plan has the inputs of all ranks.
+    Its plan has the inputs of all ranks. `rank_times` are the times of a measured call on each rank.
     """
+
+    rank_times: tuple[RankTimes, ...] = ()
 
     def _compile_prepared(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
         return self.session
@@ -104,8 +109,13 @@ class RanksOptimization(CallOptimization):
             configuration=self.session.configuration(size),
             seconds=request.benchmark_budget,
         )
+        self.rank_times = tuple(rank.ask("record"))
         rank.ask("release")
         return report
+
+    def results(self, program: Program) -> Results:
+        """Return the results, with the times of a call on each rank."""
+        return replace(super().results(program), ranks=self.rank_times)
 
     def _shares(self) -> TimeShares:
         """Return no shares, because a program of several ranks cannot run on one rank alone."""

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
+from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.benchmark.report import BenchmarkReport
 from thunder_core.workflow.report.search import SearchReport
 from thunder_core.workflow.validation.inside import InsideReport
@@ -247,6 +248,8 @@ class Report(ReportFacts):
     """The estimated memory after each bound symbol."""
     saved_bytes: int = 0
     """An estimate of the bytes that the forward of a training step saves for its backward."""
+    ranks: tuple[RankTimes, ...] = ()
+    """The times of one call on each rank; empty without several ranks, and without a benchmark."""
     recorded: str = ""
     """The reason why the program has no compiled backward; empty if it has one."""
     validation_state: Literal["validated", "pending", "off"] = "off"

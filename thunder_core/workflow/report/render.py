@@ -22,6 +22,7 @@ from thunder_core.workflow.report.markdown import cell, code_cell
 from thunder_core.workflow.report.ranges import constraints_of, points_of, served_in_words
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
 from thunder_core.workflow.report.search_plot import pareto_plot
+from thunder_core.workflow.report.timeline_plot import collective_rows, timeline
 from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
 
 
@@ -87,7 +88,12 @@ def render_html(report: Report) -> str:
     """Return the report as one HTML file that needs neither network nor script."""
     token_plots = [plots.token_lines(benchmark) for benchmark in report.generation_benchmarks]
     search_plot = report.search and pareto_plot(report.search)
-    graphics = {"search_plot": search_plot, "plots": plots_of(report), "token_plots": token_plots}
+    graphics = {
+        "search_plot": search_plot,
+        "plots": plots_of(report),
+        "token_plots": token_plots,
+        "timeline": timeline(report.ranks) if report.ranks else None,
+    }
     return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **graphics, moods=MOODS)
 
 
@@ -101,6 +107,7 @@ def parts_of(report: Report) -> dict[str, object]:
         "served": served_in_words(report),
         "points": points_of(report),
         "constraints": constraints_of(report),
+        "collectives": collective_rows(report.ranks),
         **search_parts(report.search),
     }
 

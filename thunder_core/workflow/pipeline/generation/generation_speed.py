@@ -83,15 +83,18 @@ class TokenTimes:
         self.rounds.append(seconds)
 
 
+def greedy_options(new_tokens: int) -> dict[str, Any]:
+    """Return the options of `generate` for greedy generation of a number of tokens."""
+    return {**GREEDY, "pad_token_id": 0, "max_new_tokens": new_tokens}
+
+
 def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tuple[torch.Tensor, list[float]]:
     """Return the generated tokens, [batch, new_tokens] int64 on the CPU, and the seconds of each token.
 
     Raises `CannotGenerate` if `generate` returns more or fewer tokens than requested.
     """
     clock = TokenClock()
-    generated = contender.model.generate(
-        **prompt, **GREEDY, pad_token_id=0, max_new_tokens=new_tokens, streamer=clock, **contender.options
-    )
+    generated = contender.model.generate(**prompt, **greedy_options(new_tokens), streamer=clock, **contender.options)
     if len(clock.seconds) != new_tokens:
         raise CannotGenerate(
             f"{type(contender.model).__name__}.generate streamed {len(clock.seconds)} tokens instead of {new_tokens}",

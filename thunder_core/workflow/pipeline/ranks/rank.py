@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from blake3 import blake3
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
@@ -16,13 +17,17 @@ from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.workflow.benchmark.rank_recorder import CollectiveRecorder
+from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.divided_caches import heads_of, join_heads
-from thunder_core.workflow.pipeline.ranks.link import Link
+from thunder_core.workflow.pipeline.ranks.link import Link, delay_interrupts
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.validation.gradients import loss_of
+
+RECORDED = 3  # the calls whose times are recorded, after one that compiles the clocks into the programs
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,27 @@ class Rank:
         model: Any = self.models[name]
         return model.generate(**options, **own)
 
+    def record(self) -> list[RankTimes]:
+        """Gather the times of a measured call of the compiled model on all ranks on the first rank."""
+        return self._record(lambda: self.step(OURS), last_call=False)
+
+    def record_generation(self, options: Mapping[str, Any]) -> list[RankTimes]:
+        """Gather the times of the call for the last token on all ranks on the first rank."""
+        return self._record(lambda: self.generate(OURS, options), last_call=True)
+
+    def _record(self, call: Callable[[], Any], *, last_call: bool) -> list[RankTimes]:
+        """Gather the times of a call on all ranks, which start together, on the first rank."""
+        recorder = CollectiveRecorder(self.link.device)
+        rounds: list[RankTimes] = []
+        with recorder.recording():
+            for _ in range(1 + RECORDED):
+                with delay_interrupts():
+                    dist.barrier()
+                recorder.begin()
+                call()
+                rounds.append(recorder.times(self.link.launch.rank, last_call=last_call))
+        return median_round(self.link.gather(rounds[1:]))
+
     def release(self) -> None:
         """Drop the models and gradients of a measurement."""
         self.models = {OURS: self.compiled}
@@ -164,6 +190,8 @@ class Rank:
         "compile",
         "wrap",
         "generate",
+        "record",
+        "record_generation",
         "release",
         "digests",
     )
@@ -197,6 +225,12 @@ class RanksGenerator:
     def generate(self, *, streamer: Any = None, **options: Any) -> Any:
         """Return the result of the first rank; the `streamer` gets the tokens of the first rank."""
         return self.rank.ask("generate", self.name, options, streamer=streamer)
+
+
+def median_round(ranks: list[list[RankTimes]]) -> list[RankTimes]:
+    """Return the times of all ranks in the round with the median time of the slowest rank; empty without ranks."""
+    rounds = sorted(zip(*ranks, strict=True), key=lambda times: max(rank.seconds for rank in times))
+    return list(rounds[len(rounds) // 2]) if rounds else []
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:

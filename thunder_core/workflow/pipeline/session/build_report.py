@@ -17,6 +17,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.weights import kept_weights
 from thunder_core.workflow.benchmark import BenchmarkReport
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
+from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.models.inputs.batches import MASK
 from thunder_core.workflow.models.inputs.tokenizer_inputs import names_beside_tokens
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -51,7 +52,7 @@ LAST_PROGRAM = "operations, memory and traces are for the program that computes 
 
 @dataclass(frozen=True)
 class Results:
-    """The results for a compiled model: validation, evaluation, benchmark, and the executors' shares of the time."""
+    """The results for a compiled model: validation, evaluation, benchmark, and the times of executors and ranks."""
 
     validation: ValidationReport | None
     evaluation: Evaluation | None
@@ -63,6 +64,7 @@ class Results:
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     comparison: ComparisonFacts | None = None
     quantization: QuantizationReport | None = None
+    ranks: tuple[RankTimes, ...] = ()
 
 
 def includes_weights(plan: Plan, session: Session) -> bool:
@@ -100,6 +102,7 @@ def build_report(
         operations=operation_counts(computation),
         memory=memory_points(use),
         saved_bytes=use.saved,
+        ranks=results.ranks,
         train=request.train,
         weights_bytes=kept_weights(session.model).size if includes_weights(plan, session) else 0,
         validation_state=validation_state(request, results),

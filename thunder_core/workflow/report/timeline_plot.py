@@ -1,0 +1,160 @@
+"""The timeline of a call on several ranks: for each rank a row of computation and waits, and rows of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from thunder_core.foundation.time_format import format_time, time_unit
+from thunder_core.workflow.benchmark.rank_times import CollectiveTimes, RankTimes
+from thunder_core.workflow.report import number_format
+from thunder_core.workflow.report.axes import Axis, Tick
+from thunder_core.workflow.report.plots import COLOURS, LAST_LABEL
+
+WIDTH = 1060
+LEFT = 108
+LANE = 16  # the height of a row
+GAP = 14  # the gap between two ranks
+MAX_RANKS = 8
+WAIT = "wait"  # the kind of a mark for a wait; other marks have the number of a colour
+FIRST_COLOUR = 1  # the colour of the first kind of collectives; computation has the colour before
+
+
+@dataclass(frozen=True)
+class TimelineMark:
+    """A mark from a start to an end, with the style of its kind and a text."""
+
+    style: str
+    text: str
+    x: float
+    y: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Label:
+    """The label of a row."""
+
+    text: str
+    y: float
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The rows of all ranks on one axis of time; `legend` has each kind of collectives with its style."""
+
+    title: str
+    height: float
+    unit: str
+    labels: tuple[Label, ...]
+    marks: tuple[TimelineMark, ...]
+    ticks: tuple[Tick, ...]
+    legend: tuple[tuple[str, str], ...]
+    rest: str
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """A collective as a row of a table; `waiting` is the longest wait of all ranks, and `rank` the rank with it."""
+
+    times: CollectiveTimes
+    computed: float
+    waiting: float
+    rank: int
+
+
+def timeline(ranks: Sequence[RankTimes]) -> Timeline:
+    """Return the timelines of the first ranks."""
+    shown = ranks[:MAX_RANKS]
+    unit, name = time_unit(max(rank.seconds for rank in shown))
+    across = Axis(0.0, max(rank.seconds for rank in shown) / unit, LEFT, WIDTH - LAST_LABEL)
+    styles = styles_of(shown)
+    labels: list[Label] = []
+    marks: list[TimelineMark] = []
+    top = 4.0
+    for rank in shown:
+        lanes = lanes_of(rank.collectives)
+        labels.append(Label(f"rank {rank.rank}", top + 11, strong=True))
+        labels += (Label("in flight", top + (number + 1) * LANE + 11) for number in range(min(1, len(lanes))))
+        marks += _marks(rank, lanes, styles, _Place(across, unit, top))
+        top += (len(lanes) + 1) * LANE + GAP
+    hidden = len(ranks) - len(shown)
+    return Timeline(
+        title="Computation and communication of each rank",
+        height=top + 24,
+        unit=name,
+        labels=tuple(labels),
+        marks=tuple(marks),
+        ticks=across.ticks(lambda value: f"{value:g}", about=8),
+        legend=tuple(styles.items()),
+        rest=f"and {hidden} more ranks" if hidden else "",
+    )
+
+
+def collective_rows(ranks: Sequence[RankTimes]) -> tuple[CollectiveRow, ...]:
+    """Return the collectives of the first rank, each with the longest wait of the ranks that call the same."""
+    return tuple(_row(number, times, ranks) for number, times in enumerate(ranks[0].collectives)) if ranks else ()
+
+
+def _row(number: int, times: CollectiveTimes, ranks: Sequence[RankTimes]) -> CollectiveRow:
+    same = [rank for rank in ranks if number < len(rank.collectives) and rank.collectives[number].kind == times.kind]
+    waits = [(rank.collectives[number].end - rank.collectives[number].wait, -rank.rank) for rank in same]
+    waiting, rank = max(waits)
+    return CollectiveRow(times, ranks[0].computed_beside(times), waiting, -rank)
+
+
+def styles_of(ranks: Iterable[RankTimes]) -> dict[str, str]:
+    """Return the style of each kind of collectives, in the order of their first starts."""
+    kinds = dict.fromkeys(collective.kind for rank in ranks for collective in rank.collectives)
+    return {kind: f"c{min(number, COLOURS - 1)}" for number, kind in enumerate(kinds, start=FIRST_COLOUR)}
+
+
+def lanes_of(collectives: Iterable[CollectiveTimes]) -> list[list[CollectiveTimes]]:
+    """Divide collectives into lanes, so that the collectives of a lane are not in flight at the same time."""
+    lanes: list[list[CollectiveTimes]] = []
+    for collective in sorted(collectives, key=lambda times: times.start):
+        free = next((lane for lane in lanes if lane[-1].end <= collective.start), None)
+        if free is None:
+            lanes.append([collective])
+        else:
+            free.append(collective)
+    return lanes
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The axis of times in a unit, and the top of the rows of a rank."""
+
+    across: Axis
+    unit: float
+    top: float
+
+    def mark(self, style: str, text: str, lane: int, start: float, end: float) -> TimelineMark:
+        """Return a mark in a row."""
+        left, right = self.across(start / self.unit), self.across(end / self.unit)
+        return TimelineMark(style, text, left, self.top + lane * LANE, round(max(right - left, 0.6), 2))
+
+
+def _marks(
+    rank: RankTimes, lanes: Sequence[Sequence[CollectiveTimes]], styles: dict[str, str], place: _Place
+) -> Iterator[TimelineMark]:
+    for trace in rank.traces:
+        text = f"{trace.name}: {format_time(trace.end - trace.start)}"
+        yield place.mark(f"c{FIRST_COLOUR - 1}", text, 0, trace.start, trace.end)
+    for collective in rank.collectives:
+        yield place.mark(WAIT, f"wait for {in_words(rank, collective)}", 0, collective.wait, collective.end)
+    for number, lane in enumerate(lanes, start=1):
+        for collective in lane:
+            text = in_words(rank, collective)
+            yield place.mark(styles[collective.kind], text, number, collective.start, collective.end)
+
+
+def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
+    """Return what a collective is, when it runs, and how long the rank computes meanwhile."""
+    return (
+        f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
+        f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "
+        f"{format_time(rank.computed_beside(collective))} of computation beside it, "
+        f"wait of {format_time(collective.end - collective.wait)}"
+    )
