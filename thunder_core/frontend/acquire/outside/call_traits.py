@@ -1,12 +1,15 @@
-"""Traits of calls that decide how a run treats them."""
+"""Traits of calls and of called objects that decide how a run treats them."""
 
 from __future__ import annotations
 
+import functools
 import types
 import weakref
 from typing import Any
 
-from thunder_core.frontend.interpreter.lookup import type_lookup
+import torch
+
+from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 SHALLOW_FUNCTIONS = frozenset(
@@ -16,6 +19,13 @@ SHALLOW_FUNCTIONS = frozenset(
     }
 )
 STORING_METHODS = ("append", "extend", "setdefault")
+# By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
+WRAPPERS: dict[type, tuple[str, ...]] = {
+    slice: ("start", "stop", "step"),
+    types.MethodType: ("__func__", "__self__"),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+    staticmethod: ("__func__",),
+}
 
 
 def owner_of(function: object) -> tuple[Any, ...]:
@@ -58,3 +68,20 @@ def is_fixed(value: object) -> bool:
 def is_plain_mapping(value: object) -> bool:
     """Whether looking up a key in the value runs dict's own code."""
     return issubclass(type(value), dict) and type_lookup(type(value), "__contains__") is dict.__contains__
+
+
+def fields_of_call(kind: type) -> tuple[str, ...]:
+    """Return the attributes that a call of an instance uses, except fields of a partial that a subclass hides."""
+    if not issubclass(kind, functools.partial):
+        return WRAPPERS.get(kind, ())
+    return tuple(name for name in PARTIAL_FIELDS if type_lookup(kind, name) is vars(functools.partial)[name])
+
+
+def class_when_read(value: object) -> type:
+    """Return the class of an object, without `isinstance`, which reads the object's own `__class__`.
+
+    A module whose artifact is loaded when the module is used gets its class by that read.
+    """
+    if issubclass(type(value), torch.nn.Module):
+        _ = value.__class__
+    return type(value)

@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
+from thunder_core.frontend.acquire.numbers import is_torch_function
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -223,14 +224,6 @@ def is_arithmetic(operand: object) -> bool:
         return all(map(is_arithmetic, operand))
     plain = operand is None or isinstance(operand, int | float | complex | slice | SymbolicNumber) or operand is ...
     return plain or any(derives_from(type(operand), kind) for kind in (ARRAY, NUMBER))
-
-
-def is_torch_function(function: object) -> bool:
-    """Whether a function belongs to PyTorch, or is a method of a tensor."""
-    if isinstance(getattr(function, "__self__", None), TENSORS):
-        return True
-    home = function.__objclass__ if isinstance(function, UNBOUND) else function
-    return str(getattr(home, "__module__", "")).partition(".")[0] == "torch"
 
 
 def is_pure(function: object) -> bool:
