@@ -47,7 +47,9 @@ class PackageFinder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002 - the signature is `importlib`'s
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return the spec of the module in the package's layer, or None for a name that begins with no such package."""
+        """Return the spec of the module in the package's layer, or None if the name begins with no package of the
+        table.
+        """
         root, _, inner = fullname.partition(".")
         if root != PACKAGE or (layer := LAYER_OF.get(inner.partition(".")[0])) is None:
             return None

@@ -98,7 +98,7 @@ class Check:
         return result
 
     def _compare(self, result: object, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
-        """Compare results, inputs and drawn random numbers with those of the reference."""
+        """Compare results, inputs and drawn random numbers with the reference."""
         drawn = RandomStates.now(inputs)
         expected = self._evaluate(private_values(before.values, (self.claimed, *self.reference)), states)
         same_draws = drawn.equal(RandomStates.now(inputs))

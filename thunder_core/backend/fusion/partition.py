@@ -143,7 +143,7 @@ def _regions_between_chains(
 ) -> Iterator[range]:
     """Yield the ranges of regions within a range that has no chain: runs of fusible bound symbols.
 
-    A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
+    If a run shares written memory with other bound symbols, only its bound symbols that may join any region are kept.
     """
     section = bsyms[positions.start : positions.stop]
     fusible_flags = [rules.can_fuse(bsym) for bsym in section]

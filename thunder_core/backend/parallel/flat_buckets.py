@@ -37,7 +37,7 @@ def coalesces(group_name: str, device: torch.device) -> bool:
 
 @operator("(Tensor[] gradients, Tensor[] parameters, float factor) -> Tensor")
 def take_into_flat(gradients: list[Tensor], parameters: list[Tensor], factor: float) -> Tensor:
-    """Do what `take_gradients` does, but return all gradients in one flat tensor."""
+    """Take the gradients as `take_gradients` does, but return all gradients in one flat tensor."""
     sizes = [gradient.numel() for gradient in gradients]
     flat = gradients[0].new_empty(sum(sizes))
     if not flat.is_meta:

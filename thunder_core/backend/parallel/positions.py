@@ -1,8 +1,8 @@
 """The position of this rank in the sequence of a process group's collectives.
 
 PyTorch counts the collectives of a group, but gloo also counts messages from one rank to another, which the other ranks
-do not see. The methods that send messages are therefore replaced by methods that also count by how much they advance
-PyTorch's count, and this number is subtracted.
+do not see. Methods that send messages are therefore replaced by methods that also count their increments of PyTorch's
+count. This number is subtracted.
 """
 
 from __future__ import annotations

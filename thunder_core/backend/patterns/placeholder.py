@@ -38,7 +38,7 @@ UNARY = ("neg", "abs", "invert", "pos")
 
 
 class PatternRefused(Exception):
-    """Raised if the function does something that a pattern must not do; the message says what."""
+    """Raised if the function contains an operation that a pattern must not have; the message names the operation."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,15 +55,15 @@ MAX_REASONS = 100  # the latest reasons that are kept
 class Specializations:
     """The programs of a subject (a function or module), the most recently used first.
 
-    `options` say when a program may be made. `observed` holds the numbers and sizes of earlier calls; a number or size
-    that changes between calls, such as a learning rate or a length, becomes symbolic. `uses_callers_settings` says that
-    the subject was compiled without settings, so that a traced program that calls it inlines it with the settings of
-    that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
-    specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
-    module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
-    generate for it. If every program refuses a call, it is tried again with the arguments in the `argument_order`.
-    `last` is the program of the latest call. `hits` and `misses` count the calls that found a program and the calls
-    that were traced.
+    `options` limit the number of programs, and when a program is compiled. `observed` holds the numbers and sizes of
+    earlier calls; a number or size that changes between calls, such as a learning rate or a length, becomes symbolic.
+    If `uses_callers_settings` is True, the subject was compiled without settings, and a traced program that calls the
+    subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative this
+    is, or None. `transformed` are the specializations of the subject within transforms of torch.func, by name.
+    `of_forward` are the specializations of a module's `forward`, as the module's methods call it, and `inner` are the
+    specializations of models within it that generate for it. If every program refuses a call, it is tried again with
+    the arguments in the `argument_order`. `last` is the program of the latest call. `hits` counts the calls that found
+    a program, and `misses` the traced calls.
     """
 
     subject: Callable[..., Any]
@@ -260,8 +260,9 @@ class Specializations:
     ) -> Callable[[], Any]:
         """Compile a program for a call; return the function that makes the call, such as running the program.
 
-        The call of a module with lazy parameters, a call that raises while it is traced, and a call that computes
-        values which `functools.lru_cache` keeps, or that no trace can represent, run in eager PyTorch.
+        These calls run in eager PyTorch: a call of a module with lazy parameters, a call that raises while it is
+        traced, a call that computes a value for a cache of `functools.lru_cache`, and a call that no trace can
+        represent.
         """
         if is_uninitialized(self.subject):
             return initialization(self.subject, self.compiler, args, kwargs)

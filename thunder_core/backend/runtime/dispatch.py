@@ -70,7 +70,7 @@ class ProgramIndex:
 
 
 class Route:
-    """The way of a call through the programs: the programs that refused it, and the program to try next."""
+    """The search for the program of a call: the programs that refused it, and the program to try next."""
 
     __slots__ = ("_index", "_likely", "_programs", "_tried", "features", "refusals", "refused_paths")
 

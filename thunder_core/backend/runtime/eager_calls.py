@@ -1,4 +1,4 @@
-"""Calls that run in eager PyTorch: for lazy parameters, too many values, and what no trace can represent."""
+"""Calls that run in eager PyTorch: with lazy parameters, too many values, or operations that no trace represents."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class EagerFallback:
         self._note("calls that no program takes are made in eager PyTorch", error)
 
     def _note(self, what: str, error: ThunderError) -> None:
-        """Warn once, and record as a reason, what runs in eager PyTorch because of a line."""
+        """Warn once that the calls named by `what` run in eager PyTorch because of a line, and record the reason."""
         self.reasons.append(f"{error.where}: {what}, since {error.what}")
         warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
 

@@ -85,7 +85,7 @@ def with_inner(specializations: Specializations) -> list[Specializations]:
 
 
 def inner_models(module: Any) -> Iterator[Any]:
-    """Yield the outermost modules within a module whose class has a `generate` and that are not compiled."""
+    """Yield the outermost submodules that are not compiled and whose class has a `generate`."""
     for child in module.children():
         if not callable(getattr(type(child), GENERATE, None)):
             yield from inner_models(child)

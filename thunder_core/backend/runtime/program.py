@@ -80,8 +80,8 @@ class Program:
     check number n. A program that expects values of tensors may find other values while it runs. `observed` has the
     numbers and sizes that the program was traced with, by their paths. `constant_because` is the reason why sizes that
     should be symbolic are constant, or empty; `shortfalls` name the sizes and numbers that the program does not support
-    all values of. At `caught_lines`, an operation may raise an error that depends on values and that the program
-    catches; the program was traced for values without such an error. Calls skip the `module_reads` of the prologue
+    all values of. At `caught_lines`, an operation may raise an error because of tensor values, and the program catches
+    the error; the program was traced for values without such an error. Calls skip the `module_reads` of the prologue
     while the module is unchanged (`QuickPrologue`).
     """
 

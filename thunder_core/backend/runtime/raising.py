@@ -41,7 +41,7 @@ class RaisingCalls:
         """Make a call that a raising program accepts.
 
         The call may succeed if values of tensors decide, which the program does not guard. The program is then dropped,
-        so that the next call of this kind is traced.
+        so that the next call under its guards is traced.
         """
         result = self.subject(*args, **kwargs)
         self.programs.drop(program)

@@ -77,9 +77,9 @@ class AppliedFunctions:
     def apply(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
-        A forward that writes, draws random numbers outside of PyTorch, or reads what the program has written, is a part
-        of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a position where a
-        trace has no names for them.
+        A forward that writes, draws random numbers outside of PyTorch, or reads objects that the program has written
+        to, is a part of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a
+        position where a trace has no names for them.
         """
         self._read_methods(kind)
         with without_functions():
@@ -108,7 +108,7 @@ class AppliedFunctions:
             handover.guard()
 
     def _conflicts(self, kind: Function, arguments: GivenObjects) -> bool:
-        """Whether the forward has to be a part of the program; a forward without a probe may read what was written.
+        """Whether the forward has to be a part of the program; a forward without a probe may read written objects.
 
         A forward that runs natively would leave tensors without data in a cache of `functools.lru_cache`.
         PyTorch refuses stand-ins that a forward writes to, so a probe of the forward alone follows.
@@ -201,7 +201,7 @@ class AppliedFunctions:
         self._kept.require_unshared((output, self._run.outside.effects.written_values()))
 
     def leave_changed_backwards_to_autograd(self) -> None:
-        """Let autograd run each backward that reads a value which the program, now ended, has changed."""
+        """After the end of the program, let autograd run each backward that reads a value changed by the program."""
         read = self._read_by_backwards
         live = self._live | {kind for kind, handover, paths in read if any(map(handover.is_changed, paths))}
         bsyms = self._run.recorder.bound_symbols

@@ -54,7 +54,8 @@ class Handover:
                 self._close(effect.owner)
 
     def conflicts(self) -> bool:
-        """Whether the inner program writes, prints, draws outside of PyTorch, or reads what the outer program wrote.
+        """Whether the inner program writes, prints, draws outside of PyTorch, or reads objects that the outer one
+        changed.
 
         If not, `check_and_close` has nothing to do.
         """
@@ -110,7 +111,7 @@ class Handover:
             self._add(outer_guard)
 
     def _note_outside_read(self, path: Path) -> None:
-        """Note what a functional program reads besides its arguments, except code and cells of closures."""
+        """Note a read of a functional program from outside of its arguments, except of code and cells of closures."""
         if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.outside_reads.note(path)
 

@@ -1,8 +1,8 @@
 """A `torch.autograd.Function` whose forward is part of the program.
 
 The forward writes to tensors, draws random numbers, or reads tensors that the program has written to. The program runs
-the forward with autograd off, so its reads, writes and draws are those of the program. One bound symbol then connects
-the results with the function's own backward, which autograd runs after the program.
+the forward with autograd off, so its reads, writes and draws belong to the program. One bound symbol then connects the
+results with the function's own backward, which autograd runs after the program.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class Texts:
         self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
     def require_reusable_texts(self) -> None:
-        """Raise `Retrace` if a later call may make a text with other print settings than those of this call.
+        """Raise `Retrace` if a later call may make a text with print settings that differ from this call.
 
         Raise `Retrace` also if C code has refused a symbolic text.
         """

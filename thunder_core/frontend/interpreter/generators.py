@@ -42,7 +42,7 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
 
 
 async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
-    """Drive an asynchronous generator, whose yields and awaits suspend in different ways."""
+    """Drive an asynchronous generator. Its yields and its awaits suspend differently."""
     try:
         while True:
             results = [frame.machine.resume(frame)]

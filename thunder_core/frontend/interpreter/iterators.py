@@ -1,4 +1,4 @@
-"""C iterators, classified by what they do with items: nothing, pass them on, compare them, or call them."""
+"""C iterators, in classes: they ignore items, pass items on, compare items, or call items."""
 
 import gc
 import itertools

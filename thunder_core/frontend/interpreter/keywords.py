@@ -68,7 +68,7 @@ def _is_read_by_c(mapping: Any) -> bool:
 
 
 def _stored_items(mapping: Any) -> Any:
-    """Return what `dict.update` adds as CPython's opcode would: from a subclass, it would read the attribute `keys`."""
+    """Return the items of a mapping, as CPython's opcode does, without the attribute `keys` of a subclass of dict."""
     return mapping if type(mapping) is dict else dict.items(mapping)
 
 

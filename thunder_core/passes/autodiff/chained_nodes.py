@@ -3,7 +3,7 @@
 `DistributedDataParallel` reduces a bucket of gradients as soon as autograd has accumulated them. Inside such a wrapper,
 the backward of a program is therefore divided among a chain of nodes: each node runs a piece of the backward, and
 returns the gradients of one group of inputs. The first node is the node of the program. It leads to the second node,
-and so on. Autograd runs what accumulates the gradients of a node before the next node.
+and so on. Autograd accumulates the gradients of a node before it runs the next node.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Chain:
             self._rests.pop(task, None)
 
     def _run_piece(self, number: int, rest: Rest) -> list[torch.Tensor | None]:
-        """Run a piece, and keep what it hands on; return its gradients at their positions among all gradients."""
+        """Run a piece, and keep the values for the next piece; return its gradients, and None for all others."""
         group = self.groups[number]
         outputs = rest.functions[number](rest.values)
         gradients: list[Any] = [None] * sum(map(len, self.groups))

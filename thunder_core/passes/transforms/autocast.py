@@ -105,7 +105,7 @@ class _Replay(Replay):
             self._call(bsym)
 
     def _call(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol under autocast. One whose result has a size that values determine is kept."""
+        """Run a bound symbol under autocast, or keep it if tensor values determine a size of its result."""
         target = bsym.symbol.target
         args, kwargs = self._values_of((bsym.args, dict(bsym.kwargs)))
         try:

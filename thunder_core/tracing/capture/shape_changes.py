@@ -1,6 +1,6 @@
 """In-place changes of a tensor's shape while autograd tracks views of the tensor.
 
-When such a view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For fakes, autograd instead
+When the view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For fakes, autograd instead
 repeats the view operation on the changed tensor, which may fail or give other elements. Autograd repeats it if the
 version of the memory has increased, so the version is kept.
 """

@@ -57,7 +57,7 @@ class Draws:
         return copied
 
     def written(self, name: str, array: Any, *args: Any) -> Any:
-        """Return a copy of an array, on which a method that writes to it was called."""
+        """Call a writing method on a copy of an array, and return the copy."""
         copied = array.copy()
         getattr(copied, name)(*args)
         return copied

@@ -20,7 +20,7 @@ class ModelOutput(OrderedDict[str, Any]):
     """The output of a model with named fields, with the interface of transformers' `ModelOutput`.
 
     A field is an attribute (`output.logits`), a key (`output["logits"]`) and an item (`output[0]`). A field that is
-    None is only an attribute, so it does not count for keys, length and items.
+    None is an attribute, but no key and no item, and does not count for the length.
     """
 
     def __init__(self, fields: Mapping[str, Any] | None = None, **named: Any) -> None:

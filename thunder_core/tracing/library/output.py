@@ -40,7 +40,7 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:
     """Return whether the filters turn a warning with this text and class, at this line of a module, into an error.
 
-    The result is None if that depends on a text that is not known.
+    The result is None if the text is None and a filter depends on the text.
     """
     for action, message, kind, where, lineno in warnings.filters:
         fits = issubclass(category, kind) and (where is None or where.match(module)) and lineno in (0, line)

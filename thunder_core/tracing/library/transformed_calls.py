@@ -38,7 +38,7 @@ def of_state(module: torch.nn.Module) -> Function:
 
 
 def pulled_back(function: Function) -> Function:
-    """Return the function from cotangents of the differentiable results to those of the differentiable arguments."""
+    """Return the pullback: from cotangents of the differentiable results to cotangents of the arguments."""
 
     def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: Any) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
@@ -48,7 +48,7 @@ def pulled_back(function: Function) -> Function:
 
 
 def pushed_forward(function: Function) -> Function:
-    """Return the function from the tangents of the differentiable arguments to those of the differentiable results."""
+    """Return the function from tangents of the differentiable arguments to tangents of the differentiable results."""
 
     def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)

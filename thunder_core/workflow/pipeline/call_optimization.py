@@ -68,7 +68,7 @@ class CallOptimization:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into its mode, after checking that there is enough memory and that it can be evaluated."""
+        """Check the memory and that the model can be evaluated; then set training or evaluation mode."""
         plan, request, session = self.plan, self.plan.request, self.session
         with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)

@@ -1,4 +1,6 @@
-"""Measure the loss of a candidate: the difference of its outputs from those of the original model in eager PyTorch."""
+"""Measure the loss of a candidate: the difference between its outputs and the outputs of the original model in eager
+PyTorch.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ OWN_ITERATOR = "take the item outside of the compiled program and pass it as an 
 
 
 class NativeCalls:
-    """Notes what C functions read and change. `refuse` raises the error for an action that a trace cannot represent."""
+    """Notes reads and writes of C functions. `refuse` raises the error for an action that a trace cannot represent."""
 
     def __init__(self, outside: WholeReads, writes: OutsideWrites, refuse: Callable[[str, str], NoReturn]) -> None:
         self._outside = outside

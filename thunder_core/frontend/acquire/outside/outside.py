@@ -129,7 +129,7 @@ class Outside(GuardedPaths):
             self.read_parts(path, value)
 
     def read_parts(self, path: Path, value: object) -> None:
-        """Guard what a call of an object uses: the function and arguments of a partial, the object of a proxy."""
+        """Guard the parts that a call of an object uses: function and arguments of a partial, the object of a proxy."""
         if is_proxy(value):
             self.read(path.child("proxied", "", proxied_object(value)), proxied_object(value))
             return

@@ -21,8 +21,8 @@ class Path:
     A number may also be computed from numbers at other paths. Then the key is the function with its operands, and the
     first operand that is a path is the parent.
 
-    Each way to a value has only one Path object, so paths compare by identity. `value` is the value that tracing found
-    at the path. `alias` is a name for the value that reads better than the path.
+    Each sequence of steps has only one Path object, so paths compare by identity. `value` is the value that tracing
+    found at the path. `alias` is a name for the value that reads better than the path.
     """
 
     __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")

@@ -58,7 +58,7 @@ class RunInputs:
         }
 
     def expand(self) -> None:
-        """Guard the class of a module, what other callable objects call, and the arguments except symbolic numbers."""
+        """Guard the class of a module, the parts of other callables, and the arguments except symbolic numbers."""
         if isinstance(self.subject, torch.nn.Module):
             self._outside.guard(OfType(self.roots[0], type(self.subject)))
         else:

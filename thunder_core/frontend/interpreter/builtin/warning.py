@@ -57,7 +57,7 @@ def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keyw
 
 
 def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords) -> LocatedWarning | None:
-    """Return the warning of a call of `warnings.warn`; None if the arguments are not those of a plain call."""
+    """Return the warning of a call of `warnings.warn`; None if the call has other arguments."""
     if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
         return None
     message, category, level, source = _warn(*arguments, **keywords)

@@ -21,7 +21,7 @@ def defines(kind: type, names: str) -> tuple[bool, bool]:
 def overrides(kind: type, names: str) -> tuple[bool, bool]:
     """Whether a class has a data descriptor, such as a property, for one of these names, separated by spaces.
 
-    Python then uses the descriptor and not what an instance stores.
+    Python then uses the descriptor, not the value that an instance stores.
     """
     entries = [class_entry(kind, name) for name in names.split()]
     return any(map(is_data_descriptor, entries)), not any(map(may_become_descriptor, entries))

@@ -1,4 +1,4 @@
-"""The kind of a model: everything in which the models of one library differ from those of another library."""
+"""The kind of a model: all differences between the models of different libraries."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
 
 
 def kernel_note(plan: Plan, programs: Sequence[Program], kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
-    """Return a note on the kernels for a target: those of the artifact, and those within compiled regions."""
+    """Return a note on the kernels for a target, both in the artifact and within compiled regions."""
     target = plan.request.target
     if not target:
         return ()

@@ -122,7 +122,7 @@ def inside_after_failure(look: Callable[[float], InsideReport | None]) -> Inside
 
 
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
-    """Add the first wrong line to an error, with the way to leave it out."""
+    """Add the first wrong line to an error, with the option that leaves out the cause."""
     error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{count_other_faults(faults)}"
     rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
@@ -164,7 +164,7 @@ def count_other_faults(faults: Sequence[Fault]) -> str:
 
 
 def advice(fault: Fault) -> str:
-    """Return the way to leave out the cause of a wrong line, in words."""
+    """Return the option that leaves out the cause of a wrong line, in words."""
     module = f":{fault.module}" if fault.module and fault.kind == "executor" else ""
     if fault.kind == "executor":
         return f"leave out the executor there with --without {fault.by}{module}; `thunder debug` shows details"
