@@ -72,8 +72,8 @@ class Derivative(Protocol):
 class Program:
     """A function for the inputs that its prologue accepts; `stages` are the stages of its traces.
 
-    If `derivative` is set, the computation also returns the tensors that the backward reads. Otherwise `recorded` is
-    the reason, and PyTorch's autograd records the operations if gradients are needed.
+    If `derivative` is set, the computation also returns the tensors that the backward reads. Otherwise,
+    `no_backward_reason` says why not, and PyTorch's autograd records the operations if gradients are needed.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns the inputs of the computation and
     of the epilogue. It raises `GuardFailed`, or any exception that a path raises; `guards[n]` is the requirement of
@@ -89,7 +89,7 @@ class Program:
     guards: tuple[Requirement, ...] = ()
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
-    recorded: str = ""
+    no_backward_reason: str = ""
     observed: Mapping[str, int | float] = field(default_factory=dict)
     constant_because: str = ""
     shortfalls: tuple[Any, ...] = ()

@@ -151,7 +151,7 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
             return super().apply(*tensors) if within else call.beneath(*tensors)  # type: ignore[no-untyped-call]
 
         @staticmethod
-        def forward(*tensors: Any) -> Any:
+        def forward(*tensors: Any) -> tuple[torch.Tensor, ...]:
             return call.beneath(*tensors)
 
         @staticmethod

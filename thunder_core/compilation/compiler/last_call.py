@@ -89,7 +89,7 @@ def last_backward_reason(compiled: object) -> str:
     >>> last_backward_reason(overwritten)
     '`torch.Tensor.add_`...: it writes to a tensor that needs a gradient'
     """
-    return last_program(compiled).recorded
+    return last_program(compiled).no_backward_reason
 
 
 def cache_hits(compiled: object) -> int:

@@ -285,7 +285,7 @@ def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
-def objects_kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
+def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
     """Return the objects whose copies are in the `ctx` of an output; all objects if an output has another node."""
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
@@ -295,7 +295,7 @@ def objects_kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
     return [value for value, copy in copies if id(copy) in ids_in_graph]
 
 
-def example(leaf: Any) -> Any:
+def example(leaf: object) -> Any:
     """Return a symbolic number's value in this call, or an arbitrary number of its kind if the number is computed."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf

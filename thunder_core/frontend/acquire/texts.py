@@ -81,7 +81,7 @@ class Texts:
             return None
         return self._text((TextPart(function, (copy, *rest)),))
 
-    def join(self, texts: Iterable[Any]) -> Any:
+    def join(self, texts: Iterable[Any]) -> SymbolicText | str | None:
         """Return the concatenation of texts; None if an item is not a text."""
         parts: list[Any] = [part for text in texts for part in parts_of_text(text) or (None,)]
         if any(part is None for part in parts):

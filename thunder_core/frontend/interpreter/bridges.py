@@ -135,7 +135,7 @@ def compared(machine: Machine, value: Any) -> Any:
     return bridged
 
 
-def steps(machine: Machine, value: Any) -> Any:
+def steps(machine: Machine, value: Any) -> BridgedIterator:
     """Return an iterator over a value that reports each item when C code receives it."""
     iterator = iterable(machine, value)
     return iterator if type(iterator) is BridgedIterator else _bridge(machine, iter(iterator), value)

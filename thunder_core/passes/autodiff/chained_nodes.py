@@ -102,7 +102,7 @@ class Chain:
 
         return run
 
-    def keep(self, node: Any, gradients: Gradients) -> Gradients:
+    def keep(self, node: object, gradients: Gradients) -> Gradients:
         """Return the gradients of the first group, with None for others; keep the others for the next nodes."""
         task = torch._C._current_graph_task_id()
         others = list(gradients)
@@ -113,7 +113,7 @@ class Chain:
         self._end(node, task)
         return first
 
-    def gradients_of(self, node: Any, number: int) -> Gradients:
+    def gradients_of(self, node: object, number: int) -> Gradients:
         """Return the gradients of a group, for the node of the group."""
         task = torch._C._current_graph_task_id()
         rest = self._rests.pop(task, None)

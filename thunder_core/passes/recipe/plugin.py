@@ -115,7 +115,7 @@ class Composable(ABC):
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """Return the requirements on the machine, each with the part that has the requirement."""
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> Composable:
         """Add a recipe, plug-in, transform, executor or lookaside.
 
         The sum is a recipe, or a plug-in without recipes.

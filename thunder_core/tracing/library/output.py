@@ -14,7 +14,7 @@ import torch
 OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # the warning registries of modules that are not imported
 
 
-def log(name: str, level: int, where: tuple[str, int, str], message: Any, *arguments: Any) -> None:
+def log(name: str, level: int, where: tuple[str, int, str], message: object, *arguments: Any) -> None:
     """Log a message of the program with the logger of that name, as from the file, line and function `where`."""
     logger = logging.root if name == "root" else logging.getLogger(name)
     if logger is logging.root and not logger.handlers:

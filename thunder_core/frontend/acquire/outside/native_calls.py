@@ -86,7 +86,7 @@ class NativeCalls:
         self.require_own_iterators(function, (*rest, *kwargs.values()))
         return NOT_TAKEN
 
-    def require_own_iterators(self, function: Any, args: Iterable[Any]) -> None:
+    def require_own_iterators(self, function: object, args: Iterable[Any]) -> None:
         """Refuse a function that may take items out of an iterator from outside: tracing cannot put them back."""
         for arg in args:
             path = self._outside.path_of(arg)

@@ -43,11 +43,11 @@ class Path:
             self.children[label] = Path(self, step, key, value)
         return self.children[label]
 
-    def entry(self, name: str, value: Any) -> Path:
+    def entry(self, name: str, value: object) -> Path:
         """Return the path to the entry of that name in the `__dict__` of the object at this path."""
         return self.child("entry", name, value)
 
-    def attribute(self, name: str, value: Any) -> Path:
+    def attribute(self, name: str, value: object) -> Path:
         """Return the path to the attribute of that name, by Python's own lookup."""
         return self.child("attribute", name, value)
 
@@ -59,7 +59,7 @@ class Path:
         """Return the path to the tensor on the memory of the NumPy array at this path."""
         return self.child("tensor", "tensor", value)
 
-    def at_key(self, key: Path, value: Any) -> Path:
+    def at_key(self, key: Path, value: object) -> Path:
         """Return the path to the item whose key is an object at another path, such as a tensor."""
         return self.child("keyed item", key, value)
 
@@ -105,7 +105,7 @@ INFIX: dict[Callable[..., Any], str] = {
 }
 
 
-def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: object) -> Path:
     """Return the path to the result of a function of values at paths and constants."""
     parent = next(operand for operand in operands if isinstance(operand, Path))
     return Path(parent, "computed", (function, operands), value)

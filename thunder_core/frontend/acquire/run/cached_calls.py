@@ -33,7 +33,7 @@ class CachedCalls:
         self._fills = fills
         self._counts: dict[int, list[tuple[int, ...]]] = {}  # by cached function, the numbers of effects before calls
 
-    def begin(self, cached: Any) -> None:
+    def begin(self, cached: object) -> None:
         """Note that a cached function is about to be called."""
         self._counts.setdefault(id(cached), []).append(self._count())
 
@@ -69,7 +69,7 @@ class CachedCalls:
         module = str(getattr(cached.__wrapped__, "__module__", "")).partition(".")[0]
         return self._fills and module not in PYTORCHS
 
-    def _is_new(self, argument: Any) -> bool:
+    def _is_new(self, argument: object) -> bool:
         """Whether a cache cannot find an argument again: the program makes it, and it is compared by identity."""
         if type(argument) is tuple:
             return any(map(self._is_new, argument))

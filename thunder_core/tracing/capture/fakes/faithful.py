@@ -134,7 +134,7 @@ class FaithfulMode(FakeTensorMode):
             self._lay_out(output, rule, args, kwargs)
         return output
 
-    def _replaced(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def _replaced(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Return the operation and arguments whose result on fakes has the metadata of eager PyTorch's result."""
         if func in POWERS and is_power_of_booleans(args, kwargs):
             return POWERS[func], args[:1], {name: value for name, value in kwargs.items() if name == "out"}

@@ -27,7 +27,7 @@ def overrides(kind: type, names: str) -> tuple[bool, bool]:
     return any(map(is_data_descriptor, entries)), not any(map(may_become_descriptor, entries))
 
 
-def is_data_descriptor(value: Any) -> bool:
+def is_data_descriptor(value: object) -> bool:
     """Whether a class entry is used also for an instance that stores the name."""
     return any(class_entry(type(value), method) is not ABSENT for method in DATA_METHODS)
 

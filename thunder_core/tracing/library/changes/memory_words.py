@@ -54,7 +54,7 @@ def word_at(address: int) -> int:
     return int(ctypes.c_uint64.from_address(address).value)
 
 
-def dict_slot(value: Any, namespace: dict[str, Any]) -> int | None:
+def dict_slot(value: object, namespace: dict[str, Any]) -> int | None:
     """Return the address of the pointer from an object to its `__dict__`; None if it is not found."""
     kind = type(value)
     offset = MANAGED_DICT if kind.__flags__ & HAS_MANAGED_DICT else kind.__dictoffset__

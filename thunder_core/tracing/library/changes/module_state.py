@@ -153,7 +153,7 @@ class ModuleState:
         own = word_at(address_of(tensor) + TENSOR_SLOT)
         self._cached_addresses += [own + line * CACHE_LINE for line in range(METADATA_LINES)]
 
-    def _refer(self, value: Any) -> None:
+    def _refer(self, value: object) -> None:
         """Refer to an object weakly."""
         try:
             self._references.setdefault(address_of(value), weakref.ref(value, self._drop))

@@ -89,8 +89,7 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency, throughput, memory or size. `memory` is the size of the weights plus "
-        "the peak memory of a call, and `size` is the size of the weights",
+        help="Objective of the search: latency, throughput, memory (weights plus the peak of a call) or size (weights)",
     )
     max_kl: float | None = option(
         None,

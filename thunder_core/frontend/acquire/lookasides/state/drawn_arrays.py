@@ -110,7 +110,7 @@ def operation_of_prologue(run: TracedRun, function: Any, operands: tuple[Any, ..
     return operation_on_sequences(function, operands) if value is NOT_TAKEN else value
 
 
-def combine_numbers(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+def combine_numbers(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
     """Apply an operator on a symbolic number and a value of NumPy or a list; return `NotImplemented` for others."""
     value = operation_of_prologue(run, function, operands)
     return NotImplemented if value is NOT_TAKEN else value
