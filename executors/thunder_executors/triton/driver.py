@@ -178,8 +178,7 @@ def architecture(device: int) -> str:
 
 
 def keep(cubins: Iterable[Cubin]) -> None:
-    """Launch these cubins from now on, instead of compiling kernels for the same launches on GPUs of their
-    architecture.
+    """Launch these cubins from now on instead of compiling kernels, on GPUs of their architecture.
 
     Only pass machine code whose digest was checked.
     """

@@ -108,7 +108,7 @@ class _Partitioning:
     def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
         """Whether a fusible bound symbol may join any region, because it returns no memory that is written to.
 
-        It may read such memory, since no bound symbol of a region is moved across a write.
+        It may read memory that is written to, since no bound symbol of a region is moved across a write.
         """
         return not bsym.mutates and not any(
             self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs

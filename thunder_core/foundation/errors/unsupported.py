@@ -66,8 +66,7 @@ class CannotInterpret(UnsupportedError):
 
 
 class NoExampleInputs(UnsupportedError):
-    """Thunder does not know which inputs a model of this type takes, so it cannot trace or validate the model by
-    itself.
+    """Thunder does not know the inputs of this type of model, so it cannot trace or validate the model by itself.
 
     `thunder_core.jit(model)` compiles the model for the inputs of its first call.
     """

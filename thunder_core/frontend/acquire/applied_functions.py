@@ -166,9 +166,7 @@ class AppliedFunctions:
             self._kept.add(value, self._refusal(kind), may_be_shared=may_be_shared)
 
     def _meet_backward(self, kind: Function, handover: Handover | None) -> None:
-        """Make the program guard the reads of a backward that is derived ahead; leave a backward that writes to
-        autograd.
-        """
+        """Guard the reads of a backward that is derived ahead of time; leave a backward with conflicts to autograd."""
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return

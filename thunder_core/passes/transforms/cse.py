@@ -70,8 +70,8 @@ class ShareCommonExpressions(Transform):
 def distinct_tensors(trace: Trace) -> set[str]:
     """Return the names of tensors that must remain separate tensors although an equal tensor may exist.
 
-    These are the returned tensors, the inputs of ordered calls without known operations (such as a hook or
-    `retain_grad`), and all tensors that may share memory with these.
+    The result has the returned tensors, the inputs of ordered calls without known operations (such as a hook or
+    `retain_grad`), and all tensors that may share memory with them.
     """
     names = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):

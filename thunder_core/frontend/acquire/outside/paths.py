@@ -16,10 +16,10 @@ COMPUTED = ("computed", "expression", "count")  # steps whose values are compute
 
 
 class Path:
-    """One step from a parent: a root, or an entry of its `__dict__`, an attribute, an item or a closure cell.
+    """The steps to a value from outside: a parent path, and a step to an attribute, an item or a closure cell.
 
-    A number may also be computed from numbers at other paths. Then the key is the function with its operands, and the
-    first operand that is a path is the parent.
+    A path without a parent is a root. A number may also be computed from numbers at other paths: then the key is the
+    function with its operands, and the first operand that is a path is the parent.
 
     Each sequence of steps has only one Path object, so paths compare by identity. `value` is the value that tracing
     found at the path. `alias` is a name for the value that reads better than the path.

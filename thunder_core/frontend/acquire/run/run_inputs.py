@@ -130,7 +130,7 @@ class RunInputs:
         return self._device if self._device is not None and moves else tensor.device
 
     def name_tensor(self, value: torch.Tensor | torch.Generator) -> str:
-        """Name a tensor or generator after its path. One without a path is a constant of the trace."""
+        """Name a tensor or generator after its path; a value without a path is a constant of the trace."""
         path = self._outside.path_of(value)
         return self.unused_name("constant" if path is None else path_name(path))
 

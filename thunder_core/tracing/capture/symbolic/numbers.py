@@ -61,7 +61,10 @@ class SymbolicNumber:
 
 
 class Sources(Protocol):
-    """The sources of numbers from outside; a source is a path to a number, or to a value computed from such numbers."""
+    """The sources of numbers from outside.
+
+    A source is a path to a number, or to a value computed from numbers with paths.
+    """
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
         """Return the source of a function's result for sources and constants; `value` is the result in this call."""

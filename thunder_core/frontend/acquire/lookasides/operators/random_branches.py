@@ -167,10 +167,10 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
 
 
 def require_distinct_tensors(run: TracedRun, output: object) -> None:
-    """Raise `Retrace` if the program could tell a tensor that an arm copied from the copy.
+    """Raise `Retrace` if the program could distinguish a tensor from its copy that an arm has made.
 
-    It could if it writes to one of them, because they would share memory in eager. It also could if two results, or a
-    result and an input, may be the same after one arm only. All inputs count as one tensor.
+    In eager, both would share memory. The program can distinguish them if it writes to the tensor or the copy, or if
+    two results, or a result and an input, may be the same tensor after one arm only. All inputs count as one tensor.
     """
     if not run.recorded_arms:
         return
