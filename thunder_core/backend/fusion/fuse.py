@@ -54,7 +54,7 @@ class FusionExecutor(Executor):
 class Refusal:
     """The reason why a region is not compiled; its bound symbols are left to the following executors.
 
-    A `lasting` reason is in the region, not in the state of the machine, so another attempt would fail too. If a
+    A `lasting` reason depends on the region, not on the state of the machine, so another attempt would fail too. If a
     refusal is `by_sizes`, the region is compiled for the sizes of each call instead, unless the user asked for symbolic
     sizes.
     """

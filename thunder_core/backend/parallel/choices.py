@@ -6,7 +6,7 @@ waits for another, so a program that only some ranks trace cannot hang.
 
 A rank may be unable to choose, because it has no time to measure. The other ranks then do not choose either for the
 same request. A request is identified by the number of collectives before it, and by the number of earlier requests
-after the same collective. For a later request, the first rank that can choose does so, for all later requests.
+after the same collective. The first rank that can choose for a later request chooses for all later requests.
 """
 
 from __future__ import annotations

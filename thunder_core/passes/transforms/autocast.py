@@ -182,8 +182,9 @@ class _Replay(Replay):
 class _Context:
     """The torch.autocast contexts that the program opens and closes inside the transform's own context.
 
-    A context switches autocast, increments the nesting depth, and later decrements it. It then switches to the previous
-    state, which for the outermost context is not the state while tracing, and sets the cache flag, which is off here.
+    A context switches autocast, increments the nesting depth, and later decrements it. At its end, the context restores
+    the state before it. For the outermost context, this state is not the state while tracing. The context also sets the
+    cache flag, which is off while the transform runs.
     """
 
     def __init__(self) -> None:

@@ -28,12 +28,12 @@ class ShareCommonExpressions(Transform):
 
     Transformer layers each derive the same masks and positions. Two bound symbols are shared if they call the same
     symbol with the same arguments, no bound symbol in between changes a state, and no tensor of the trace is written
-    to, because separate result tensors become one. For the same reason, tensors that can be told apart
-    (`distinct_tensors`) keep their own bound symbols, and so do tensors whose gradients would be added with fewer bits
-    (`rounded_tensors`).
+    to, because separate result tensors become one. For the same reason, tensors that a reader can distinguish
+    (`distinct_tensors`) keep their own bound symbols. Tensors whose gradients would be added with fewer bits
+    (`rounded_tensors`) keep their bound symbols, too.
 
     A copy of a tensor, such as `torch.cat` with an empty tensor, repeats the tensor, and its readers read the tensor
-    itself. Copies that can be told apart from their tensors (`differing_copies`) stay.
+    itself. Copies that a reader can distinguish from the original tensors (`differing_copies`) stay.
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)

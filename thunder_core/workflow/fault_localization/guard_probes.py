@@ -1,4 +1,4 @@
-"""Guard probes: calls that differ slightly from the traced call. A program must refuse them, or compute them right.
+"""Guard probes: calls that differ slightly from the traced call, and that a program must refuse or serve correctly.
 
 Most probes run only the prologue. If the prologue accepts a probe, the program runs and its results are compared with
 eager PyTorch.

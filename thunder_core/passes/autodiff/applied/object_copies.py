@@ -1,7 +1,8 @@
 """Copies of the objects that a call gets: they hold the tensors and the numbers of that call.
 
-A trace has names only for tensors and numbers in plain containers. So a bound symbol with an object as argument takes
-a snapshot of its arguments, made at tracing, and the tensors and numbers in it. It copies the snapshot at each call.
+A trace has names only for tensors and numbers in plain containers. Therefore, a bound symbol with an object as argument
+takes a snapshot of its arguments, which is made at tracing, and the tensors and numbers in the snapshot. The bound
+symbol copies the snapshot at each call.
 """
 
 from __future__ import annotations

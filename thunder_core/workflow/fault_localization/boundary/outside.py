@@ -87,7 +87,7 @@ def wrong_outside(
 class CallResult:
     """The results of a call with the state after it, and the paths at which the state has changed.
 
-    `replaced` are the paths at which there is another tensor object, with any values.
+    `replaced` are the paths whose tensor is another object after the call, with equal or different values.
     """
 
     observed: Observed
