@@ -54,7 +54,7 @@ class Standstill:
     value: Any = None
     since: float = 0.0
 
-    def read(self, value: Any, now: float) -> float:
+    def read(self, value: object, now: float) -> float:
         """Take a value, and return the seconds since the value last changed."""
         if value != self.value:
             self.value, self.since = value, now

@@ -103,7 +103,7 @@ def generating_method(call: Specializations, compile_inner: Compile | None) -> d
     own = getattr(kind, GENERATE, None)
 
     @functools.wraps(own if own is not None else getattr(module, GENERATE))
-    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def generate(self: object, *args: Any, **kwargs: Any) -> Any:
         # A wrapper whose class has no `generate` finds the inner model's method by `__getattr__`, at each call.
         method = functools.partial(own, self) if own is not None else lookup_of_generate(kind, self)
         return inner.run(method, args, kwargs) if self.__dict__ is state else method(*args, **kwargs)
