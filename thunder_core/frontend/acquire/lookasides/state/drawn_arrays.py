@@ -200,12 +200,17 @@ def apply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str
 
 def with_numbers(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of tensors, or a conversion, with symbolic numbers for random NumPy scalars."""
+    args, kwargs = with_symbolic_scalars(run, (args, kwargs))
+    return run.machine.call(function, *args, **kwargs)
+
+
+def with_symbolic_scalars(run: TracedRun, tree: Any) -> Any:
+    """Return nested values with symbolic numbers for random NumPy scalars."""
 
     def number(leaf: object) -> Any:
         return run.draws.method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
 
-    args, kwargs = replace_leaves((args, kwargs), number)
-    return run.machine.call(function, *args, **kwargs)
+    return replace_leaves(tree, number)
 
 
 def is_drawn(run: TracedRun, value: object) -> bool:
