@@ -57,8 +57,8 @@ demo: $(USER_STAMP) ## optimize a small Llama for this machine and for a Hopper 
 	@echo "The program that runs: $(BIN)/thunder inspect-trace $(OUT)"
 	@echo "The program for a Hopper GPU: $(BIN)/thunder inspect-trace $(HOPPER_OUT)"
 
-test: install ## run the tests that need no GPU (JOBS=2, ROOM=fusion for those of one room)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(CASES) $(if $(ROOM),tests/$(ROOM))
+test: install ## run the tests that need no GPU (JOBS=2, PACKAGE=fusion for the tests of one package)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(CASES) $(if $(PACKAGE),tests/$(PACKAGE))
 
 test-all: CASES := --all-cases
 test-all: test ## the same with every case of the large tables of programs, of which `make test` runs a sample
@@ -96,7 +96,7 @@ docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.recipes
 	$(BIN)/python -m docs.private_names
 	$(BIN)/python -m docs.versions
-	$(BIN)/python -m docs.wings
+	$(BIN)/python -m docs.layers
 	$(BIN)/mkdocs build --strict --quiet
 
 coverage: install ## run PyTorch's databases of operators and modules under jit and write docs/coverage.md (JOBS=2)

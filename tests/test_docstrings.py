@@ -21,24 +21,24 @@ ODD = re.compile(
     r"what is (?:told|asked|given|left|made|kept)|leads? nowhere)\b",
     re.IGNORECASE,
 )
-ROOMS = ("executors/thunder_executors", "recipes/thunder_recipes", "thunder_cli", "thunder_core")
+FOLDERS = ("executors/thunder_executors", "recipes/thunder_recipes", "thunder_cli", "thunder_core")
 DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def docstrings(room: str) -> Iterator[tuple[str, str]]:
-    for path in sorted((ROOT / room).rglob("*.py")):
+def docstrings(folder: str) -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
                 yield f"{path.relative_to(ROOT)}:{getattr(node, 'name', '')}", text
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_docstrings_are_not_headless(room: str) -> None:
-    found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings(room) if HEADLESS.match(text)]
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_are_not_headless(folder: str) -> None:
+    found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings(folder) if HEADLESS.match(text)]
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_docstrings_have_no_odd_phrases(room: str) -> None:
-    found = [f"{place}: {match.group(0)}" for place, text in docstrings(room) if (match := ODD.search(text))]
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_have_no_odd_phrases(folder: str) -> None:
+    found = [f"{place}: {match.group(0)}" for place, text in docstrings(folder) if (match := ODD.search(text))]
     assert not found, "\n".join(found)

@@ -15,28 +15,27 @@ from pathlib import Path
 
 import pytest
 
-from docs.wings import PAGE, WINGS, render, storeys
-from thunder_core.foundation.rooms import ROOMS_OF
+from docs.layers import LAYERS, PAGE, levels, render
+from thunder_core.foundation.short_names import PACKAGES_OF
 
 pytestmark = pytest.mark.source
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {
+ROOT_PACKAGES = {
     "thunder_core": ROOT / "thunder_core",
     "thunder_cli": ROOT / "thunder_cli",
     "thunder_executors": ROOT / "executors" / "thunder_executors",
     "thunder_recipes": ROOT / "recipes" / "thunder_recipes",
 }
 
-STOREYS = list(storeys())
-HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
-# Rooms that programs do not import: their names are internal.
-NOT_BY_THEIR_OWN_NAMES = {
+LEVEL_OF = {package: number for number, level in enumerate(levels()) for package in level}
+# Packages that programs do not import: their names are internal.
+INTERNAL = {
     "foundation": {
         "own_builtins",
         "progress_marks",
         "quick_objects",
-        "rooms",
+        "short_names",
         "similar_names",
         "tested_versions",
         "time_format",
@@ -46,14 +45,14 @@ NOT_BY_THEIR_OWN_NAMES = {
     "passes": {"replay"},
     "compilation": {"gradients"},
 }
-EMPTY = {f"thunder_core.{wing}" for wing in WINGS}  # packages that only contain rooms
+EMPTY = {f"thunder_core.{layer}" for layer in LAYERS}  # packages that only contain packages
 
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded at their first use
 IMPORTS_BY_NAME = {
     "thunder_core/foundation/plugins.py": "this is what it is for",
     "thunder_core/frontend/acquire/lookasides/state/imports.py": "stands in for the program's own import statements",
     "thunder_core/__init__.py": "the lazy face of the package",
-    "thunder_core/foundation/rooms.py": "imports a room by its own name",
+    "thunder_core/foundation/short_names.py": "imports a package by its short name",
     "thunder_core/frontend/interpreter/imports.py": "runs the program's own import statements",
     "thunder_core/frontend/interpreter/builtin/__init__.py": "the folder is imported whole",
     "thunder_core/frontend/interpreter/opcodes/__init__.py": "the folder is imported whole",
@@ -102,14 +101,14 @@ class Import:
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    for package, folder in PACKAGES.items():
+    for package, folder in ROOT_PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             yield ".".join((package, *parts)).removesuffix(".__init__"), path
 
 
 MODULES = dict(files())
-NAMED = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:[\w.]+)?")
+NAMED = re.compile(rf"({'|'.join(ROOT_PACKAGES)})(\.\w+)+(:[\w.]+)?")
 
 
 @functools.cache
@@ -174,16 +173,16 @@ def all_imports() -> tuple[Import, ...]:
     return tuple(found for module, path in files() for found in imports_of(module, path))
 
 
-def room_of(module: str) -> str:
-    """The room of a module: the longest known prefix of its name."""
+def package_of(module: str) -> str:
+    """The package of a module: the longest prefix of its name that has a level."""
     parts = module.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((prefix for prefix in prefixes if prefix in HEIGHT_OF), FACE)
+    return next((prefix for prefix in prefixes if prefix in LEVEL_OF), FACE)
 
 
 def test_the_source_tree_is_found() -> None:
     assert len(all_imports()) > 200
-    assert {found.source.partition(".")[0] for found in all_imports()} == set(PACKAGES)
+    assert {found.source.partition(".")[0] for found in all_imports()} == set(ROOT_PACKAGES)
     named = {(found.source, found.target) for found in all_imports() if found.by_name}
     assert ("thunder_core.workflow.artifact.retracing", "thunder_core.workflow.artifact.format.compilers") in named
     assert (FACE, "thunder_core.compilation.compiler") in named & {
@@ -191,26 +190,26 @@ def test_the_source_tree_is_found() -> None:
     }
 
 
-def test_every_module_has_a_floor() -> None:
-    homeless = {module for module in MODULES if module not in {FACE, *EMPTY} and room_of(module) == FACE}
-    assert not homeless, f"give these a floor in {Path(__file__).name}"
+def test_every_module_has_a_level() -> None:
+    homeless = {module for module in MODULES if module not in {FACE, *EMPTY} and package_of(module) == FACE}
+    assert not homeless, "give these a level in docs/layers.py"
 
 
-def test_the_page_has_the_table_of_wings() -> None:
+def test_the_page_has_the_table_of_layers() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert render(page) == page, "run `make docs`"
-    assert all(f"| `{wing}/` |" in page for wing in WINGS)
+    assert all(f"| `{layer}/` |" in page for layer in LAYERS)
 
 
-def test_rooms_by_their_own_names_are_the_rooms_of_the_wings() -> None:
+def test_short_names_are_the_packages_of_the_layers() -> None:
     folders = {
-        wing: {path.name.removesuffix(".py") for path in (ROOT / "thunder_core" / wing).iterdir()}
+        layer: {path.name.removesuffix(".py") for path in (ROOT / "thunder_core" / layer).iterdir()}
         - {"__init__", "__pycache__"}
-        for wing in WINGS
+        for layer in LAYERS
     }
-    assert list(WINGS) == list(ROOMS_OF)
-    for wing, rooms in ROOMS_OF.items():
-        assert folders[wing] - set(rooms) == NOT_BY_THEIR_OWN_NAMES.get(wing, set())
+    assert list(LAYERS) == list(PACKAGES_OF)
+    for layer, packages in PACKAGES_OF.items():
+        assert folders[layer] - set(packages) == INTERNAL.get(layer, set())
 
 
 FLAT = 26  # modules of a folder, including its `__init__.py`
@@ -223,13 +222,15 @@ def test_no_folder_is_too_large_to_look_over() -> None:
 
 
 def test_imports_run_only_downward() -> None:
-    ours = [found for found in all_imports() if found.target.partition(".")[0] in PACKAGES and found.source != FACE]
+    ours = [
+        found for found in all_imports() if found.target.partition(".")[0] in ROOT_PACKAGES and found.source != FACE
+    ]
     upward = [
         str(found)
         for found in ours
-        if room_of(found.source) != room_of(found.target)
-        and room_of(found.target) != FACE
-        and HEIGHT_OF[room_of(found.target)] >= HEIGHT_OF[room_of(found.source)]
+        if package_of(found.source) != package_of(found.target)
+        and package_of(found.target) != FACE
+        and LEVEL_OF[package_of(found.target)] >= LEVEL_OF[package_of(found.source)]
     ]
     assert not upward, "\n".join(upward)
 
@@ -294,11 +295,13 @@ def test_only_plugins_imports_by_name() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("room", NO_TORCH)
-def test_the_ground_floors_need_no_torch(room: str) -> None:
+@pytest.mark.parametrize("package", NO_TORCH)
+def test_the_lowest_packages_need_no_torch(package: str) -> None:
     heavy = ("torch", "transformers", "numpy")
     inside = (
-        found for found in all_imports() if (found.source == room if room == FACE else room_of(found.source) == room)
+        found
+        for found in all_imports()
+        if (found.source == package if package == FACE else package_of(found.source) == package)
     )
     assert not [str(found) for found in inside if found.target.partition(".")[0] in heavy]
 
@@ -307,10 +310,10 @@ def test_reading_a_recipe_from_its_source_needs_no_torch() -> None:
     inside = [
         found for found in all_imports() if found.source in NO_TORCH_MODULES and not (found.for_types or found.by_name)
     ]
-    allowed = {room for room in NO_TORCH if room != FACE} | {*NO_TORCH_MODULES}
-    ours = [found for found in inside if found.target.partition(".")[0] in PACKAGES]
+    allowed = {package for package in NO_TORCH if package != FACE} | {*NO_TORCH_MODULES}
+    ours = [found for found in inside if found.target.partition(".")[0] in ROOT_PACKAGES]
     assert {found.source for found in ours} == {*NO_TORCH_MODULES} - {"thunder_core.passes.recipe.module_source"}
-    assert not [str(found) for found in ours if {found.target, room_of(found.target)}.isdisjoint(allowed)]
+    assert not [str(found) for found in ours if {found.target, package_of(found.target)}.isdisjoint(allowed)]
     assert not [str(found) for found in inside if found.target.partition(".")[0] in ("torch", "transformers", "numpy")]
 
 

@@ -48,7 +48,7 @@ def test_our_own_plug_ins_are_listed() -> None:
 
 
 def test_each_module_that_is_listed_as_a_transform_defines_one() -> None:
-    """Parts of transforms are in other rooms, so that the list contains only transforms that users can name."""
+    """Parts of transforms are in other packages, so that the list contains only transforms that users can name."""
     for name in plugins.names("transforms"):
         module = plugins.load("transforms", name)
         own = [

@@ -45,8 +45,8 @@ class CheckResult:
     """The state of one part of the environment, with a fix unless the part works.
 
     The states are `ok`; `optional`, for an optional part that is missing; `degraded`, for a part that this machine
-    should have and that does not work; and `missing`, for a part without which Thunder does not run. `found` describes
-    the part or the problem in words.
+    should have, but that does not work; and `missing`, for a missing part that Thunder requires. `found` describes the
+    part or the problem in words.
     """
 
     name: str
@@ -75,7 +75,7 @@ def run_checks() -> Iterator[CheckResult]:
 
 
 def result_of(name: str, passes: bool, description: str, fix: str, state_if_failed: State) -> CheckResult:
-    """Return the result of a check that passes or fails; the fix and the state are those of a failed check."""
+    """Return the result of a check that passes or fails; `fix` and `state_if_failed` are for a failed check."""
     return CheckResult(name, "ok", description) if passes else CheckResult(name, state_if_failed, description, fix)
 
 

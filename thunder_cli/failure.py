@@ -31,7 +31,7 @@ CONTINUED = "\n      "  # the lines of a message are indented, so that they diff
 class Audience:
     """The form in which a command's errors are reported: as JSON on stdout, with a traceback, or in one line.
 
-    A rank that `follows` prints the errors that other ranks print in full, in one line.
+    A rank that `follows` prints an error in one line if another rank prints the error in full.
     """
 
     json: bool = False

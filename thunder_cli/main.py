@@ -105,7 +105,7 @@ def asks_for_json(options: Sequence[str]) -> bool:
 
 
 def follows() -> bool:
-    """Whether this process is a rank that prints no results, since the first rank prints those of all."""
+    """Whether this process is a rank that prints no results, because the first rank prints the results of all ranks."""
     with suppress(BadOption):
         launch = launch_of_process()
         return launch is not None and launch.follows

@@ -30,12 +30,12 @@ class Group:
         return self.build({name: value for name, value in values.items() if is_given(value)})
 
 
-def is_given(value: Any) -> bool:
+def is_given(value: object) -> bool:
     """Whether an option was specified: 0 counts as a value, and a flag that is off does not."""
     return value is not None and value is not False and value != []
 
 
-def group_of(annotation: Any) -> Group | None:
+def group_of(annotation: object) -> Group | None:
     """Return the group for a parameter's annotation; None for a parameter that is one option.
 
     A dataclass whose fields are options is built from them. `Annotated[Settings, NAMES]` is built from the settings

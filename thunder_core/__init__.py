@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.foundation.package import __version__
-from thunder_core.foundation.rooms import WING_OF, register_short_names
+from thunder_core.foundation.short_names import LAYER_OF, register_short_names
 
 # SymPy caches the results of 1,000 expressions by default. Programs with symbolic sizes have several thousand.
 # SymPy reads the variable once, when it is imported.
@@ -85,7 +85,7 @@ __all__ = [*_MODULE_OF_NAME, "__version__"]  # noqa: PLE0604 - the names are the
 
 
 def __getattr__(name: str) -> Any:
-    if name in WING_OF:
+    if name in LAYER_OF:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'thunder_core' has no attribute {name!r}")

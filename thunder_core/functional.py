@@ -36,7 +36,7 @@ def jit(
     they are bound when the function is compiled and not guarded afterwards. Functions, classes and modules that the
     function names are code, not data.
 
-    Raises `WrongInputs` if the function is a module, because its parameters are not arguments, and what `jit` raises.
+    Raises `WrongInputs` if the function is a module, because its parameters are not arguments, and the errors of `jit`.
 
     >>> import torch
     >>> scale = 3.0

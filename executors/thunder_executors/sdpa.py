@@ -237,7 +237,10 @@ def repeats_of_tensor(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], r
 
 
 def is_repeated(whole: list[Any], single: list[Any], expanded: list[Any], flat: list[Any]) -> bool:
-    """Whether shapes are those of (batch, heads, ...), (batch, heads, 1, ...), n in place of 1, and n * heads."""
+    """Whether the shapes are those of heads repeated for groups of queries.
+
+    The shapes are (batch, heads, ...), (batch, heads, 1, ...), (batch, heads, n, ...) and (batch, n * heads, ...).
+    """
     if len(whole) != 4 or len(single) != len(expanded) or len(expanded) != 5:
         return False
     batch, heads, *rest = whole

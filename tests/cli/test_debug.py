@@ -88,7 +88,7 @@ def test_an_executor_is_named_by_line_and_module_and_its_fault_reproduced(thunde
     done = thunder("debug", llama, *options, "--out", here / "found", "--json")
     assert done.status == 1, done.err
     assert done.json["schema"] == "thunder.debug/1"
-    first = done.json["inside"]["faults"][0]
+    first = done.json["internal_check"]["faults"][0]
     assert (first["kind"], first["by"], first["trace"]) == ("executor", "approximate", "computation")
     assert first["module"].endswith("layers.0.mlp.act_fn")
     assert "silu" in first["line"]
@@ -162,9 +162,9 @@ GENERATION = ("--task", "generate", "--prompt-length", 6, "--new-tokens", 4, "--
 def test_right_program_of_ranges_and_of_generation_has_no_fault(thunder, llama, options):
     done = thunder("debug", llama, "--without", "inductor", *options, "--json")
     assert done.status == 0, done.out + done.err
-    inside = done.json["inside"]
-    assert inside["stages"]
-    assert not inside["faults"]
+    internal_check = done.json["internal_check"]
+    assert internal_check["stages"]
+    assert not internal_check["faults"]
 
 
 @pytest.mark.parametrize("options", [("--dynamic", "seq=2:16"), GENERATION])
@@ -172,7 +172,7 @@ def test_right_program_of_ranges_and_of_generation_has_no_fault(thunder, llama, 
 def test_wrong_program_of_ranges_and_of_generation_is_named(thunder, llama, recipes, options, name, kind):
     done = thunder("debug", llama, "--recipe", f"{recipes}:{name}", *options, "--json")
     assert done.status == 1, done.err
-    assert {fault["kind"] for fault in done.json["inside"]["faults"]} == {kind}
+    assert {fault["kind"] for fault in done.json["internal_check"]["faults"]} == {kind}
 
 
 def test_an_existing_folder_is_kept(thunder, here, llama):

@@ -82,7 +82,7 @@ def artifact(thunder, here, llama):
 def faults_of(thunder, folder: Path) -> list[dict[str, str]]:
     """Return the faults that `thunder debug` finds in an artifact. The command exits with 1 if there are any."""
     done = thunder("debug", folder, "--json")
-    faults = done.json["inside"]["faults"]
+    faults = done.json["internal_check"]["faults"]
     assert done.status == bool(faults), done.err
     return faults
 

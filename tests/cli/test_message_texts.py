@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.source
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("thunder_core", "thunder_cli", "executors", "recipes")
+FOLDERS = ("thunder_core", "thunder_cli", "executors", "recipes")
 # Foreign word order, pronouns without a noun, and words of our own for which PyTorch's users have a term.
 BANNED = re.compile(
     r"\b(acquire[sd]?|beside|tells?|told|anew|mend|cannot be one|not to be had|what is compiled|outside of what|"
@@ -42,9 +42,9 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
                     yield f"{path.relative_to(ROOT)}:{part.lineno}", text
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_message_holds_an_odd_phrase(room):
-    files = sorted((ROOT / room).rglob("*.py"))
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_message_holds_an_odd_phrase(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
     found = [pair for path in files for pair in messages(path)]
     assert len(found) > 4
     assert {place: text for place, text in found if BANNED.search(text)} == {}

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,11 +23,7 @@ from thunder_core.passes.autodiff.chained_nodes import Chain, PieceNode
 SMALL = 0.00005  # MiB of a bucket: nearly each parameter has a bucket of its own
 
 
-@pytest.fixture(autouse=True)
-def group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("group_of_one")
 
 
 def wrap(model: nn.Module, **options: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format import object_paths
 from thunder_core.workflow.benchmark.allocations import peak_allocated
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
-
-@pytest.fixture(autouse=True)
-def group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.usefixtures("group_of_one")]
 
 
 def first_trace(program: Callable[..., Any], *args: Any) -> Trace:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import RecipeMismatch
 
-
-@pytest.fixture(autouse=True)
-def group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("group_of_one")
 
 
 def reductions(compiled: object) -> int:

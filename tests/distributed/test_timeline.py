@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-import torch.distributed as dist
 
 import thunder_core as thunder
 from benchmarks.timeline import Event, Network, claimed_traces, events_of, predict
@@ -61,13 +58,6 @@ def test_speedup_makes_computation_shorter_and_communication_visible() -> None:
     assert predict(events, NETWORK).hidden == 1
     assert predict(events, NETWORK, speedup=6.0).step == 1
     assert predict(events, NETWORK, speedup=6.0).hidden == pytest.approx(0.5)
-
-
-@pytest.fixture
-def group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("group_of_one")

@@ -11,7 +11,7 @@ import thunder_core as thunder
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.workflow.fault_localization.examination import examine
-from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.internal_check import InternalCheck
 
 silu = torch.nn.functional.silu
 
@@ -37,7 +37,7 @@ def own(value: Any) -> Any:
 
 def examined(
     subject: Callable[..., Any], executors: Any = ("torch",), options: Any = None, **kwargs: Any
-) -> InsideReport:
+) -> InternalCheck:
     """The report of an examination of the program that serves a call."""
     return examine(program_of(subject, executors, options, **kwargs), subject, (), kwargs)
 

@@ -35,7 +35,7 @@ def test_no_false_alarm_under_each_recipe(recipe):
 def test_no_false_alarm_with_fused_regions(family, recipe):
     found = diagnosis(family, recipe, without=())
     assert not found.faults
-    assert any(line.executor == "inductor" for line in found.inside.lines)
+    assert any(line.executor == "inductor" for line in found.internal_check.lines)
 
 
 def pairs() -> Iterator[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 def described(program: Program) -> str:
     """Every stage of every trace of a program, without folders and lines that depend on the installation."""
-    parts = [f"recorded by autograd: {program.recorded}"] if program.recorded else []
+    parts = [f"recorded by autograd: {program.no_backward_reason}"] if program.no_backward_reason else []
     for name in TRACES:
         parts.extend(stages_described(program.stages_of(name)))
     text = "\n".join(parts).replace(f"{ROOT}/", "")

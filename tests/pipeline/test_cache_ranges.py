@@ -47,7 +47,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         request = quick(folder, "hf-llama", seq=None, dynamic=LENGTHS, include_weights=True, benchmark=False)
         done = optimize(request)
     assert done.report.validation is not None
-    assert all(point.passed and point.optimized for point in done.report.validation.points)
+    assert all(point.passed and point.optimized for point in done.report.validation.sizes)
     return folder
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_runs_a_trace_creates_a_random_cache(artifact: Path) -> None
 
 
 def test_an_artifact_is_validated_and_measured_behind_caches(artifact: Path) -> None:
-    points = [point.size for point in validate_artifact(artifact, inputs=1, write=False, seed=3).validation.points]
+    points = [point.size for point in validate_artifact(artifact, inputs=1, write=False, seed=3).validation.sizes]
     assert points[0] == "1 x 1 and cache 24"
     assert {"2 x 12 and cache 0", "2 x 1 and cache 24", "2 x 12 and cache 24"} < set(points)
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, batches=(1,), seqs=(1,)))

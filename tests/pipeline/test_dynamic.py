@@ -127,13 +127,13 @@ def test_few_programs_serve_the_range_and_the_manifest_has_the_ranges(artifact: 
 
 def test_every_point_is_validated_and_measured(report: Report) -> None:
     assert report.validation is not None and report.benchmark is not None
-    sizes = [point.size for point in report.validation.points]
+    sizes = [point.size for point in report.validation.sizes]
     assert sizes[0] == "1 x 8"
     assert {"1 x 2", "1 x 48", "3 x 2", "3 x 48"} < set(sizes)
     assert len(sizes) == 6
-    assert all(point.passed and point.optimized for point in report.validation.points)
+    assert all(point.passed and point.optimized for point in report.validation.sizes)
     assert report.validation.inputs == 2 + 5
-    measured = [(point.configuration["batch"], point.configuration["seq"]) for point in report.points]
+    measured = [(point.configuration["batch"], point.configuration["seq"]) for point in report.further_benchmarks]
     assert [" x ".join(words) for words in measured] == sizes[1:]
     assert report.dynamic == LENGTHS
 
@@ -152,7 +152,7 @@ def test_constraints_are_reported_as_python_with_their_source(report: Report) ->
 
 def test_the_report_lists_the_tested_sizes(report: Report) -> None:
     told = r"tried \d+ sizes: the ends, and the sizes next to each number in a constraint"
-    assert re.fullmatch(told, report.probed)
+    assert re.fullmatch(told, report.tried_sizes)
     assert re.search(rf"served by \S+ programs?; {told}", render_markdown(report))
 
 
@@ -311,13 +311,13 @@ def test_an_executor_without_symbolic_sizes_is_dropped_and_reported(tmp_path: Pa
 def test_steps_of_training_serve_ranges(tmp_path: Path) -> None:
     done = optimize(quick(tmp_path / "a", dynamic={"seq": (2, 16)}, train=True, benchmark=False, inputs=1))
     assert done.report.validation is not None
-    assert [point.size for point in done.report.validation.points] == ["1 x 8", "1 x 2", "1 x 16", "1 x 5"]
+    assert [point.size for point in done.report.validation.sizes] == ["1 x 8", "1 x 2", "1 x 16", "1 x 5"]
     assert cache_misses(done.compiled) <= 2
 
 
 def test_an_artifact_is_validated_at_several_points(artifact: Path) -> None:
     done = validate_artifact(artifact, inputs=1, write=False, seed=3)
-    assert [point.size for point in done.validation.points] == ["1 x 8", "1 x 2", "3 x 2", "1 x 48", "3 x 48", "2 x 9"]
+    assert [point.size for point in done.validation.sizes] == ["1 x 8", "1 x 2", "3 x 2", "1 x 48", "3 x 48", "2 x 9"]
 
 
 def test_an_artifact_is_measured_within_its_ranges(artifact: Path) -> None:

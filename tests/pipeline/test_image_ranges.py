@@ -35,7 +35,7 @@ def test_a_convolution_model_serves_images_of_all_sizes(tmp_path: Path) -> None:
     out = tmp_path / "a"
     done = optimize(of_resnet(out, height=40, width=40, dynamic={"height": (32, 64), "width": (24, 48)}))
     assert done.report.validation is not None
-    sizes = [point.size for point in done.report.validation.points]
+    sizes = [point.size for point in done.report.validation.sizes]
     assert sizes[0] == "1 x 40 x 40 pixels" and {"1 x 32 x 48 pixels", "1 x 64 x 24 pixels"} < set(sizes)
     manifest = open_artifact(out).manifest
     assert manifest.drawn == {"batch": 1, "seq": 128, "height": 40, "width": 40, "seed": 0}
@@ -45,7 +45,7 @@ def test_a_convolution_model_serves_images_of_all_sizes(tmp_path: Path) -> None:
         assert loaded(pixel_values=torch.randn(1, 3, 57, 31)).logits.shape == (1, 4)
         with pytest.raises(WrongInputs, match="which serves height 32 to 64, width 24 to 48, accepts these inputs"):
             loaded(pixel_values=torch.randn(1, 3, 57, 49))
-    points = validate_artifact(out, inputs=1, write=False, seed=3).validation.points
+    points = validate_artifact(out, inputs=1, write=False, seed=3).validation.sizes
     assert [point.size for point in points] == sizes
 
 

@@ -72,5 +72,5 @@ def test_memory_of_each_stage_is_bounded_and_released(folder: Path) -> None:
     report = json.loads((folder / "quick" / "report.json").read_text())
     assert report["validation"]["by_layer"] is True
     assert report["validation"]["reference_dtype"] == "float64"
-    assert report["validation"]["inside"]["lines"]
-    assert report["validation"]["inside"]["faults"] == []
+    assert report["validation"]["internal_check"]["lines"]
+    assert report["validation"]["internal_check"]["faults"] == []

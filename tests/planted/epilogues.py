@@ -12,7 +12,7 @@ from tests.planted.subject import Subject, subject
 from tests.planted.unpacking import text_of, with_text
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 CONSTANTS = {"True": "False", "torch.float32": "torch.float64", "None": "0"}
 

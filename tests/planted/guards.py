@@ -17,7 +17,7 @@ from tests.planted.subject import Subject, state_put_back, subject
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.guard import check_of
 from thunder_core.tracing.library.objects import GuardFailed
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 
 CLOSE = 1e-5

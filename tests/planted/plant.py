@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.planted.subject import Subject
 from thunder_core.backend.runtime.program import Program
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 @dataclass(frozen=True)

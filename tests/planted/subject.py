@@ -19,7 +19,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.fault_localization.examination import examine
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.state import state_of
 

@@ -12,7 +12,7 @@ from tests.planted.subject import subject
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 def transform_plants(family: str) -> Iterator[Plant]:

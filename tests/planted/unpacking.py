@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 def unpacking_plants(family: str) -> Iterator[Plant]:

@@ -124,7 +124,9 @@ def test_missing_parts_leave_no_empty_section(bare: Report) -> None:
 
 def test_backwards_are_counted_and_missing_ones_have_a_reason(full: Report) -> None:
     share = full.executors[0].model_copy(update={"backward": 77, "backward_share": 0.5})
-    report = full.model_copy(update={"executors": (share, *full.executors[1:]), "recorded": "autograd was off"})
+    report = full.model_copy(
+        update={"executors": (share, *full.executors[1:]), "no_backward_reason": "autograd was off"}
+    )
     for told in ("77 in the backward, 50%", "operations of the backward", "time of the backward"):
         assert told in render_html(report)
     assert "| triton | 30 | 75% | 77 | 50% |" in render_markdown(report)

@@ -8,7 +8,7 @@ from rich.text import Text
 from thunder_cli.views.quantity import count_noun, magnitude
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, space_out
 from thunder_core.workflow.pipeline.debug import Diagnosis, ReproductionFacts
-from thunder_core.workflow.validation.inside import Fault, NonFiniteLine, TensorFacts
+from thunder_core.workflow.validation.internal_check import Fault, NonFiniteLine, TensorFacts
 
 SHOWN_INPUTS = 8
 
@@ -29,8 +29,8 @@ def verdict(diagnosis: Diagnosis) -> Text:
     wrong = len(diagnosis.faults)
     result = (count_noun(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} with {diagnosis.recipe}"
-    text = Text.assemble((name, HEAD), "  ", result, "\n", (diagnosis.inside.summary, DIM))
-    for omission in diagnosis.inside.not_compared:
+    text = Text.assemble((name, HEAD), "  ", result, "\n", (diagnosis.internal_check.summary, DIM))
+    for omission in diagnosis.internal_check.not_compared:
         text.append(f"\nnot compared: {omission.what} ({omission.count}), because {omission.reason}", DIM)
     return text
 

@@ -67,8 +67,8 @@ def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _inside(report: Report) -> Iterator[RenderableType]:
-    if report.inside is not None:
-        yield Text.assemble(("Internal check", HEAD), "  ", report.inside.summary)
+    if report.internal_check is not None:
+        yield Text.assemble(("Internal check", HEAD), "  ", report.internal_check.summary)
 
 
 def _comparison(report: Report) -> Iterator[RenderableType]:
@@ -277,8 +277,8 @@ def _backward(report: Report) -> str:
     behind = sum(share.backward for share in report.executors)
     if not report.train:
         return ""
-    recorded = f"; no compiled backward, autograd differentiates the program: {report.recorded}"
-    return recorded if report.recorded else f", {behind} in the backward"
+    no_backward = f"; no compiled backward, autograd differentiates the program: {report.no_backward_reason}"
+    return no_backward if report.no_backward_reason else f", {behind} in the backward"
 
 
 def _memory(report: Report) -> Iterator[RenderableType]:

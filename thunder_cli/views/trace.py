@@ -214,7 +214,7 @@ class View:
         data: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
         data["train"] = self.subject.train
         data["constraints"] = [asdict(constraint) for constraint in self.subject.constraints]
-        data["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
+        data["no_backward_reason"] = self.subject.no_backward_reason if "backward" not in self.subject.traces else ""
         if self.subject.weights is not None:
             data["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}
             data["validation"] = self.subject.validation

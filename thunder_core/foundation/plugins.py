@@ -74,7 +74,7 @@ def listing(group: Group) -> list[Listed]:
 
 
 def packages() -> frozenset[str]:
-    """The top-level packages of executors and recipes: Thunder's own, and those of installed plug-ins."""
+    """The top-level packages of executors and recipes: Thunder's own and the ones of installed plug-ins."""
     return frozenset(
         {"thunder_core"} | {name.partition(".")[0] for group in ENTRY_POINTS for name in _plugin_modules(group)}
     )
@@ -128,7 +128,7 @@ def load(group: Group, name: str) -> ModuleType:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Load and return the module of a file outside the import path; raise what its code raises.
+    """Load and return the module of a file outside the import path; raise the errors of its code.
 
     The file runs only once. The file may import its neighbours by name, now and later; installed modules come before
     its neighbours.

@@ -50,7 +50,7 @@ class ComputedOnce(Generic[Value]):
         self._name = function.__name__
         self.__doc__ = function.__doc__
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+    def __get__(self, instance: object, owner: type | None = None) -> Value:
         if instance is None:
             return self  # type: ignore[return-value]
         value = instance.__dict__[self._name] = self._function(instance)

@@ -174,7 +174,7 @@ class Captured:
             recording = self._find_or_record(key, args, tensors)
             return self.function(*args) if recording is None else self._replay(recording, tensors)
 
-    def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> Any:
+    def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Replay the graph, and increment the version of each written tensor for each write."""
         results = recording(tensors)
         for number in self.written:

@@ -32,7 +32,7 @@ def attention_backward(
 ) -> Sequence[Tensor]:
     """Return the gradients of query `[B, H, T, D]`, key and value `[B, K, S, D]`, where K divides H.
 
-    The products that are rounded to 16 bits are those whose results the kernel rounds too.
+    A product is rounded to 16 bits if the kernel rounds its result, too.
     """
     if query.dtype not in LOW or dropout_p or max(query.shape[-2], key.shape[-2]) > MAX_POSITIONS:
         gradients: Sequence[Tensor] = KERNEL(

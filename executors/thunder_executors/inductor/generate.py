@@ -79,7 +79,7 @@ class GeneratedCode:
 
 
 class Unsupported(Exception):
-    """Raised if Inductor generated code that an artifact cannot store; the message says what."""
+    """Raised if Inductor generated code that an artifact cannot store; the message names the code."""
 
 
 def generate(region: Region) -> GeneratedCode:

@@ -1,4 +1,4 @@
-"""A check that Inductor's lowerings compute results of the sizes that PyTorch's metadata functions give.
+"""A check that the results of Inductor's lowerings have the same sizes as in PyTorch's meta functions.
 
 For symbolic sizes, some lowerings take a branch that is right only for some sizes.
 """

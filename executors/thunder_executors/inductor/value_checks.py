@@ -296,7 +296,7 @@ def _with_stand_ins(operation: BoundSymbol) -> BoundSymbol:
 
 
 def stand_in(proxy: TensorProxy) -> Code:
-    """Return an expression for a tensor of the same metadata, by which PyTorch chooses the kernel that raises."""
+    """Return an expression for a tensor with the same metadata; the metadata decides which kernel of PyTorch raises."""
     layout = f"{text_of_sizes(proxy.shape)}, {text_of_sizes(proxy.stride)}"
     return Code(f"torch.empty_strided({layout}, dtype={proxy.dtype})")
 

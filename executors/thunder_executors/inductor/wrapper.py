@@ -88,7 +88,7 @@ def _keep_statement(check: EagerCheck, region: Region, inputs: Sequence[str]) ->
 
 
 def _returned_if_valid(statement: str) -> list[str]:
-    """Return the statements that return a region's results if its last result says that no value was refused."""
+    """Return statements that check a region's last result, and return the other results if no value was refused."""
     value = ast.parse(statement.removeprefix("return "), mode="eval").body
     *results, flag = map(ast.unparse, value.elts if isinstance(value, ast.Tuple) else [value])
     returned = results[0] if len(results) == 1 else f"({''.join(f'{result}, ' for result in results)})"

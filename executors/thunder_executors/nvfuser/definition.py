@@ -36,7 +36,7 @@ MOVEMENTS: set[str] = set()
 
 
 class Unsupported(Exception):
-    """Raised if nvFuser does not support an operation, or not with PyTorch's semantics; the message says what."""
+    """Raised if nvFuser lacks an operation, or differs from PyTorch's semantics; the message names the difference."""
 
 
 def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:

@@ -162,7 +162,7 @@ def has_sizes(attention: Attention, grouped: bool) -> bool:
 
 
 def is_broadcast(mask: TensorProxy, sizes: Sequence[Any]) -> bool:
-    """Whether each dimension of a mask is as long as that of the scores, or has the constant length one."""
+    """Whether each dimension of a mask has the length of the scores' dimension, or the constant length one."""
     of_mask = [expression(size) for size in mask.shape]
     return all(own in (1, size) for own, size in zip(of_mask, sizes[-len(of_mask) :], strict=True))
 

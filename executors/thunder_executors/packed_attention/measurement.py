@@ -122,7 +122,7 @@ def measure(attention: Attention, kernel: Callable[..., Any]) -> Times:
 
 
 def tensors_of(attention: Attention, sizes: tuple[int, ...]) -> list[torch.Tensor]:
-    """Return a query, key, value and result of these sizes, which lie in memory as those of the attention."""
+    """Return a query, key, value and result of these sizes, with the same strides as in the attention."""
     batch, heads, groups, rows, keys, width, value_width = sizes
     shapes = {
         "query": (batch, heads, rows, width),

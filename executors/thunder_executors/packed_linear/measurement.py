@@ -1,8 +1,8 @@
 """The time of a product by PyTorch's library and by the kernel, measured on this machine and cached.
 
-First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both
-alternately multiply an input that is in the processor's cache by weights that are not, as in a model. The time is the
-minimum over some passes, divided by the number of products.
+First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both run
+alternately. As in a model, the input is in the processor's cache, and the weights are not. The time is the minimum over
+some passes, divided by the number of products.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def with_preceding(
 
 
 def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain that pads its input with zeros itself; None if the bound symbol is no such padding."""
+    """Return the chain that pads its input with zeros itself; None for any other bound symbol."""
     named = arguments_of(bsym) if bsym.symbol.name == PADDING else None
     if named is None or named["mode"] != "constant" or named["value"] or not is_supported(named["input"]):
         return None

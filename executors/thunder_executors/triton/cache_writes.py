@@ -112,7 +112,7 @@ def is_count(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], index: int
 
 
 def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Mapping[str, set[int]]) -> Iterator[int]:
-    """Yield the indices of the bound symbols that compute positions which nothing else reads."""
+    """Yield the indices of bound symbols that compute positions, if no other bound symbol reads the positions."""
     positions = bsyms[update.positions]
     if readers[positions.output.name] <= {update.keys, update.values}:
         yield update.positions

@@ -132,7 +132,7 @@ class LoadedCubin:
 
 @dataclass
 class CubinKernel:
-    """Machine code that replaces launches of the kernel that it was compiled from."""
+    """The machine code of a kernel, which replaces launches of the kernel."""
 
     cubin: Cubin
     driver: Driver
@@ -178,7 +178,7 @@ def architecture(device: int) -> str:
 
 
 def keep(cubins: Iterable[Cubin]) -> None:
-    """Launch these cubins from now on, instead of compiling kernels for the same launches on such GPUs.
+    """Launch these cubins from now on instead of compiling kernels, on GPUs of their architecture.
 
     Only pass machine code whose digest was checked.
     """

@@ -126,12 +126,12 @@ class Product:
         """Whether the kernel is taken where nothing can be measured: for few rows."""
         return self.rows <= FEW and not self.has_any_rows
 
-    def library(self, *operands: torch.Tensor) -> Any:
+    def library(self, *operands: torch.Tensor) -> torch.Tensor:
         """Compute the product by PyTorch's operations, from its operands in order."""
         x, codes, scales, *factors = operands
         return self.kind.library(x * factors[0] if factors else x, codes, scales)
 
-    def kernel(self, *operands: torch.Tensor) -> Any:
+    def kernel(self, *operands: torch.Tensor) -> torch.Tensor:
         """Compute the product by the kernel, from its operands in order."""
         x, codes, scales, *factors = operands
         return self.kind.function(x, codes, scales, factors[0] if factors else None, self.tile)

@@ -59,7 +59,7 @@ def test_gradients_and_random_numbers_match_eager_with_no_more_memory(reentrant,
     compiled, plain = (thunder.jit(layers, executors=executors) for _ in range(2))
     for found, expected in zip(step(compiled, reentrant), step(layers, reentrant), strict=True):
         torch.testing.assert_close(found, expected, **({} if executors == ("torch",) else CLOSE))
-    assert last_program(compiled).recorded == ""
+    assert last_program(compiled).no_backward_reason == ""
     step(plain)
     measured, eager = (peak_allocated(lambda one=one: step(one, reentrant)) for one in (compiled, layers))
     without = peak_allocated(lambda: step(plain))
@@ -264,7 +264,7 @@ def test_tensors_that_a_selective_context_saves_are_not_recomputed(name):
         x, weight = (tensor.detach().clone().requires_grad_() for tensor in (x, weight))
         gradients.append(torch.autograd.grad(run(x, weight), (x, weight)))
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
-    assert last_program(compiled).recorded == ""
+    assert last_program(compiled).no_backward_reason == ""
     names = [proxy.name for proxy in last_program(compiled).derivative.saved]
     assert len([name for name in names if name not in ("x", "weight")]) <= count
     backward = [line.symbol.name for line in thunder.last_backward_traces(compiled)[-1].bound_symbols]
@@ -364,7 +364,7 @@ def test_gradient_checkpointing_of_transformers(executors):
         model.gradient_checkpointing_enable()
     compiled = thunder.jit(model, executors=executors)
     torch.testing.assert_close(gradients(compiled), gradients(model), rtol=1e-3, atol=1e-5)
-    assert last_program(compiled).recorded == ""
+    assert last_program(compiled).no_backward_reason == ""
     measured = peak_allocated(lambda: gradients(compiled))
     assert measured < 0.8 * without
     assert measured < 1.02 * peak_allocated(lambda: gradients(model))

@@ -119,7 +119,7 @@ class Store:
         return self._free(Freed(removed, staying), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> MissExplanation:
-        """Explain why an entry was built: how the key differs from that of the most similar earlier entry."""
+        """Explain why an entry was built: compare its key with the key of the most similar earlier entry."""
         records = self.entries()
         own = next((record for record in records if record.digest == key.digest and not record.damage), None)
         miss = MissExplanation(

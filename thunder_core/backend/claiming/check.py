@@ -56,8 +56,8 @@ class Judge:
 class Check:
     """A callable in place of the bound symbol that an executor `claimed`.
 
-    `reference` are its operations in eager PyTorch. `compared` counts the compared calls, and `largest` is the largest
-    difference of values among right results. A check that is `left_out`, for the reason given there, calls the
+    `reference` are the operations of the bound symbol in eager PyTorch. `compared` counts the compared calls, and
+    `largest` is the largest difference of values among correct results. If `left_out` has a reason, the check calls the
     executor's function and compares nothing. Results that are `uninitialized` memory are compared by metadata only. The
     `judge` decides which results are wrong, and handles them.
     """
@@ -98,7 +98,7 @@ class Check:
         return result
 
     def _compare(self, result: object, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
-        """Compare results, inputs and drawn random numbers with those of the reference."""
+        """Compare results, inputs and drawn random numbers with the reference."""
         drawn = RandomStates.now(inputs)
         expected = self._evaluate(private_values(before.values, (self.claimed, *self.reference)), states)
         same_draws = drawn.equal(RandomStates.now(inputs))

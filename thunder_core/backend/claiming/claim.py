@@ -27,9 +27,9 @@ NEEDS_CONSTANT_SIZES = "it supports only constant sizes, but the sizes of the pr
 def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:
     """Return the trace with an executor on every bound symbol, checked and wrapped by executors that check or wrap.
 
-    From the first bound symbol that changes a setting that results depend on (the default dtype, deterministic
-    algorithms), unclaimed bound symbols run in eager PyTorch, since executors compile for the settings at compile time.
-    `program` is the unclaimed program if `trace` is its forward, some of whose bound symbols were claimed before.
+    Executors compile for the settings at compile time. From the first change of a setting that affects results (the
+    default dtype, deterministic algorithms), unclaimed bound symbols therefore run in eager PyTorch. `program` is the
+    unclaimed program if `trace` is its forward, some of whose bound symbols were claimed before.
     """
     mark_progress("choose kernels")
     prepared, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
@@ -60,8 +60,8 @@ def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
 def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """Return the trace with sub-traces that are claimed like it, including regions.
 
-    If autograd records a call, it may record every operation of the call's functions, even operations that depend on no
-    tensor that requires a gradient in the first iteration of a loop, so no regions are fused there.
+    If autograd records a call, no regions are fused in the call's functions. Autograd may record each of their
+    operations, even if in the first iteration of a loop the operation depends on no tensor that requires a gradient.
     """
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
@@ -79,7 +79,7 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
 
 
 def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
-    """Return a bound symbol whose operands include all symbolic numbers that its functions read, as a region's do.
+    """Return a bound symbol with all symbolic numbers that its functions read among its operands, as for a region.
 
     The operands are its last argument, and the last inputs of each of its functions.
     """

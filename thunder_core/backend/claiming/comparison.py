@@ -34,11 +34,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class ValueComparison:
-    """The comparison of a result's values with eager PyTorch's: the largest difference, and what is wrong, if anything.
+    """The comparison of a result's values with eager PyTorch's, with the `difference` if the result is wrong.
 
-    If the computation was also done in float64, `error` is the largest difference from the float64 result,
-    `eager_error` is eager PyTorch's largest difference from it, and `allowed` is the allowed difference; all are
-    absolute. `scale` is the largest value.
+    `largest` is the largest difference from eager PyTorch. If the computation was also done in float64, `error` is the
+    largest difference from the float64 result, `eager_error` is eager PyTorch's largest difference from the float64
+    result, and `allowed` is the allowed difference; all are absolute. `scale` is the largest value.
     """
 
     difference: Difference | None

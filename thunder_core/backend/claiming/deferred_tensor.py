@@ -100,7 +100,7 @@ def bytes_read_at_once(weight: torch.Tensor, dtype: torch.dtype) -> int:
 
 
 def has_same_values(left: object, right: object) -> bool:
-    """Whether two tensors are deferred and computed the same way from the same memory, so that they must be equal."""
+    """Whether two tensors are deferred with the same computation from the same memory, so that they must be equal."""
     if not (isinstance(left, DeferredTensor) and isinstance(right, DeferredTensor)):
         return False
     memories = [(tensor.source.data_ptr(), tensor.source.shape, tensor.source.stride()) for tensor in (left, right)]

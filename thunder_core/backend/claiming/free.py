@@ -1,7 +1,7 @@
 """Freeing: each tensor's name is deleted after the bound symbol that reads it last, so that its memory can be reused.
 
-A bound symbol that empties its input list is the only owner of the tensors that it reads last: their names are deleted
-before the call.
+If a bound symbol empties its input list, the names of the tensors that it reads last are deleted before the call, so
+that the list is their only owner.
 """
 
 from __future__ import annotations

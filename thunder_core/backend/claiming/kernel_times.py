@@ -59,7 +59,7 @@ def cached_times(
 ) -> T | None:
     """Return times from the cache, or measured; None if the remaining budget is less than the `seconds` they may take.
 
-    `prepare` does what belongs to no measurement, such as compiling the kernel, and returns the function that measures.
+    `prepare` does the work that is not measured, such as compiling the kernel, and returns the function that measures.
     If another process has measured the operation in the meantime, its times are returned. The ranks of a process group
     get the same result, so that all ranks have the same program, also if their processors differ.
     """

@@ -20,16 +20,17 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 @dataclass(frozen=True)
 class Operator(Executor):
-    """An executor of one function, which replaces a function of PyTorch, with the same arguments.
+    """An executor that replaces one function of PyTorch by another function with the same arguments.
 
     `function` is the function that programs call (`torch.nn.functional.silu`). `implementation` is Python code or
     launches kernels. It returns tensors of the same shapes, strides, dtypes and devices, which is checked by running it
     on tensors without data; `meta` stands in for an implementation that cannot run on such tensors. Calls that
     `supports(bsym)` refuses, and calls that write to an argument, are left to other executors.
 
-    `derivative`, if it is set, is the backward of the implementation, as in `register_derivative`: it takes a context,
-    in which `setup_context(ctx, args, kwargs, output)` saves values, and the gradients of the results, and returns one
-    gradient, or None, for each tensor among the arguments. Otherwise PyTorch's own derivative is used.
+    `derivative` is the backward of the implementation, as in `register_derivative`. It takes a context and the
+    gradients of the results, and returns one gradient, or None, for each tensor among the arguments.
+    `setup_context(ctx, args, kwargs, output)` saves values in the context. Without `derivative`, PyTorch's own
+    derivative is used.
 
     Raises `WrongInputs` for an argument that cannot be called; a program that calls the operator raises `BadRecipe` if
     the structure or the metadata of its results differ. Values are not compared; the executor `debug` compares them.

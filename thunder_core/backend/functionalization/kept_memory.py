@@ -78,7 +78,7 @@ class KeptMemory:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
 
     def _memory_tracked_since_writes(self) -> dict[str, int]:
-        """Map the alias sets that autograd tracks only since a write to the index of that write.
+        """Map each alias set that autograd tracks only since a write to the index of the write.
 
         Included are alias sets without inputs and constants, of which only the written tensor is used from then on,
         besides tensors that are made later.

@@ -1,8 +1,8 @@
 """Chains: element-wise operations on written tensors of one shape, brought together.
 
 An optimizer applies each operation to all parameters before the next operation, or all operations to one parameter,
-with scalar computations in between. Here, the bound symbols of each parameter are placed next to each other as a chain:
-a region that passes through the parameter's memory once.
+with scalar computations in between. This module places the bound symbols of each parameter next to each other as a
+chain: a region that reads and writes the parameter's memory once.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ ROOT = "module"  # the path of the model itself
 
 
 class FusionExecutor(Executor):
-    """An executor that takes whole regions: it says which bound symbols it can fuse, and compiles regions of them.
+    """An executor that compiles whole regions of bound symbols, and declares which bound symbols it can fuse.
 
     If `updates` is set, its regions may write to their input tensors as PyTorch does: a tensor's version increases
-    (`Region.writes`). The regions may then also take numbers, after their tensors.
+    (`Region.writes`). Such regions may also take numbers, after their tensors.
     """
 
     fuses_regions: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class FusionExecutor(Executor):
 class Refusal:
     """The reason why a region is not compiled; its bound symbols are left to the following executors.
 
-    A `lasting` reason is in the region, not in the state of the machine, so another attempt would fail too. If a
+    A `lasting` reason depends on the region, not on the state of the machine, so another attempt would fail too. If a
     refusal is `by_sizes`, the region is compiled for the sizes of each call instead, unless the user asked for symbolic
     sizes.
     """
@@ -68,10 +68,10 @@ class Refusal:
 class Fused:
     """A compiled region: `function(name)` returns a function of the region's inputs, numbers and symbols.
 
-    The function returns the only output, or a tuple of outputs, which may be empty. If it `empties`, it takes its
-    inputs in one list and empties the list, so that each input can be freed after its last use. The function is valid
-    if the `conditions` hold, which are Python expressions of the symbols `s0`, `s1`, ...; where it is used, they become
-    constraints of the program.
+    The function returns the only output, or a tuple of outputs, which may be empty. If `empties` is set, the function
+    takes its inputs in one list and empties the list, so that each input can be freed after its last use. The
+    `conditions` are Python expressions of the symbols `s0`, `s1`, ...; the function is valid if they hold. A program
+    that uses the function has the conditions as constraints.
     """
 
     function: Callable[[str], Callable[..., Any]]
@@ -82,7 +82,7 @@ class Fused:
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
     """Return the trace with each region that the executor compiles as one bound symbol; claimed bound symbols stay.
 
-    Bound symbols that were moved for a region that is then refused return to their positions.
+    If a region is refused, bound symbols that were moved for it return to their positions.
     """
     compiled: dict[str, Fused | Refusal] = {}
     excluded: set[str] = set()

@@ -108,7 +108,7 @@ class _Partitioning:
     def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
         """Whether a fusible bound symbol may join any region, because it returns no memory that is written to.
 
-        It may read such memory, since no bound symbol of a region is moved across a write.
+        It may read memory that is written to, since no bound symbol of a region is moved across a write.
         """
         return not bsym.mutates and not any(
             self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
@@ -143,7 +143,7 @@ def _regions_between_chains(
 ) -> Iterator[range]:
     """Yield the ranges of regions within a range that has no chain: runs of fusible bound symbols.
 
-    A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
+    If a run shares written memory with other bound symbols, only its bound symbols that may join any region are kept.
     """
     section = bsyms[positions.start : positions.stop]
     fusible_flags = [rules.can_fuse(bsym) for bsym in section]

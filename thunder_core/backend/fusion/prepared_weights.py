@@ -31,9 +31,9 @@ class KeptForms(Generic[Form]):
 class PreparedWeights(Generic[Form]):
     """The prepared forms of weights, by weight and by the settings of the kernel, for all programs of the process.
 
-    A form is freed with its weight. It is made again if the version counter or the address of a tensor that it is made
-    of has changed. Writes that count no version (`weight.data[0] = 1`, or by NumPy) are not noticed. Tensors that were
-    made in inference mode have no version counter: their form is made at each call.
+    A form is freed with its weight. A form is made again if the version counter or the address of one of its source
+    tensors has changed. Writes that do not increase the version counter (`weight.data[0] = 1`, or by NumPy) are not
+    noticed. Tensors that were made in inference mode have no version counter: their form is made at each call.
     """
 
     forms: dict[int, KeptForms[Form]] = field(default_factory=dict)  # by the `id` of the weight

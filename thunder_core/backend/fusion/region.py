@@ -148,7 +148,7 @@ def _rename(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> It
 class _Spelling:
     """Texts with canonical names `s0`, `s1`, ... for the symbols of sizes; `names` maps symbols to these names.
 
-    `kinds` has a text for each symbol, which says that it is a size or an integer, or gives its expression.
+    `kinds` has a text for each symbol: `s0: size`, `s0: integer`, or the symbol's expression.
     """
 
     names: Mapping[sympy.Basic, sympy.Symbol]

@@ -6,7 +6,7 @@ waits for another, so a program that only some ranks trace cannot hang.
 
 A rank may be unable to choose, because it has no time to measure. The other ranks then do not choose either for the
 same request. A request is identified by the number of collectives before it, and by the number of earlier requests
-after the same collective. For a later request, the first rank that can choose does so, for all later requests.
+after the same collective. The first rank that can choose for a later request chooses for all later requests.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def shared_choice(name: str, choose: Callable[[], str | None]) -> str | None:
     """Return the choice that a rank made first under a name; None if a rank could not choose for this request.
 
     `choose` returns a choice of this rank, not empty, or None if this rank cannot choose now. A process without other
-    ranks chooses by itself. So does a rank that cannot reach the store: then the rank with the store has ended, and no
-    collective of all ranks can follow.
+    ranks chooses by itself. A rank that cannot reach the store also chooses by itself: the rank with the store has
+    ended, and no collective of all ranks can follow.
     """
     choices = choices_of_ranks()
     if choices is None:

@@ -46,7 +46,7 @@ def counting(register: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]
     """Return PyTorch's function that registers a new process group, which also counts the creation of the group."""
 
     @wraps(register)
-    def registered(group_name: Any, group: Any) -> None:
+    def registered(group_name: object, group: object) -> None:
         register(group_name, group)
         count(group)
 

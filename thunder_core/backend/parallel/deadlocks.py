@@ -54,7 +54,7 @@ class Standstill:
     value: Any = None
     since: float = 0.0
 
-    def read(self, value: Any, now: float) -> float:
+    def read(self, value: object, now: float) -> float:
         """Take a value, and return the seconds since the value last changed."""
         if value != self.value:
             self.value, self.since = value, now
@@ -68,7 +68,7 @@ def processor_seconds() -> float:
 
 @dataclass
 class Search:
-    """The search of this rank for deadlocks in one group: its own standstill, and those of the other ranks.
+    """The search of this rank for deadlocks in one group: the standstills of this rank and of the other ranks.
 
     `stuck` are the collectives in which another rank has waited for `PROOF` seconds.
     """
@@ -127,15 +127,15 @@ class Search:
         return standing.position, self.stuck[rank]
 
     def is_quiet(self, now: float) -> bool:
-        """Whether this process has received no data for so long that no data is on the way."""
+        """Whether this process has received no data for so long that no data can be in transit."""
         seconds = now - self.own.since
         return seconds > QUIET and processor_seconds() - self.processor_before < IDLE * seconds
 
     def of_all_ranks(self, program: Running, ranks: Sequence[int], now: float) -> str:
         """Return a sentence about a deadlock if all other ranks wait in later collectives of the group.
 
-        These ranks have left the collective in which this rank waits, so only data that is still on the way may end
-        the wait. A rank that receives data uses the processor.
+        These ranks have left the collective in which this rank waits, so only data in transit may end the wait. A rank
+        that receives data uses the processor.
         """
         waits_of_ranks = ([wait for wait in self.stuck.get(rank, ()) if is_later(program, wait)] for rank in ranks)
         later = [waiting[0] for waiting in waits_of_ranks if waiting]
@@ -183,7 +183,7 @@ def sentence_of_waits(own: Wait, ledger: Ledger, rank: int, wait: Wait) -> str:
 
 
 def never_meet(own: Wait, position: int, wait: Wait) -> bool:
-    """Whether a collective of this rank can never end if another rank, at a position in its group, waits in another."""
+    """Whether a collective of this rank can never end, given the position and the wait of another rank."""
     if own.group == wait.group:
         return own.caller == wait.caller == EAGER and is_other_collective(own, wait)
     is_ahead = own.in_main and own.caller == EAGER and position < own.position
@@ -191,7 +191,7 @@ def never_meet(own: Wait, position: int, wait: Wait) -> bool:
 
 
 def is_other_collective(own: Wait, wait: Wait) -> bool:
-    """Whether two ranks wait in collectives of different kinds at the same position of a group."""
+    """Whether two ranks wait in different collectives at the same position of a group."""
     kinds = {base_kind(own.kind), base_kind(wait.kind)}
     return own.group == wait.group and own.position == wait.position > 0 and len(kinds) == 2 and kinds <= KINDS
 
@@ -231,10 +231,10 @@ def different_line(program: Running, rank: int) -> str | None:
 
 
 def is_deadlock(program: Running, position: int, wait: Wait) -> bool:
-    """Whether a program of this rank can never go on if another rank waits in a collective.
+    """Whether a program of this rank can never continue, given the collective in which another rank waits.
 
-    `position` is the position of the other rank in the group of the program. In this group, the other rank waits
-    in a collective of a kind that the program does not call, where the program calls another collective. In another
+    `position` is the position of the other rank in the group of the program. In this group, the other rank waits in a
+    collective that the program does not call, at a position where the program calls another collective. In another
     group, the other rank waits for this rank, and has not started the collective in which this rank waits.
     """
     own_position = position_of(program.group)

@@ -34,7 +34,7 @@ class Emitter:
         operator: Callable[..., Any],
         *args: Any,
         at: BoundSymbol,
-        output: Any = None,
+        output: object = None,
         ordered: bool = False,
         **kwargs: Any,
     ) -> BoundSymbol:
@@ -64,7 +64,7 @@ class Emitter:
         return name
 
 
-def without_data(leaf: Any) -> Any:
+def without_data(leaf: object) -> Any:
     """Return a meta tensor with the metadata of a proxy, or any other leaf unchanged."""
     if not isinstance(leaf, TensorProxy):
         return leaf

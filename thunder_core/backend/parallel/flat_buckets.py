@@ -53,7 +53,7 @@ def average_own_row(by_rank: Tensor, group_name: str) -> Tensor:
 
 @operator("(Tensor[] gradients, Tensor[] parameters, float factor) -> Tensor")
 def take_into_flat(gradients: list[Tensor], parameters: list[Tensor], factor: float) -> Tensor:
-    """Do what `take_gradients` does, but return all gradients in one flat tensor."""
+    """Take the gradients as `take_gradients` does, but return all gradients in one flat tensor."""
     sizes = [gradient.numel() for gradient in gradients]
     flat = gradients[0].new_empty(sum(sizes))
     if not flat.is_meta:

@@ -87,7 +87,7 @@ def device_type_of(group: Any) -> str:
     return accelerator.type if accelerator is not None and accelerator.type in types else "cpu"
 
 
-def require_axes(ranks: Any, groups: Sequence[Any]) -> None:
+def require_axes(ranks: object, groups: Sequence[Any]) -> None:
     """Raise `RecipeMismatch` if the groups are not the axes of a mesh with these ranks."""
     array = np.array(ranks, dtype=object)
     coordinate = tuple(group.rank() for group in groups)
@@ -102,6 +102,6 @@ def require_axes(ranks: Any, groups: Sequence[Any]) -> None:
         )
 
 
-def axis_name(group: Any, name: str) -> str:
+def axis_name(group: object, name: str) -> str:
     """Return the name of a group's axis in the mesh that the group comes from, or the given name."""
     return axis_of(group) or name

@@ -127,7 +127,7 @@ def unsharded_leaf(shard: torch.Tensor, rows: int, requires_grad: bool) -> torch
     return shard.new_zeros(()).expand(rows, *shard.shape[1:]).requires_grad_(requires_grad)
 
 
-def set_requires_gradient_sync(self: Any, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
+def set_requires_gradient_sync(self: object, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
     """Set whether backwards reduce gradients; without reduction, the gradients are accumulated on each rank.
 
     A later backward that reduces gradients reduces the accumulated gradients, too. With `recurse`, this applies to all
@@ -138,7 +138,7 @@ def set_requires_gradient_sync(self: Any, requires_gradient_sync: bool, *, recur
 
 
 @contextmanager
-def no_sync(self: Any) -> Iterator[None]:
+def no_sync(self: object) -> Iterator[None]:
     """Accumulate the gradients of the backward passes inside the block without communication.
 
     At the end of the block, the settings of before the block are restored.

@@ -73,7 +73,7 @@ class Ledger:
     counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     distinct_lines: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
 
-    def __post_init__(self, group_store: Any) -> None:
+    def __post_init__(self, group_store: object) -> None:
         c10d: Any = dist.distributed_c10d
         self.store = c10d.PrefixStore(f"{PREFIX}/{self.size}/{self.number}", group_store)
 
@@ -107,7 +107,7 @@ class Ledger:
                 self.publish(*self.unpublished.pop())
         return RecordedRun(self.last, lines)
 
-    def answer(self, group: Any, waits: Callable[[], str] = "[]".__str__) -> None:
+    def answer(self, group: object, waits: Callable[[], str] = "[]".__str__) -> None:
         """Publish all runs, the position and the waits of this rank, if another rank has asked for them."""
         key = f"{self.rank}/asked"
         if not self.store.check([key]) or (question := self.store.get(key)) == self.answered:
@@ -119,7 +119,7 @@ class Ledger:
         self.store.set(f"{self.rank}/at", f"{position} {question.decode()} {waits()}")
         self.answered = question
 
-    def end(self, group: Any) -> None:
+    def end(self, group: object) -> None:
         """Publish that this rank ends, and its last position."""
         self.store.set(f"{self.rank}/ended", str(position_of(group)))
 

@@ -102,7 +102,7 @@ def subclass_like(kind: Any, members: Mapping[str, Any]) -> Any:
     return type(kind)(kind.__name__, (kind,), {**names, **members})
 
 
-def convert_rest(module: Any, fn: Conversion, recurse: bool = True) -> Any:
+def convert_rest(module: object, fn: Conversion, recurse: bool = True) -> Any:
     """Convert the buffers and the inner modules of a module whose parameters stay as they are.
 
     Launchers move each module to its device. A conversion that would change a parameter is refused, because the program
@@ -123,7 +123,7 @@ def apply_to_rest(module: Any, fn: Conversion, recurse: bool) -> Any:
     return module
 
 
-def refuse_conversion(module: Any) -> NoReturn:
+def refuse_conversion(module: object) -> NoReturn:
     """Refuse `double`, `to` another device, and similar methods."""
     raise WrongInputs(
         f"the parameters of this {type(module).__name__} are sharded over ranks and cannot be converted",
@@ -131,7 +131,7 @@ def refuse_conversion(module: Any) -> NoReturn:
     )
 
 
-def refuse_copy(self: Any, *args: Any) -> Any:
+def refuse_copy(self: object, *args: Any) -> Any:
     """Refuse to copy or pickle a module, because programs of the copy would not read the parameters of the copy."""
     raise WrongInputs(
         f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be copied or pickled",

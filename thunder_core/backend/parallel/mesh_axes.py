@@ -47,7 +47,7 @@ def layout_of(group: Any) -> AxisLayout | None:
     return AxisLayout(len(ranks), stride, dist.get_world_size()) if axis_of(group) and is_regular else None
 
 
-def is_alive(group: Any) -> bool:
+def is_alive(group: object) -> bool:
     """Whether a process group of this process has not been destroyed."""
     return group in dist.distributed_c10d._world.pg_names
 
@@ -74,7 +74,7 @@ def program_name(group: Any) -> str:
     return _program_names[group]
 
 
-def is_named(group: Any) -> bool:
+def is_named(group: object) -> bool:
     """Whether a process group is registered by a name of its axis."""
     return group in _program_names and registered_group(_program_names[group]) is group
 
@@ -86,7 +86,7 @@ def axis_names(axis: str, layout: AxisLayout) -> Iterator[str]:
     yield from (f"{stem}_{number}" for number in itertools.count(2))
 
 
-def register(group: Any, name: str) -> bool:
+def register(group: object, name: str) -> bool:
     """Register a process group by a name; return False if another group has this name."""
     registered = registered_group(name)
     if registered is not group:

@@ -1,8 +1,8 @@
 """The position of this rank in the sequence of a process group's collectives.
 
 PyTorch counts the collectives of a group, but gloo also counts messages from one rank to another, which the other ranks
-do not see. The methods that send messages are therefore replaced by methods that also count by how much they advance
-PyTorch's count, and this number is subtracted.
+do not see. Methods that send messages are therefore replaced by methods that also count their increments of PyTorch's
+count. This number is subtracted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sequence_number(group: Any) -> int:
         return 0
 
 
-def position_of(group: Any) -> int:
+def position_of(group: object) -> int:
     """Return the number of collectives of a group that this rank has called; 0 for a group that does not count."""
     number = sequence_number(group)
     return number - _messages[group] if _messages and group in _messages else number
@@ -37,7 +37,7 @@ def counting(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of process groups that also counts by how much it advances PyTorch's count."""
 
     @wraps(method)
-    def call_counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_counted(self: object, *args: Any, **kwargs: Any) -> Any:
         before = sequence_number(self)
         try:
             return method(self, *args, **kwargs)

@@ -19,7 +19,7 @@ SYNCHRONIZES = "require_backward_grad_sync"  # the attribute has the same name i
 REPLICATES = "_replicate_group"  # the attribute with the name of the process group of a model's replicas
 
 
-def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
+def replica_of(model: torch.nn.Module, group: object, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
     """Return a replica of the model, whose calls are marked by `synchronize`, so that their gradients are averaged.
 
     If `has_values` is set, parameters and buffers get the values of rank 0. The replica shares the state of the model.
@@ -51,7 +51,7 @@ def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
 
 
 @contextmanager
-def no_sync(self: Any) -> Iterator[None]:
+def no_sync(self: object) -> Iterator[None]:
     """Disable the averaging of gradients for calls inside the block, as in DistributedDataParallel."""
     before = self.__dict__[SYNCHRONIZES]
     self.__dict__[SYNCHRONIZES] = False

@@ -260,7 +260,7 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
 
 
 def sharding_in(
-    group: Any, model: torch.nn.Module, *, reshard_after_forward: bool, reduce_dtype: torch.dtype | None
+    group: object, model: torch.nn.Module, *, reshard_after_forward: bool, reduce_dtype: torch.dtype | None
 ) -> Sharding:
     """Return the sharding of a model over a process group.
 

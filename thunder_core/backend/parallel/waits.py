@@ -72,11 +72,12 @@ class Running(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A collective in which a thread waits: its group, the position of the group, and its kind and line.
+    """A collective in which a thread waits: its group, the position of the group, its name (`kind`) and its line.
 
-    `caller` is the code that waits: an `EAGER` function, a `PROGRAM`, or the method `wait` of a `WORK`, after whose
-    collective the thread may have started others, so that the position is not that of the collective. `in_main` tells
-    whether the main thread waits; other threads wait beside the training, for example to write checkpoints.
+    `caller` is the code that waits: an `EAGER` function, a `PROGRAM`, or the method `wait` of a `WORK`. In the last
+    case, the thread may have started further collectives, so `position` may be later than the position of the
+    collective. `in_main` is True if the main thread waits. Other threads wait in parallel to the training, for example
+    to write checkpoints.
     """
 
     group: str
@@ -88,7 +89,7 @@ class Wait(NamedTuple):
 
 
 def base_kind(kind: str) -> str:
-    """Return a kind of collectives without the form of its tensors: `all_gather` for `all_gather_into_tensor`."""
+    """Return the name of a collective without the form of its tensors: `all_gather` for `all_gather_into_tensor`."""
     return SUFFIXES.sub("", kind)
 
 

@@ -29,10 +29,10 @@ class NoMatch(Exception):
 
 @dataclass(frozen=True)
 class Match:
-    """Bound symbols that compute what a pattern computes.
+    """Bound symbols that have the same computation as a pattern.
 
-    `positions` are the positions of the bound symbols. Those at `kept_positions` stay, because other bound symbols read
-    them too. `position` is the position of the bound symbol that replaces the others.
+    `positions` are the positions of the bound symbols. Bound symbols at `kept_positions` stay, because other bound
+    symbols read their results. `position` is the position of the bound symbol that replaces the others.
     """
 
     positions: frozenset[int]

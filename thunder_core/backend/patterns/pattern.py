@@ -59,7 +59,7 @@ class Pattern:
         return line_of(self.function)
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
-        """Return the outcome of the function for the arguments in a grad mode; raises what the function raises."""
+        """Return the outcome of the function for the arguments in a grad mode; raises the errors of the function."""
         outcome_of: FunctionOutcome = self._outcomes.get(arguments, grad, lambda: self._trace(arguments, grad))
         return outcome_of
 

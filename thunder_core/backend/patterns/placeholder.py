@@ -38,7 +38,7 @@ UNARY = ("neg", "abs", "invert", "pos")
 
 
 class PatternRefused(Exception):
-    """Raised if the function does something that a pattern must not do; the message says what."""
+    """Raised if the function contains an operation that a pattern must not have; the message names the operation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class PlaceholderValue:
         self._node = node
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> PlaceholderValue:
         """Remember the call."""
         return call_placeholder(function, args, kwargs or {})
 
@@ -250,7 +250,7 @@ def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
     return arguments.get("training") is not False and probability != 0.0
 
 
-def placeholder(parameter: Parameter) -> Any:
+def placeholder(parameter: Parameter) -> PlaceholderValue | WholeNumber | RealNumber:
     """Return a placeholder for a parameter while the function is sketched."""
     if parameter.kind not in NUMBERS:
         return PlaceholderValue(parameter)

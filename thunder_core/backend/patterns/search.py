@@ -166,7 +166,7 @@ def _subgoals(expected: object, actual: object) -> Goals | None:
 def _expansions(
     node: PlaceholderCall | ResultItem, actual: object, state: _State, index: TraceIndex
 ) -> Iterator[tuple[Goals, _State]]:
-    """Yield the goals and the state for each way in which a call of the sketch may have produced a value of the trace.
+    """Yield goals and states: each pair is a possible derivation of a value of the trace from a call of the sketch.
 
     A call of a family in `MAYBE_NOOP` may also have been a no-op without a bound symbol.
     """
@@ -205,8 +205,8 @@ def _item_of_output(output: Any, index: int) -> Any:
 def _argument_goals(call: PlaceholderCall, position: int, index: TraceIndex) -> Iterator[Goals]:
     """Yield the goals that pair a call's arguments with the arguments of a bound symbol of its family.
 
-    For commutative families, the first two arguments are paired both ways. Yields nothing if the bound symbol lacks an
-    argument, or has a further argument that is a proxy.
+    For commutative families, the first two arguments are paired in both orders. Yields nothing if the bound symbol
+    lacks an argument, or has a further argument that is a proxy.
     """
     if index.families[position] != call.family:
         return

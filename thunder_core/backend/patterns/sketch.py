@@ -1,7 +1,8 @@
 """Sketches: the calls of a pattern, from runs of its function on placeholders.
 
-A branch on a fact is taken both ways, which makes two sketches. A sketch serves only the search: a candidate is proved
-by tracing the function on the metadata of the candidate (see `thunder_core.backend.patterns.pattern`).
+If the function branches on an unknown fact, there is a sketch for each outcome. A sketch serves only the search: a
+candidate is proved by tracing the function on the metadata of the candidate (see
+`thunder_core.backend.patterns.pattern`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls that pass their arguments in another way (by position or by name) than an artifact's example."""
+"""Calls that pass an argument by position that an artifact's example passes by name, or names in another order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import torch
 
 @dataclass(frozen=True)
 class ArgumentOrder:
-    """The keyword arguments of an example that may be passed in another way.
+    """The keyword arguments of an example that calls may pass in another order or by position.
 
-    Those in `keywords` may be passed in any order. Those in `positional` are the first parameters of the function, and
-    may be passed by position. A function cannot see how they are passed, unless a decorator looks at them.
+    Arguments in `keywords` may be passed in any order. Arguments in `positional` are the first parameters of the
+    function, and may be passed by position. A function cannot distinguish these calls, unless a decorator inspects
+    them.
     """
 
     keywords: tuple[str, ...] = ()

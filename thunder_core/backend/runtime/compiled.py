@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten
 
 from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
-from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
+from thunder_core.backend.runtime.dispatch import ProgramIndex, RecentPrograms, Refusal, Route
 from thunder_core.backend.runtime.eager_calls import CallsInEager, EagerFallback, initialization, is_uninitialized
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
@@ -55,21 +55,21 @@ MAX_REASONS = 100  # the latest reasons that are kept
 class Specializations:
     """The programs of a subject (a function or module), the most recently used first.
 
-    `options` say when a program may be made. `observed` holds the numbers and sizes of earlier calls; a number or size
-    that changes between calls, such as a learning rate or a length, becomes symbolic. `uses_callers_settings` says that
-    the subject was compiled without settings, so that a traced program that calls it inlines it with the settings of
-    that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
-    specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
-    module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
-    generate for it. If every program refuses a call, it is tried again with the arguments in the `argument_order`.
-    `last` is the program of the latest call. `hits` and `misses` count the calls that found a program and the calls
-    that were traced.
+    `options` limit the number of programs, and when a program is compiled. `observed` holds the numbers and sizes of
+    earlier calls; a number or size that changes between calls, such as a learning rate or a length, becomes symbolic.
+    If `uses_callers_settings` is True, the subject was compiled without settings, and a traced program that calls the
+    subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative this
+    is, or None. `transformed` are the specializations of the subject within transforms of torch.func, by name.
+    `of_forward` are the specializations of a module's `forward`, as the module's methods call it, and `inner` are the
+    specializations of models within it that generate for it. If every program refuses a call, it is tried again with
+    the arguments in the `argument_order`. `last` is the program of the latest call. `hits` counts the calls that found
+    a program, and `misses` the traced calls.
     """
 
     subject: Callable[..., Any]
     compiler: ProgramCompiler
     options: CompileOptions
-    programs: OrderedDict[Program, None] = field(default_factory=OrderedDict)
+    programs: RecentPrograms = field(default_factory=RecentPrograms)
     last: Program | None = None
     hits: int = 0
     misses: int = 0
@@ -104,7 +104,7 @@ class Specializations:
 
         The program that ran last is tried first; if there are several programs, the selector chooses the first.
         """
-        first = self._front()
+        first = self.programs.first()
         program = self.selector.choose(self.subject, args, kwargs, first) if len(self.programs) > 1 else first
         route: Route | None = None
         try:
@@ -135,13 +135,6 @@ class Specializations:
                 forget_left_draws()
             del route  # the refusals have tracebacks that refer to this frame
 
-    def _front(self) -> Program | None:
-        """Return the program that ran last; None if there is none, or another thread has just added or dropped one."""
-        try:
-            return next(iter(self.programs), None)
-        except RuntimeError:
-            return None
-
     def _note_hit(
         self,
         program: Program,
@@ -154,7 +147,7 @@ class Specializations:
         if route is not None:
             self._learn_route(program, route, args, kwargs)
         elif program is not first:
-            self._move_to_front(program)
+            self.programs.make_first(program)
         self.hits += 1
         self.last = program
 
@@ -176,21 +169,13 @@ class Specializations:
         try:
             self.index.add(program, route.features)
             self.selector.learn(program, route.refused_paths, self.subject, args, kwargs)
-            self._move_to_front(program)
+            self.programs.make_first(program)
         finally:
             COMPILING.release()
 
-    def _move_to_front(self, program: Program) -> None:
-        """Make a program the first to try at the next call, unless another thread has dropped it."""
-        try:
-            self.programs.move_to_end(program, last=False)
-        except KeyError:
-            return
-
     def add(self, program: Program) -> None:
         """Add a program as the first to try."""
-        self.programs[program] = None
-        self.programs.move_to_end(program, last=False)
+        self.programs.add_first(program)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Make a call that every program has refused; one thread compiles at a time.
@@ -252,7 +237,7 @@ class Specializations:
         refusals = route.in_order()
         reasons = [refusal_reason(*refusal) for refusal in refusals]
         self._require_same_input(reasons)
-        raised_before = self.raising.find(args, kwargs)
+        raised_before = self.raising.programs.find(args, kwargs)
         if raised_before is not None:
             self.hits += 1
             return partial(self.raising.call_as_before, raised_before, args, kwargs)
@@ -275,8 +260,9 @@ class Specializations:
     ) -> Callable[[], Any]:
         """Compile a program for a call; return the function that makes the call, such as running the program.
 
-        The call of a module with lazy parameters, a call that raises while it is traced, and a call that computes
-        values which `functools.lru_cache` keeps, or that no trace can represent, run in eager PyTorch.
+        These calls run in eager PyTorch: a call of a module with lazy parameters, a call that raises while it is
+        traced, a call that computes a value for a cache of `functools.lru_cache`, and a call that no trace can
+        represent.
         """
         if is_uninitialized(self.subject):
             return initialization(self.subject, self.compiler, args, kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 
 from thunder_core.backend.runtime.keys import key_of
@@ -13,6 +14,29 @@ Refusal = tuple[Program, Exception]
 Feature = tuple[str, Hashable]  # the guard or line at which a program refused a call, and the key of the value
 MAX_FEATURES = 4096  # the size at which the index is cleared: it holds only hints
 NO_PROGRAMS: dict[Program, None] = {}  # read only
+
+
+class RecentPrograms(OrderedDict[Program, None]):
+    """The programs of a subject, the most recently used first. Other threads may add and drop programs at any time."""
+
+    def first(self) -> Program | None:
+        """Return the program that ran last; None if there is none, or another thread has just added or dropped one."""
+        try:
+            return next(iter(self), None)
+        except RuntimeError:
+            return None
+
+    def make_first(self, program: Program) -> None:
+        """Make a program the first to try at the next call, unless another thread has dropped it."""
+        try:
+            self.move_to_end(program, last=False)
+        except KeyError:
+            return
+
+    def add_first(self, program: Program) -> None:
+        """Add a program as the first to try."""
+        self[program] = None
+        self.move_to_end(program, last=False)
 
 
 class ProgramIndex:
@@ -46,7 +70,7 @@ class ProgramIndex:
 
 
 class Route:
-    """The way of a call through the programs: the programs that refused it, and the program to try next."""
+    """The search for the program of a call: the programs that refused it, and the program to try next."""
 
     __slots__ = ("_index", "_likely", "_programs", "_tried", "features", "refusals", "refused_paths")
 

@@ -1,4 +1,4 @@
-"""Calls that run in eager PyTorch: for lazy parameters, too many values, and what no trace can represent."""
+"""Calls that run in eager PyTorch: with lazy parameters, too many values, or operations that no trace represents."""
 
 from __future__ import annotations
 
@@ -10,14 +10,58 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
-from thunder_core.backend.runtime.raising import GuardedCall
 from thunder_core.backend.runtime.retraces import OFTEN, is_line_of, warn_of
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.retrace import RunsInEager
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.draws import take_back_draws
 
-KEPT = 8  # kinds of calls in eager PyTorch, for each subject; each traced call checks all of them
+KEPT = 8  # prologues of each list; each call that is about to be traced checks all of them
+
+
+@dataclass(frozen=True, eq=False)
+class GuardedCall:
+    """The calls that pass the guards of a prologue."""
+
+    prologue: Trace
+    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prepare", executable(print_trace(self.prologue), "prologue"))
+
+    def takes(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the guards hold."""
+        try:
+            self.prepare(subject, args, kwargs)
+        except Exception:  # a path may run the user's code, which may raise anything: a refusal
+            return False
+        finally:
+            take_back_draws(subject)
+        return True
+
+
+@dataclass(eq=False)
+class GuardedCalls:
+    """The guarded calls of a subject that eager PyTorch makes for the same cause, the latest `KEPT`, latest first."""
+
+    subject: Callable[..., Any]
+    latest: list[GuardedCall] = field(default_factory=list)
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall | None:
+        """Return the first guarded call whose guards hold for the arguments; None if there is none."""
+        return next((call for call in self.latest if call.takes(self.subject, args, kwargs)), None)
+
+    def add(self, call: GuardedCall) -> None:
+        """Add a guarded call, and drop the oldest one beyond `KEPT`."""
+        self.latest = [call, *self.latest[: KEPT - 1]]
+
+    def drop(self, dropped: GuardedCall) -> None:
+        """Remove a guarded call, if the list contains it."""
+        self.latest = [call for call in self.latest if call is not dropped]
 
 
 def is_uninitialized(subject: Callable[..., Any]) -> bool:
@@ -75,33 +119,36 @@ class EagerFallback:
         self._note("calls that no program takes are made in eager PyTorch", error)
 
     def _note(self, what: str, error: ThunderError) -> None:
-        """Warn once, and record as a reason, what runs in eager PyTorch because of a line."""
+        """Warn once that the calls named by `what` run in eager PyTorch because of a line, and record the reason."""
         self.reasons.append(f"{error.where}: {what}, since {error.what}")
         warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
 
 
 @dataclass(eq=False)
 class CallsInEager:
-    """The calls of a subject that eager PyTorch makes, because no trace can represent them: their guards, latest first.
+    """The calls of a subject that eager PyTorch makes, because no trace can represent them.
 
-    The first call of a kind issues a warning. After some calls with the same cause but other guards, eager PyTorch
-    makes all calls that no program accepts (`is_on`).
+    The first call for each cause issues a warning. After `OFTEN` calls with the same cause but other guards, eager
+    PyTorch makes all calls that no program accepts (`is_on`).
     """
 
     subject: Callable[..., Any]
     reasons: MutableSequence[str]
-    kinds: list[GuardedCall] = field(default_factory=list)
+    guarded: GuardedCalls = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     is_on: bool = False
 
+    def __post_init__(self) -> None:
+        self.guarded = GuardedCalls(self.subject)
+
     def accept(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether these are the arguments of such a call."""
-        return self.is_on or any(kind.takes(self.subject, args, kwargs) for kind in self.kinds)
+        """Whether eager PyTorch makes the call with these arguments."""
+        return self.is_on or self.guarded.find(args, kwargs) is not None
 
     def note(self, reason: RunsInEager, *, keep: bool) -> None:
         """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls."""
         if keep and reason.prologue is not None:
-            self.kinds = [GuardedCall(reason.prologue), *self.kinds[: KEPT - 1]]
+            self.guarded.add(GuardedCall(reason.prologue))
         what = f"{reason.where}: calls like this one are made in eager PyTorch, since {reason.what}"
         self.reasons.append(what)
         self.counts[what] += 1

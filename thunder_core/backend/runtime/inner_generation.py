@@ -85,7 +85,7 @@ def with_inner(specializations: Specializations) -> list[Specializations]:
 
 
 def inner_models(module: Any) -> Iterator[Any]:
-    """Yield the outermost modules within a module whose class has a `generate` and that are not compiled."""
+    """Yield the outermost submodules that are not compiled and whose class has a `generate`."""
     for child in module.children():
         if not callable(getattr(type(child), GENERATE, None)):
             yield from inner_models(child)
@@ -111,7 +111,7 @@ def generating_method(call: Specializations, compile_inner: Compile | None) -> d
     own = getattr(kind, GENERATE, None)
 
     @functools.wraps(own if own is not None else getattr(module, GENERATE))
-    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def generate(self: object, *args: Any, **kwargs: Any) -> Any:
         # A wrapper whose class has no `generate` finds the inner model's method by `__getattr__`, at each call.
         method = functools.partial(own, self) if own is not None else lookup_of_generate(kind, self)
         return inner.run(method, args, kwargs) if self.__dict__ is state else method(*args, **kwargs)

@@ -128,11 +128,11 @@ def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
     """Return the copying and pickling methods: copies of the subject's state are compiled, others are of its class."""
     kind, state = type(module), module.__dict__
 
-    def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
+    def deep_copy(self: Any, memo: dict[int, Any]) -> torch.nn.Module:
         copied = copy.deepcopy(plain_twin(self, kind), memo)
         return compile_other(copied) if self.__dict__ is state else copied
 
-    def shallow_copy(self: Any) -> Any:
+    def shallow_copy(self: Any) -> torch.nn.Module:
         copied = copy.copy(plain_twin(self, kind))
         return compile_other(copied) if self.__dict__ is state else copied
 

@@ -22,11 +22,11 @@ class ObservedValues:
 
     `first` has the first value of each path. `changing` has the paths at which a different value was found later; paths
     are never removed. `refused_sizes_of_one` has the paths of the sizes with value 1 because of which programs refused
-    the latest refused call, and the paths of sizes that a constraint requires to be equal to these.
-    `lines_that_raised` are lines at which an operation raised an error that depends on tensor values and that the
-    user's code may catch. `eager_lines` are lines at which calls read too many different values of tensors; the
-    functions around these lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be
-    compiled for symbolic sizes, up to `MAX_FALLBACKS`.
+    the latest refused call, and the paths of sizes that a constraint requires to be equal to these. `lines_that_raised`
+    are lines where an operation raised an error because of tensor values, and where the user's code may catch the
+    error. `eager_lines` are lines at which calls read too many different values of tensors; the functions around these
+    lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be compiled for symbolic
+    sizes, up to `MAX_FALLBACKS`.
     """
 
     first: dict[str, Number] = field(default_factory=dict)

@@ -72,16 +72,16 @@ class Derivative(Protocol):
 class Program:
     """A function for the inputs that its prologue accepts; `stages` are the stages of its traces.
 
-    If `derivative` is set, the computation also returns the tensors that the backward reads. Otherwise `recorded` is
-    the reason, and PyTorch's autograd records the operations if gradients are needed.
+    If `derivative` is set, the computation also returns the tensors that the backward reads. Otherwise,
+    `no_backward_reason` says why not, and PyTorch's autograd records the operations if gradients are needed.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns the inputs of the computation and
     of the epilogue. It raises `GuardFailed`, or any exception that a path raises; `guards[n]` is the requirement of
     check number n. A program that expects values of tensors may find other values while it runs. `observed` has the
     numbers and sizes that the program was traced with, by their paths. `constant_because` is the reason why sizes that
     should be symbolic are constant, or empty; `shortfalls` name the sizes and numbers that the program does not support
-    all values of. At `caught_lines`, an operation may raise an error that depends on values and that the program
-    catches; the program was traced for values without such an error. Calls skip the `module_reads` of the prologue
+    all values of. At `caught_lines`, an operation may raise an error because of tensor values, and the program catches
+    the error; the program was traced for values without such an error. Calls skip the `module_reads` of the prologue
     while the module is unchanged (`QuickPrologue`).
     """
 
@@ -89,7 +89,7 @@ class Program:
     guards: tuple[Requirement, ...] = ()
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
-    recorded: str = ""
+    no_backward_reason: str = ""
     observed: Mapping[str, int | float] = field(default_factory=dict)
     constant_because: str = ""
     shortfalls: tuple[Any, ...] = ()

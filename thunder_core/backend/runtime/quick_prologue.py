@@ -46,7 +46,7 @@ class QuickPrologue:
         self._state: ModuleState | None = None
         self._full_runs = 0  # runs that refused the call do not count
 
-    def first_call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def first_call(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and from the next call on keep the module's state."""
         prepared = self._full_prologue(module, args, kwargs)
         self._install(self.run_full_prologue)
@@ -76,7 +76,7 @@ class QuickPrologue:
             pass
         return None
 
-    def for_other_tensors(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def for_other_tensors(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue for tensors whose metadata has not been seen before."""
         prepared = self._full_prologue(module, args, kwargs)
         self._note_whole_run()

@@ -9,39 +9,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.backend.runtime.generate import executable
+from thunder_core.backend.runtime.eager_calls import GuardedCall, GuardedCalls
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retracing import changes_state, was_raised_by_epilogue
 from thunder_core.foundation.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
-from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.raised import ProgramRaised
-from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.draws import settle_draws, take_back_draws
-
-KEPT = 8  # programs that raise, for each subject; each traced call checks all of them
-
-
-@dataclass(frozen=True, eq=False)
-class GuardedCall:
-    """A kind of calls that eager PyTorch makes, such as calls that raise, identified by its guards."""
-
-    prologue: Trace
-    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "prepare", executable(print_trace(self.prologue), "prologue"))
-
-    def takes(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the guards hold."""
-        try:
-            self.prepare(subject, args, kwargs)
-        except Exception:  # a path may run the user's code, which may raise anything: a refusal
-            return False
-        finally:
-            take_back_draws(subject)
-        return True
 
 
 @dataclass(eq=False)
@@ -56,21 +31,20 @@ class RaisingCalls:
 
     subject: Callable[..., Any]
     is_eagers: bool = True
-    programs: list[GuardedCall] = field(default_factory=list)
+    programs: GuardedCalls = field(init=False)
     value_dependent: set[str] = field(default_factory=set)
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall | None:
-        """Return the first program that accepts the arguments; None if there is none."""
-        return next((program for program in self.programs if program.takes(self.subject, args, kwargs)), None)
+    def __post_init__(self) -> None:
+        self.programs = GuardedCalls(self.subject)
 
     def call_as_before(self, program: GuardedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that a raising program accepts.
 
         The call may succeed if values of tensors decide, which the program does not guard. The program is then dropped,
-        so that the next call of this kind is traced.
+        so that the next call under its guards is traced.
         """
         result = self.subject(*args, **kwargs)
-        self._drop(program)
+        self.programs.drop(program)
         self.value_dependent.add(str(program.prologue))
         return result
 
@@ -84,10 +58,10 @@ class RaisingCalls:
         """
         program = self._program_of(raised, args, kwargs)
         if keep and str(program.prologue) not in self.value_dependent:
-            self.programs = [program, *self.programs[: KEPT - 1]]
+            self.programs.add(program)
         self.value_dependent.discard(str(program.prologue))
         result = self.subject(*args, **kwargs)
-        self._drop(program)
+        self.programs.drop(program)
         if not raised.sharp:
             blame_tracing(raised)
         tell_of_sharp_edges(raised)
@@ -118,9 +92,6 @@ class RaisingCalls:
             failure.add_note("  eager PyTorch does not fail: this call has run in eager, with its side effects")
         settle_draws(self.subject)
         raise failure
-
-    def _drop(self, dropped: GuardedCall) -> None:
-        self.programs = [program for program in self.programs if program is not dropped]
 
 
 def is_repeatable(program: Program, failure: Exception) -> bool:

@@ -77,7 +77,7 @@ def subject_name(subject: Callable[..., Any]) -> str:
 
 
 def is_line_of(subject: Callable[..., Any], line: SourceLine) -> bool:
-    """Whether a line is one of the subject's own code, which is called by nothing that is compiled."""
+    """Whether a line is in the subject's own code, which no compiled code calls."""
     own = getattr(subject, "forward", subject) if isinstance(subject, torch.nn.Module) else subject
     code = getattr(getattr(own, "__func__", own), "__code__", None)
     if code is None or code.co_filename != line.filename:

@@ -21,12 +21,12 @@ ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other roo
 
 
 class Selector:
-    """A guess of the program that accepts a call, by one lookup in a dict; the program checks all of its guards.
+    """Guesses the program that accepts a call, by one lookup in a dict; the program checks all of its guards.
 
-    The key is computed from the values at a few paths, by a function that is generated again when a path is added.
-    The key is cheap until two programs have the same key; from then on it includes strides and devices of tensors.
-    Calls like the call that a program was compiled for lead to that program from the start: otherwise, a program for
-    symbolic sizes would accept calls of programs that are specialized for their sizes.
+    The key is computed from the values at a few paths, by a function that is generated again when a path is added. The
+    key is cheap until two programs have the same key; from then on it includes strides and devices of tensors. The key
+    of the call that a program was compiled for leads to this program from the start: otherwise, a program for symbolic
+    sizes would accept calls for which another program is specialized.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Selector:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        """Record that a program accepted a call that other programs had refused at these paths."""
+        """Record that a program accepted a call after other programs had refused the call at these paths."""
         added = [path for path in dict.fromkeys(paths) if path not in self._paths]
         added = added[: MAX_PATHS - len(self._paths)]
         if added:

@@ -151,7 +151,7 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
             return super().apply(*tensors) if within else call.beneath(*tensors)  # type: ignore[no-untyped-call]
 
         @staticmethod
-        def forward(*tensors: Any) -> Any:
+        def forward(*tensors: Any) -> tuple[torch.Tensor, ...]:
             return call.beneath(*tensors)
 
         @staticmethod
@@ -176,7 +176,7 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
     return CompiledCall
 
 
-def is_tensor(leaf: Any) -> bool:
+def is_tensor(leaf: object) -> bool:
     """Whether a leaf of arguments or results is a tensor."""
     return isinstance(leaf, torch.Tensor)
 
@@ -192,7 +192,7 @@ def random_states() -> list[torch.Tensor]:
     return [torch.get_rng_state(), *cuda]
 
 
-def transformed_state(subject: Any) -> dict[str, torch.Tensor]:
+def transformed_state(subject: object) -> dict[str, torch.Tensor]:
     """Return the parameters and buffers of a module by name if a transform wraps any of them; else empty."""
     if not isinstance(subject, torch.nn.Module):
         return {}

@@ -1,7 +1,7 @@
 """The compiler: trace a program, transform it, claim it for executors, free its memory and generate code.
 
-`jit` is the entry point. `compiler.py` runs the stages, one line each; `nested.py` records the calls of compiled
-functions within a program. The traces of every stage can be inspected.
+`jit` is the entry point. `compiler.py` runs the stages. `nested.py` records the calls of compiled functions within a
+program. The traces of every stage can be inspected.
 
 The names below are loaded when they are first used, because planning an optimization needs few of them.
 """

@@ -327,7 +327,7 @@ def program_of(
         guards=acquired.guards,
         sharp_edges=acquired.sharp_edges,
         derivative=derivative,
-        recorded=why_recorded,
+        no_backward_reason=why_recorded,
         observed=acquired.observed,
         constant_because=constant_because,
         module_reads=acquired.module_reads,

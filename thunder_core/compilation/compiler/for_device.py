@@ -139,7 +139,7 @@ class EagerProgram(Program):
     def _prepare(
         self, accepts: Callable[..., Any], subject: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
-        """Check the guards, and return the call itself; raise what the prologue raises."""
+        """Check the guards, and return the call itself; raise the errors of the prologue."""
         with without_functions(), _disable_current_modes(), devices_read_as(self.device, (args, kwargs)):
             accepts(subject, args, kwargs)
         return (), (subject, args, kwargs)

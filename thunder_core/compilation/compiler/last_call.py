@@ -41,8 +41,8 @@ def every_specializations_of(compiled: object) -> list[Specializations]:
 def last_program(compiled: object) -> Program:
     """Return the program that the latest call ran; raise `WrongInputs` before the first call.
 
-    If Dynamo captured the subject in one graph, it is the program of the graph. `WrongInputs` is raised for several
-    graphs.
+    If Dynamo captured the subject in one graph, the result is the program of the graph. `WrongInputs` is raised for
+    several graphs.
     """
     every = every_specializations_of(compiled)
     captured = isinstance(getattr(compiled, "_thunder", None), CapturedSubject)
@@ -80,7 +80,7 @@ def last_backward_traces(compiled: object) -> list[Trace]:
 
 
 def last_backward_reason(compiled: object) -> str:
-    """Return the reason why the latest call has no compiled backward and autograd records it; empty if it has one.
+    """Return why autograd records the latest call; empty if the call has a compiled backward instead.
 
     >>> import torch
     >>> from thunder_core import jit, last_backward_reason
@@ -89,7 +89,7 @@ def last_backward_reason(compiled: object) -> str:
     >>> last_backward_reason(overwritten)
     '`torch.Tensor.add_`...: it writes to a tensor that needs a gradient'
     """
-    return last_program(compiled).recorded
+    return last_program(compiled).no_backward_reason
 
 
 def cache_hits(compiled: object) -> int:

@@ -74,7 +74,8 @@ class CallsByLine:
     """The recorder of calls of compiled functions within a program with these `settings`.
 
     A function that was compiled with the same settings becomes a part of the program. Another function is called by one
-    bound symbol, with its own guards, cache and backward. Tracing it on tensors without data shows what it returns.
+    bound symbol, with its own guards, cache and backward. To find its results, the function is traced on tensors
+    without data.
     """
 
     settings: CompilerSettings

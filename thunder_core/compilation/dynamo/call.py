@@ -25,8 +25,8 @@ CAPTURING = RLock()
 class CaptureCallback:
     """The callback with which Dynamo captures a function, with settings that forbid a silent fallback.
 
-    By default, Dynamo falls back to eager PyTorch after an error, and for a function that was captured for more kinds
-    of inputs than `max_programs`. Calls that an existing graph serves do not use this callback.
+    By default, Dynamo falls back to eager PyTorch after an error, and for a function that was captured more than
+    `max_programs` times. Calls that an existing graph serves do not use this callback.
     """
 
     def __init__(self, callback: Callable[..., Any], log: CaptureLog, max_programs: int) -> None:

@@ -32,12 +32,13 @@ def thunderfx(
     executors, memory_budget, data_dependent, ...), forward and backward.
 
     `fullgraph` and `dynamic` are the options of `torch.compile`. With `fullgraph=True`, a split raises `DynamoRefuses`.
-    `DynamoRefuses` is also raised if Dynamo would have to capture a function for more kinds of inputs than
-    `max_programs`. `dynamic=True` makes the sizes of inputs symbols at the first call, False never does, and None does
-    so when a size changes. So `symbolic` and `cache="symbolic values"` raise `BadOption`. A lookaside for a function
-    outside PyTorch also raises `BadOption`, because Dynamo traces into the function before Thunder sees a graph.
+    `DynamoRefuses` is also raised if Dynamo would have to capture a function more than `max_programs` times. With
+    `dynamic=True`, the sizes of inputs are symbols from the first call on; with False, never; with None, once a size
+    changes. `symbolic` and `cache="symbolic values"` raise `BadOption`, because `dynamic` decides this. A lookaside for
+    a function outside PyTorch also raises `BadOption`, because Dynamo traces into the function before Thunder sees a
+    graph.
 
-    Raises what `jit` raises for its options.
+    Invalid options raise the errors of `jit`.
     """
     return acquired_by_dynamo(subject, checked_compiler(subject, options), fullgraph=fullgraph, dynamic=dynamic)
 

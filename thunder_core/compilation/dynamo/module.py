@@ -36,7 +36,7 @@ def dynamo_module(
 ) -> torch.nn.Module:
     """Return a module of a subclass of the subject's class that shares the subject's whole state, as `jit` does.
 
-    `compile_other` compiles a copy, or a module from a pickle, in the same way.
+    `compile_other` compiles a copy, or a module from a pickle, with the same settings.
     """
     module: Any = call.subject
     kind = type(module)

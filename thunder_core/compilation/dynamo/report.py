@@ -24,7 +24,7 @@ class CaptureLog:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Record what Dynamo does during the block."""
+        """Record the compilations and graph breaks of Dynamo during the block."""
         metrics = torch._dynamo.utils.get_compilation_metrics()
         last = metrics[-1] if metrics else None
         splits = len(torch._dynamo.utils.graph_break_reasons)
@@ -71,7 +71,7 @@ def captured_subject(compiled: object) -> CapturedSubject:
 def graphs(compiled: object) -> tuple[CapturedGraph, ...]:
     """Return the graphs that Dynamo has captured for a result of `thunderfx`; raise `WrongInputs` for anything else.
 
-    A function that is called with different kinds of inputs has a graph for each kind. `last_traces`,
+    A function that is called with inputs of different types or shapes may have several graphs. `last_traces`,
     `last_backward_traces` and similar functions accept a graph.
     """
     return tuple(captured_subject(compiled).graphs)

@@ -37,7 +37,7 @@ def grad(
     `argnums` are the positions of the arguments to differentiate, each a tensor or a tree of tensors. For a tuple of
     positions, the result is a tuple of gradients. With `has_aux`, the function returns a pair, and its second item is
     returned after the gradient. Forward and backward are one program. If `jit` compiled the function, the derivative
-    has the same settings. Otherwise eager PyTorch runs it, unless `executors` are given.
+    has the same settings. Otherwise, eager PyTorch runs the derivative, unless `executors` are given.
 
     Raises `WrongInputs` for arguments that cannot be differentiated. Raises `NotDifferentiable`, with the source line,
     if the function does not return a scalar or has an operation without a derivative.
@@ -215,7 +215,7 @@ def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
 
 
 def _settings(specializations: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
-    """Return the settings of a derivative: those of a compiled function, with `executors` if given.
+    """Return the settings of a derivative: the options of a compiled function, with `executors` if given.
 
     The values that a `functional` program has bound are guarded instead, with their present values.
     """

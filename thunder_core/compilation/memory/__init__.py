@@ -41,7 +41,7 @@ def program_memory(program: Program, *, largest: bool = False) -> MemoryUse:
     forward, derivative = program.last("computation"), program.derivative
     if isinstance(derivative, ProgramDerivative):
         return _differentiated_use(forward, derivative, at_size)
-    note = "" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
+    note = "" if program.no_backward_reason in UNFOLLOWED else RECORDED.format(why=program.no_backward_reason)
     return replace(memory_use(at_size(forward)), note=note)
 
 

@@ -47,8 +47,8 @@ class PythonNotSupported(MissingRequirement):
     """Thunder does not support this version or build of Python.
 
     Thunder traces programs by interpreting CPython bytecode, which changes with every minor version. Thunder therefore
-    refuses versions that are newer than those in the message. It also refuses PyPy, 32-bit builds and free-threaded
-    builds (without the global interpreter lock), because they lay out objects differently.
+    refuses versions that are newer than the versions in the message. Thunder also refuses PyPy, 32-bit builds and
+    free-threaded builds (without the global interpreter lock), because the memory layout of their objects differs.
     """
 
     code = "TH0305"

@@ -66,7 +66,7 @@ class CannotInterpret(UnsupportedError):
 
 
 class NoExampleInputs(UnsupportedError):
-    """Thunder does not know which inputs this kind of model takes, so it cannot trace or validate the model by itself.
+    """Thunder does not know the inputs of this type of model, so it cannot trace or validate the model by itself.
 
     `thunder_core.jit(model)` compiles the model for the inputs of its first call.
     """
@@ -107,9 +107,9 @@ class NotTraceable(UnsupportedError):
 
     `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx`, `torch.fx` and `torch.autograd.forward_ad`
     run a function on tensors without data, or on stand-ins. A derivative of `torch.func` runs a function more than
-    once, which is wrong for a function that draws random numbers or writes to its arguments. Pass the function that was
-    not compiled, or compile the function that calls them. `torch.compile` does not trace a compiled function: it calls
-    the function between two of its own graphs.
+    once, which is wrong for a function that draws random numbers or writes to its arguments. Pass the original function
+    instead of the compiled function, or compile the function that contains the call of the transform. `torch.compile`
+    does not trace a compiled function: it calls the function between two of its own graphs.
     """
 
     code = "TH0809"
@@ -118,9 +118,9 @@ class NotTraceable(UnsupportedError):
 class RangeNotServed(UnsupportedError):
     """A few programs do not cover the whole range of `--dynamic`. Nothing was written.
 
-    The model branches on the size itself, again and again. The message names the size, the source line that fixed it,
-    and the sizes that the programs cover. A narrower range may need fewer programs. So may a model that compares the
-    size with a bound instead of using its exact value.
+    The model branches on the exact size for many sizes. The message names the size, the source line that fixed it, and
+    the sizes that the programs cover. A narrower range may need fewer programs. A model that compares the size with a
+    bound, instead of using its exact value, also needs fewer programs.
     """
 
     code = "TH0810"
@@ -139,14 +139,15 @@ class CannotGenerate(UnsupportedError):
 class CollectivesDiffer(UnsupportedError):
     """The ranks of a process group have compiled programs that call different collectives.
 
-    Such programs would wait for each other forever, or compute with each other's numbers. So the ranks compare the
-    collectives of a program before its first run, and a rank that finds a difference raises this error, which names
-    the first collective that differs. If one rank comes more than ten seconds after another, only the late one may
-    raise it, while the other one waits in its collective. Ranks have to call the same collectives in the same order,
-    with tensors of the same sizes and dtypes. `THUNDER_COMPARE_COLLECTIVES=0` leaves the comparison out.
+    Such programs would wait for each other forever, or compute with each other's numbers. Ranks have to call the same
+    collectives in the same order, with tensors of the same sizes and dtypes. Before the first run of a program, the
+    ranks compare its collectives. A rank that finds a difference raises this error; the message names the first
+    collective that differs. If a rank starts the program more than ten seconds after another rank, it may be the only
+    rank that raises the error, and the other rank waits in its collective. `THUNDER_COMPARE_COLLECTIVES=0` disables the
+    comparison.
 
-    The error also ends ranks that wait forever, for example after one rank has run one more step than the others: a
-    rank waits in a collective for a rank that waits in another collective, or that has ended.
+    The error also ends a deadlock: a rank waits in a collective for another rank, but the other rank has ended or waits
+    in another collective. For example, one rank has run one more step than the others.
     """
 
     code = "TH0813"
@@ -155,9 +156,9 @@ class CollectivesDiffer(UnsupportedError):
 class DynamoRefuses(UnsupportedError):
     """Dynamo cannot trace the program as requested, so a part of it would run in eager PyTorch.
 
-    With `fullgraph=True`, this is a program that Dynamo splits. Without it, it is a function that Dynamo would have to
-    capture for more kinds of inputs than `max_programs` allows. `thunder_core.splits(compiled)` lists the splits that
-    are allowed.
+    With `fullgraph=True`, the cause is a program that Dynamo splits into several graphs. Without `fullgraph=True`, the
+    cause is a function that Dynamo would have to capture for more types of inputs than `max_programs` allows. Without
+    `fullgraph=True`, splits are no error, and `thunder_core.splits(compiled)` lists them.
     """
 
     code = "TH0812"

@@ -50,10 +50,10 @@ class BadModelFolder(UsageError):
     safetensors files only, because pickled weights (`pytorch_model.bin`) can run code when they are read. With
     `--random-weights`, a config alone is enough.
 
-    The weights must be those of the model. By default, it is an error if the checkpoint lacks weights, which would be
-    random, or has weights that the model does not use. `--allow-random-weights NAME` and `--allow-unused-weights NAME`
-    name weights or modules for which this is intended, and every verdict names them. With `--task`, the head of the
-    checkpoint may be unused.
+    The weights in the checkpoint must be the weights of the model. By default, missing weights are an error, because
+    they would be random, and so are weights that the model does not use. `--allow-random-weights NAME` allows missing
+    weights, and `--allow-unused-weights NAME` allows unused weights; NAME is a weight or a module. Every verdict lists
+    the allowed weights. With `--task`, the head of the checkpoint may be unused.
     """
 
     code = "TH0205"
@@ -130,8 +130,8 @@ class NoSuchTrace(UsageError):
 class WrongInputs(UsageError):
     """A compiled program was called with inputs that it does not accept.
 
-    The message names the guard that failed, with the accepted and the given value. Pass inputs of the traced kind
-    (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A module that was loaded
+    The message names the guard that failed, with the accepted and the given value. Pass inputs with the traced types
+    and sizes (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A module that was loaded
     without `strict=True` traces again instead.
     """
 
@@ -139,10 +139,10 @@ class WrongInputs(UsageError):
 
 
 class SharpEdgeError(UsageError):
-    """The program does something that Thunder can neither guard nor replay, and `sharp_edges="error"` was given.
+    """The program has an operation that Thunder can neither guard nor replay, and `sharp_edges="error"` was given.
 
-    Change the line that the message names, or allow such lines with `sharp_edges="warn"` or `"allow"`. Then the
-    compiled program may use an outdated value.
+    Change the line that the message names, or allow such lines with `sharp_edges="warn"` or `"allow"`. If such a line
+    is allowed, the compiled program may use an outdated value.
     """
 
     code = "TH0214"
@@ -200,10 +200,11 @@ class BadRecipe(UsageError):
 
     - a method `setup_...` that is never called, or a misspelled attribute;
     - a string instead of a tuple, or a class instead of an instance;
-    - a recipe that is added to something else than a recipe.
+    - the sum (`+`) of a recipe and another object.
 
-    It is also the error for an exception in the code of a recipe, a transform or an executor, for a return value of the
-    wrong type, and for `sys.exit`. The message names the part, the file and the line.
+    This error also reports an exception in the code of a recipe, a transform or an executor, a return value of the
+    wrong type, and a call of `sys.exit`. The message names the recipe, transform or executor, and the file and the
+    line.
     """
 
     code = "TH0219"

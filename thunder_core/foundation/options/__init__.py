@@ -56,7 +56,7 @@ class Option:
         return not value if self.negative else self.kind(value)
 
     def require(self, value: Any) -> None:
-        """Raise `BadOption` if a value is out of bounds, and what the option's `check` raises."""
+        """Raise `BadOption` if a value is out of bounds, and the errors of the option's `check`."""
         if (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
             bounds = (
                 f"a number of {self.least} or more"
@@ -91,7 +91,8 @@ def option(
 def same_option(request: type, field_name: str, *, starts: object = MISSING, **changes: Any) -> Any:
     """Define a dataclass field with the option of a field of another request.
 
-    The default is `starts` if given, and otherwise that of the other field. `changes` replace attributes of the option.
+    The default is `starts` if given, and otherwise the default of the other field. `changes` replace attributes of the
+    option.
     """
     original = next(each for each in dataclasses.fields(request) if each.name == field_name)
     stated = replace(options_of(request)[field_name], **changes)

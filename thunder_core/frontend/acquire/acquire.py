@@ -41,8 +41,8 @@ def acquire(
 ) -> Acquired:
     """Interpret the program and return its traces. The program may be interpreted several times.
 
-    Tensor values are not computed, unless `options.evaluates` is set. With a device in the `options`, the traces are
-    those of the same program with its model and its arguments on that device. The machine need not have the device.
+    Tensor values are not computed, unless `options.evaluates` is set. With a device in the `options`, the program is
+    traced as if its model and its arguments were on this device. The machine need not have the device.
 
     If the program needs the value of a tensor, it is traced again with a detour: the last call of
     `torch.compiler.is_compiling()` before the failure returns True, because libraries then avoid the value. If no

@@ -77,9 +77,9 @@ class AppliedFunctions:
     def apply(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
-        A forward that writes, draws random numbers outside of PyTorch, or reads what the program has written, is a part
-        of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a position where a
-        trace has no names for them.
+        A forward that writes, draws random numbers outside of PyTorch, or reads objects that the program has written
+        to, is a part of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a
+        position where a trace has no names for them.
         """
         self._read_methods(kind)
         with without_functions():
@@ -108,7 +108,7 @@ class AppliedFunctions:
             handover.guard()
 
     def _conflicts(self, kind: Function, arguments: GivenObjects) -> bool:
-        """Whether the forward has to be a part of the program; a forward without a probe may read what was written.
+        """Whether the forward has to be a part of the program; a forward without a probe may read written objects.
 
         A forward that runs natively would leave tensors without data in a cache of `functools.lru_cache`.
         PyTorch refuses stand-ins that a forward writes to, so a probe of the forward alone follows.
@@ -166,9 +166,7 @@ class AppliedFunctions:
             self._kept.add(value, self._refusal(kind), may_be_shared=may_be_shared)
 
     def _meet_backward(self, kind: Function, handover: Handover | None) -> None:
-        """Make the program guard the reads of a backward that is derived ahead; leave a backward that writes to
-        autograd.
-        """
+        """Guard the reads of a backward that is derived ahead of time; leave a backward with conflicts to autograd."""
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return
@@ -201,7 +199,7 @@ class AppliedFunctions:
         self._kept.require_unshared((output, self._run.outside.effects.written_values()))
 
     def leave_changed_backwards_to_autograd(self) -> None:
-        """Let autograd run each backward that reads a value which the program, now ended, has changed."""
+        """After the end of the program, let autograd run each backward that reads a value changed by the program."""
         read = self._read_by_backwards
         live = self._live | {kind for kind, handover, paths in read if any(map(handover.is_changed, paths))}
         bsyms = self._run.recorder.bound_symbols
@@ -285,7 +283,7 @@ def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
-def objects_kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
+def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
     """Return the objects whose copies are in the `ctx` of an output; all objects if an output has another node."""
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
@@ -295,7 +293,7 @@ def objects_kept_by(output: Any, copies: list[tuple[Any, Any]]) -> list[Any]:
     return [value for value, copy in copies if id(copy) in ids_in_graph]
 
 
-def example(leaf: Any) -> Any:
+def example(leaf: object) -> Any:
     """Return a symbolic number's value in this call, or an arbitrary number of its kind if the number is computed."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf

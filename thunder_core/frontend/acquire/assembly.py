@@ -146,7 +146,7 @@ def computation_of(
 def add_constraints(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     """Return the traces for a computation with these inputs, with all constraints checked in the prologue.
 
-    Passes after tracing may have added symbolic numbers to the inputs, and constraints to those of the program.
+    Passes after tracing may have added symbolic numbers to the inputs, and constraints to the program.
     """
     if acquired.sizes is None:
         return acquired

@@ -54,7 +54,9 @@ class BackwardHooks:
         self._record(register_hook_of_node, (proxy, method), handle, hook, node)
         return handle
 
-    def on_several(self, tensors: Any, function: Callable[..., Any], mode: Any = "all") -> Any:
+    def on_several(
+        self, tensors: Any, function: Callable[..., Any], mode: Any = "all"
+    ) -> torch.utils.hooks.RemovableHandle:
         """Register a hook for the gradients of several tensors, and return the handle."""
         fakes = tuple(self._recorder.tensors.fake(tensor) for tensor in tensors)
         with torch._C.DisableTorchFunction():

@@ -31,16 +31,13 @@ class BatchedTensors:
         self.dimensions = len(levels)
 
     def unwrap(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that the levels wrap. It may have batch dimensions, at any position."""
+        """Return the tensor that the levels wrap, whose batch dimensions may be at any position."""
         while is_wrapped(tensor):
             tensor = functorch.get_unwrapped(tensor)
         return tensor
 
     def physical(self, logical: torch.Tensor) -> torch.Tensor:
-        """Return the contiguous physical tensor.
-
-        For a level that does not batch the tensor, expand a batch dimension.
-        """
+        """Return the contiguous physical tensor, expanded by a dimension for each level that does not batch it."""
         tensor = logical
         for level in reversed(self._levels):
             value, dimension = self._call_functorch(functorch._unwrap_batched, (tensor, level.number), {})
@@ -59,7 +56,7 @@ class BatchedTensors:
         return tensor
 
     def physical_predicate(self, predicate: torch.Tensor) -> torch.Tensor:
-        """Return the physical tensor of a predicate with a single element. It has only batch dimensions."""
+        """Return the physical tensor of a predicate with a single element: a tensor with only batch dimensions."""
         return self.physical(self._call(torch.reshape, predicate, ()))
 
     def where(self, predicate: torch.Tensor, result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

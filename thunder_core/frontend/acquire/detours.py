@@ -23,7 +23,8 @@ class Detours:
     def answer(self, frame: Frame | None, *, is_failing: bool) -> bool:
         """Return the answer for the interpreted function that runs in a frame.
 
-        Optimizers use the answer to adapt to Dynamo, and then compute something else. So it is always False for them.
+        Optimizers that adapt to Dynamo would compute other results, so the answer is always False for functions of
+        `torch.optim`.
         """
         if frame is None or str(frame.globals.get("__name__")).startswith("torch.optim."):
             return False

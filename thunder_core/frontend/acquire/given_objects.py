@@ -65,7 +65,7 @@ class ObjectSnapshot:
             if path is not None and not is_exempt(value):
                 self._outside.guard(Identical(path, value))
 
-    def _copy_or_hole(self, value: Any) -> Any:
+    def _copy_or_hole(self, value: object) -> Any:
         """Return `COPY` for an object to copy, a hole for a tensor or number, or the object itself to keep it."""
         if id(value) in self._always_copied:
             return COPY
@@ -78,13 +78,13 @@ class ObjectSnapshot:
             return value
         return COPY if self._must_copy(value) else value
 
-    def _hole(self, value: Any) -> Hole:
+    def _hole(self, value: object) -> Hole:
         if id(value) not in self._holes:
             self._holes[id(value)] = Hole(len(self.values))
             self.values.append(value)
         return self._holes[id(value)]
 
-    def _must_copy(self, value: Any) -> bool:
+    def _must_copy(self, value: object) -> bool:
         """Whether an object of the program may change later, or refers to objects that may change.
 
         Refuse an object with tensors that cannot be copied.
@@ -146,7 +146,7 @@ def _containers_in(tree: Any) -> Iterator[Any]:
             yield from _containers_in(item)
 
 
-def _pairs_of_containers(original: Any, changed: Any) -> list[tuple[Any, Any]]:
+def _pairs_of_containers(original: object, changed: object) -> list[tuple[Any, Any]]:
     """Return the lists and dicts of the arguments, each with its counterpart in the changed arguments."""
     pairs = zip(_containers_in(original), _containers_in(changed), strict=True)
     return [(value, copy) for value, copy in pairs if type(value) is not tuple]

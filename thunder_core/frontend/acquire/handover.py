@@ -18,11 +18,11 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 
 class Handover:
-    """The reads and writes of an inner program. One bound symbol of an outer program, made at `line`, calls it.
+    """The reads and writes of an inner program, which a bound symbol of an outer program calls at `line`.
 
-    The inner program reads and writes when that bound symbol runs. The outer program reads before its first bound
-    symbol and writes after its last. So neither program may read or write objects that the other one writes.
-    `refuse(reason)` raises for such objects.
+    The inner program reads and writes when this bound symbol runs. The outer program reads before its first bound
+    symbol and writes after its last. Therefore, neither program may read or write an object that the other program
+    writes to; `refuse(reason)` raises the error.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class Handover:
     def check_and_close(self) -> None:
         """Refuse random draws outside of PyTorch, and uses of objects that the outer program has written.
 
-        From here on, the outer program may not use the objects that the inner program writes. They are added to
-        `outer.closed`.
+        From here on, the outer program may not use the objects that the inner program writes to. The method adds these
+        objects to `outer.closed`.
         """
         for path in self.used_paths():
             if leads_from_draw(path):
@@ -54,7 +54,7 @@ class Handover:
                 self._close(effect.owner)
 
     def conflicts(self) -> bool:
-        """Whether the inner program writes, prints, draws outside of PyTorch, or reads what the outer program wrote.
+        """Whether the inner program writes, prints, draws outside of PyTorch, or reads an object that was written to.
 
         If not, `check_and_close` has nothing to do.
         """
@@ -110,7 +110,7 @@ class Handover:
             self._add(outer_guard)
 
     def _note_outside_read(self, path: Path) -> None:
-        """Note what a functional program reads besides its arguments, except code and cells of closures."""
+        """Note a read of a functional program from outside of its arguments, except of code and cells of closures."""
         if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.outside_reads.note(path)
 

@@ -61,7 +61,7 @@ def contents_of(value: object) -> Iterator[Any]:
     yield from attributes_of(value).values()
 
 
-def values_behind(value: Any) -> Iterator[Any]:
+def values_behind(value: object) -> Iterator[Any]:
     """Yield an object and the objects that it refers to, directly or by other objects, each once."""
     waiting, seen = [value], set[int]()
     while waiting:
@@ -72,6 +72,6 @@ def values_behind(value: Any) -> Iterator[Any]:
             waiting += () if isinstance(value, LEAVES) else contents_of(value)
 
 
-def refers_to_tensors(value: Any) -> bool:
+def refers_to_tensors(value: object) -> bool:
     """Whether an object is a module, or refers to one, to a tensor or a symbolic number, maybe by other objects."""
     return any(isinstance(inner, torch.Tensor | torch.nn.Module | SymbolicNumber) for inner in values_behind(value))

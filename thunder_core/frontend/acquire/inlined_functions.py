@@ -1,8 +1,8 @@
 """A `torch.autograd.Function` whose forward is part of the program.
 
 The forward writes to tensors, draws random numbers, or reads tensors that the program has written to. The program runs
-the forward with autograd off, so its reads, writes and draws are those of the program. One bound symbol then connects
-the results with the function's own backward, which autograd runs after the program.
+the forward with autograd off, so its reads, writes and draws belong to the program. One bound symbol then connects the
+results with the function's own backward, which autograd runs after the program.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class KeptContainers:
         self._is_outside = is_outside
         self._kept: list[tuple[Any, HeldObjects, Callable[[str], NoReturn], bool]] = []
 
-    def includes(self, value: Any) -> bool:
+    def includes(self, value: object) -> bool:
         """Whether a function keeps this object, which may change."""
         return not isinstance(value, SHALLOWLY_IMMUTABLE) and any(value is kept for kept, *_ in self._kept)
 
-    def add(self, value: Any, refuse: Callable[[str], NoReturn], *, may_be_shared: bool = False) -> None:
+    def add(self, value: object, refuse: Callable[[str], NoReturn], *, may_be_shared: bool = False) -> None:
         """Add a list, a dict or another object; `refuse(reason)` raises.
 
         An object that may be shared may be reached after the program.

@@ -129,7 +129,7 @@ class _Rest:
 
 
 def _values(argument: SymbolicArgument, path: str, value: object, steps: Sequence[Step]) -> Iterator[NamedValue]:
-    """Yield the values that the remaining steps of a name lead to; nothing if a value on the way is None."""
+    """Yield the values that the remaining steps of a name lead to; nothing if an intermediate value is None."""
     try:
         if value is None:
             return

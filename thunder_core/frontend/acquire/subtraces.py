@@ -127,7 +127,7 @@ class Subtraces:
             raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
 
     def inline(self, recordings: Iterable[SubtraceRecording]) -> None:
-        """Add the bound symbols of functions to those of the program."""
+        """Add the bound symbols of functions to the bound symbols of the program."""
         for recording in recordings:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
 

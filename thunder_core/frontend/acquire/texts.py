@@ -81,7 +81,7 @@ class Texts:
             return None
         return self._text((TextPart(function, (copy, *rest)),))
 
-    def join(self, texts: Iterable[Any]) -> Any:
+    def join(self, texts: Iterable[Any]) -> SymbolicText | str | None:
         """Return the concatenation of texts; None if an item is not a text."""
         parts: list[Any] = [part for text in texts for part in parts_of_text(text) or (None,)]
         if any(part is None for part in parts):
@@ -169,7 +169,7 @@ class Texts:
         self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
     def require_reusable_texts(self) -> None:
-        """Raise `Retrace` if a later call may make a text with other print settings than those of this call.
+        """Raise `Retrace` if a later call may make a text with print settings that differ from this call.
 
         Raise `Retrace` also if C code has refused a symbolic text.
         """

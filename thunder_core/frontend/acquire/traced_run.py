@@ -40,7 +40,7 @@ class InEager(Protocol):
     def lines(self) -> frozenset[SourceLine]:
         """The lines, which need too many values of tensors to be traced for each."""
 
-    def __call__(self, run: TracedRun, /, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, run: TracedRun, /, function: object, *args: Any, **kwargs: Any) -> Any:
         """Call a function by one bound symbol of the trace."""
 
 
@@ -103,8 +103,8 @@ class TracedRun(Recording, Protocol):
     def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
         """Request that eager PyTorch makes this call, or refuse an action that a trace cannot represent."""
 
-    def class_of(self, value: Any) -> type:
+    def class_of(self, value: object) -> type:
         """Return an operand's class in eager PyTorch."""
 
-    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""

@@ -16,7 +16,7 @@ _HEAP_TYPE = 1 << 9
 _HOOKS = frozenset({_SLOT, FunctionType})
 
 
-def load(machine: Machine, owner: Any, name: str) -> Any:
+def load(machine: Machine, owner: object, name: str) -> Any:
     """Return `owner.name`; raise the errors that CPython raises."""
     kind = type(owner)
     shortcut_value = shortcut(kind, name)
@@ -33,7 +33,7 @@ def load(machine: Machine, owner: Any, name: str) -> Any:
     return _load(machine, kind, owner, name)
 
 
-def _ask_fallback(machine: Machine, fallback: FunctionType, owner: Any, name: str) -> Any:
+def _ask_fallback(machine: Machine, fallback: FunctionType, owner: object, name: str) -> Any:
     """Call `__getattr__` for an attribute that does not exist."""
     try:
         return machine.invoke(fallback, (owner, name), {})
@@ -42,7 +42,7 @@ def _ask_fallback(machine: Machine, fallback: FunctionType, owner: Any, name: st
         raise
 
 
-def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
+def _learn(kind: type, hook: object, fallback: object, name: str) -> None:
     """Remember that only C code reads this attribute of a type's instances, except perhaps a final `__getattr__`."""
     if (hook is not _GENERIC and hook is not _OF_MODULE) or kind in introspection.ATTRIBUTES:
         return
@@ -57,7 +57,7 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
         remember(kind, name, fallback)
 
 
-def _load(machine: Machine, kind: type, owner: Any, name: str) -> Any:
+def _load(machine: Machine, kind: type, owner: object, name: str) -> Any:
     """Return `owner.name` without a remembered shortcut."""
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
@@ -77,14 +77,14 @@ def _load(machine: Machine, kind: type, owner: Any, name: str) -> Any:
         raise
 
 
-def _by_hook(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
+def _by_hook(machine: Machine, hook: object, owner: object, name: str) -> Any:
     """Read an attribute by the type's `__getattribute__`, a Python function or a C slot."""
     if type(hook) is FunctionType:
         return machine.invoke(hook, (owner, name), {})
     return load_generic(machine, hook, owner, name)
 
 
-def _add_details(error: AttributeError, owner: Any, name: str) -> None:
+def _add_details(error: AttributeError, owner: object, name: str) -> None:
     """Store the name and the object in an error, as CPython does for its suggestions."""
     if getattr(error, "name", None) is None and getattr(error, "obj", None) is None:
         error.name, error.obj = name, owner
@@ -123,7 +123,7 @@ def _may_call_python(kind: type, owner: Any, name: str) -> bool:
 Getter = tuple[Any, tuple[Any, ...]]
 
 
-def _getter(kind: type, owner: Any, name: str) -> Getter | None:
+def _getter(kind: type, owner: object, name: str) -> Getter | None:
     """Return the function that reading an instance's attribute would call, with its arguments."""
     unbound = type_lookup(kind, name)
     if unbound is ABSENT or type(unbound) is FunctionType:
@@ -131,7 +131,7 @@ def _getter(kind: type, owner: Any, name: str) -> Getter | None:
     return _descriptor_getter(unbound, owner, kind, lambda: _in_instance(owner, name))
 
 
-def _of_module(module: Any, name: str) -> Getter | None:
+def _of_module(module: object, name: str) -> Getter | None:
     """Return the module's own `__getattr__`, for a name that the module lacks."""
     fallback = module.__dict__.get("__getattr__")
     if type(fallback) is not FunctionType:
@@ -177,7 +177,7 @@ def _descriptor_getter(unbound: Any, owner: Any, kind: type, hidden: Any) -> Get
     return method, (unbound, owner, kind)
 
 
-def python_property(unbound: Any, owner: Any) -> Getter | None:
+def python_property(unbound: object, owner: object) -> Getter | None:
     """Return the getter of an instance of a subclass of `property` that keeps its `__get__`."""
     if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
         function = property.__dict__["fget"].__get__(unbound)
@@ -185,7 +185,7 @@ def python_property(unbound: Any, owner: Any) -> Getter | None:
     return None
 
 
-def _property_of_class(unbound: Any, owner: type) -> Getter | None:
+def _property_of_class(unbound: object, owner: type) -> Getter | None:
     """Return the getter of a property under `classmethod`, which Python 3.11 and 3.12 call for a class's attribute."""
     if type(unbound) is not classmethod or sys.version_info >= (3, 13):
         return None
@@ -197,7 +197,7 @@ def _is_data(kind: type) -> bool:
     return type_lookup(kind, "__set__") is not ABSENT or type_lookup(kind, "__delete__") is not ABSENT
 
 
-def _in_instance(owner: Any, name: str) -> bool:
+def _in_instance(owner: object, name: str) -> bool:
     """Whether the instance's own dictionary has the name."""
     try:
         names = _GENERIC(owner, "__dict__")
@@ -206,7 +206,7 @@ def _in_instance(owner: Any, name: str) -> bool:
     return isinstance(names, dict) and dict.__contains__(names, name)
 
 
-def store(machine: Machine, owner: Any, name: str, value: Any) -> None:
+def store(machine: Machine, owner: object, name: str, value: object) -> None:
     """Set `owner.name = value`; raise the errors that CPython raises."""
     hook = python_method(type(owner), "__setattr__")
     if hook is not None:
@@ -215,7 +215,7 @@ def store(machine: Machine, owner: Any, name: str, value: Any) -> None:
         store_generic(machine, setattr, owner, name, value)
 
 
-def store_generic(machine: Machine, hook: Any, owner: Any, name: str, value: Any) -> None:
+def store_generic(machine: Machine, hook: object, owner: object, name: str, value: object) -> None:
     """Write as the C function `hook` does. A setter that it would call is interpreted."""
     setter = _accessor(owner, name, "fset", "__set__")
     if setter is None:
@@ -224,7 +224,7 @@ def store_generic(machine: Machine, hook: Any, owner: Any, name: str, value: Any
         machine.invoke(setter[0], (*setter[1], value), {})
 
 
-def delete(machine: Machine, owner: Any, name: str) -> None:
+def delete(machine: Machine, owner: object, name: str) -> None:
     """Delete `owner.name`; raise the errors that CPython raises."""
     hook = python_method(type(owner), "__delattr__")
     if hook is not None:
@@ -233,7 +233,7 @@ def delete(machine: Machine, owner: Any, name: str) -> None:
         delete_generic(machine, delattr, owner, name)
 
 
-def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
+def delete_generic(machine: Machine, hook: object, owner: object, name: str) -> None:
     """Delete as the C function `hook` does. A deleter that it would call is interpreted."""
     deleter = _accessor(owner, name, "fdel", "__delete__")
     if deleter is None:
@@ -242,7 +242,7 @@ def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
         machine.invoke(deleter[0], deleter[1], {})
 
 
-def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
+def _accessor(owner: object, name: str, of_property: str, special: str) -> Getter | None:
     """Return the function that writing or deleting an attribute would call, with its first arguments."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT:

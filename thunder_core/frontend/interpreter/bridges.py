@@ -38,12 +38,12 @@ class Callback:
         return itself, (self._function,)
 
 
-def itself(value: Any) -> Any:
+def itself(value: object) -> Any:
     """Return the object behind a bridge. Pickled and copied bridges call this function."""
     return value
 
 
-def callback(machine: Machine, function: Any) -> Any:
+def callback(machine: Machine, function: object) -> Any:
     """Return a native callable that calls `function` on the machine.
 
     Without an observer, an object that runs no Python code is returned unchanged.
@@ -90,7 +90,7 @@ class BridgedIterator:
 PARTS |= {Callback: unknown_items, BridgedIterator: unknown_items}
 
 
-def iterable(machine: Machine, value: Any) -> Any:
+def iterable(machine: Machine, value: object) -> Any:
     """Return an iterable whose native iteration interprets `__iter__` and `__next__` in Python."""
     value = unwrap(value)
     kind = type(value)
@@ -104,7 +104,7 @@ def iterable(machine: Machine, value: Any) -> Any:
     return iterator if machine.observer is None else _observable(machine, iterator)
 
 
-def _bridge(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
+def _bridge(machine: Machine, iterator: object, value: object) -> BridgedIterator:
     """Return the bridge of an iterator over a value."""
     kind = type(value)
     if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
@@ -127,7 +127,7 @@ def _observable(machine: Machine, value: Any) -> Any:
     return value
 
 
-def compared(machine: Machine, value: Any) -> Any:
+def compared(machine: Machine, value: object) -> Any:
     """Return an iterable of items that C code hashes or compares when it receives them."""
     bridged = iterable(machine, value)
     if type(bridged) is BridgedIterator:
@@ -135,7 +135,7 @@ def compared(machine: Machine, value: Any) -> Any:
     return bridged
 
 
-def steps(machine: Machine, value: Any) -> Any:
+def steps(machine: Machine, value: object) -> BridgedIterator:
     """Return an iterator over a value that reports each item when C code receives it."""
     iterator = iterable(machine, value)
     return iterator if type(iterator) is BridgedIterator else _bridge(machine, iter(iterator), value)
@@ -146,7 +146,7 @@ _OF_C = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
 _COPYING = frozenset({list, tuple})
 
 
-def gather(machine: Machine, gathering: Callable[[Any], Any], value: Any) -> Any:
+def gather(machine: Machine, gathering: Callable[[Any], Any], value: object) -> Any:
     """Collect the items of an unpacked iterable in C, with `list`, `tuple`, or a method of a container."""
     kind = type(value)
     if kind in _OF_C:

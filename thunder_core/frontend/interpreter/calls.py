@@ -38,7 +38,7 @@ def replaces(*natives: Any) -> Callable[[Route], Route]:
     return register
 
 
-def route(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def route(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call any callable except a Python function."""
     kind = type(function)
     registered = ROUTES.get(kind)
@@ -73,7 +73,7 @@ def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords
 _READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
 
 
-def call_with_builtins(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_with_builtins(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call natively, from a native frame with the builtins of the interpreted caller."""
     if machine.frame is None:
         return machine.natively(function, arguments, keywords)
@@ -93,14 +93,14 @@ def call_slot(machine: Machine, function: Any, arguments: Arguments, keywords: K
 
 
 @route_of(functools.partial)
-def call_partial(machine: Machine, partial: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_partial(machine: Machine, partial: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a partial as its function, with its arguments first."""
     function, args, own_keywords = parts_of_partial(partial)
     return machine.invoke(function, (*args, *arguments), {**own_keywords, **keywords})
 
 
 @route_of(functools._lru_cache_wrapper)
-def call_cached(machine: Machine, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_cached(machine: Machine, cached: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a function under `functools.lru_cache`."""
     return machine.call_cached(cached, arguments, keywords)
 
@@ -143,7 +143,7 @@ def call_in_globals(machine: Machine, function: Any, arguments: Arguments, keywo
     return machine.natively(caller, (function, arguments, keywords), {})
 
 
-def initialize(machine: Machine, instance: Any, arguments: Arguments, keywords: Keywords) -> None:
+def initialize(machine: Machine, instance: object, arguments: Arguments, keywords: Keywords) -> None:
     """Run `__init__` of a new object, as `type.__call__` does."""
     init = type_lookup(type(instance), "__init__")
     if type(init) is FunctionType:
@@ -163,13 +163,13 @@ def issubclass_natively(kind: type, base: type) -> bool:
     return base in type.__dict__["__mro__"].__get__(kind)
 
 
-def bind(unbound: Any, owner: Any) -> Any:
+def bind(unbound: object, owner: object) -> Any:
     """Return a special method as it is when read from an instance."""
     binder = getattr(type(unbound), "__get__", None)
     return unbound if binder is None else binder(unbound, owner, type(owner))
 
 
-def call_metaclass(machine: Machine, kind: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_metaclass(machine: Machine, kind: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a class whose metaclass is not `type`."""
     caller = type_lookup(type(kind), "__call__")
     if type(caller) is FunctionType:

@@ -228,7 +228,7 @@ class Listener(Protocol):
     def on_raise(self, error: BaseException, /) -> None:
         """An exception is about to be raised by a `raise` statement."""
 
-    def on_load_stored(self, owner: Any, name: str, value: Any, /) -> None:
+    def on_load_stored(self, owner: object, name: str, value: object, /) -> None:
         """A `__getattribute__` of the program has called `object.__getattribute__` for an attribute."""
 
 
@@ -253,11 +253,11 @@ class Machine(ABC):
         return self.invoke(function, arguments, keywords)
 
     @abstractmethod
-    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def invoke(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call any callable: announce the call to the observer, if any, and dispatch on the callable's kind."""
 
     @abstractmethod
-    def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def invoke_quietly(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call the target of an announced callable, without another announcement."""
 
     @abstractmethod
@@ -284,22 +284,22 @@ class Machine(ABC):
         """Call a function under `functools.lru_cache`."""
         return cached(*arguments, **keywords)
 
-    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_back(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function on behalf of C code."""
         return self.invoke(function, arguments, keywords)
 
     @abstractmethod
-    def next_for_native(self, iterator: Any) -> Any:
+    def next_for_native(self, iterator: object) -> Any:
         """Return the next value of an iterator on behalf of C code."""
 
-    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:  # noqa: ARG002
+    def report_result(self, function: object, arguments: Arguments, keywords: Keywords, value: object) -> Any:  # noqa: ARG002
         """Report the result of a call that was not interpreted, and return the result for the program."""
         return value
 
     @abstractmethod
     def run_code(
-        self, code: CodeType, global_names: dict[str, Any], names: Any, closure: Sequence[Any] = (),
-        builtins: Any = None, function: FunctionType | None = None,
+        self, code: CodeType, global_names: dict[str, Any], names: object, closure: Sequence[Any] = (),
+        builtins: object = None, function: FunctionType | None = None,
     ) -> Any:  # fmt: skip
         """Interpret the code of a module, class or `exec` in a namespace."""
 
@@ -310,22 +310,22 @@ class Machine(ABC):
     # Reads and writes of the program
 
     @abstractmethod
-    def load_attr(self, owner: Any, name: str) -> Any:
+    def load_attr(self, owner: object, name: str) -> Any:
         """Return `owner.name`, with getters in Python interpreted."""
 
     @abstractmethod
-    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+    def store_attr(self, owner: object, name: str, value: object) -> None:
         """Set `owner.name = value`, with setters in Python interpreted."""
 
     @abstractmethod
-    def delete_attr(self, owner: Any, name: str) -> None:
+    def delete_attr(self, owner: object, name: str) -> None:
         """Delete `owner.name`, with deleters in Python interpreted."""
 
     def load_global(self, frame: Frame, name: str, find: Find) -> Any:
         """Read a global or builtin with `find`, the lookup of the instruction that reads it."""
         return find(frame, name)
 
-    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+    def store_global(self, frame: Frame, name: str, value: object) -> None:
         """Set a global variable."""
         dict.__setitem__(frame.globals, name, value)
 
@@ -337,7 +337,7 @@ class Machine(ABC):
     def load_deref(self, frame: Frame, slot: int) -> Any:
         """Return the value of a cell or free variable."""
 
-    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
+    def store_deref(self, frame: Frame, slot: int, value: object) -> None:
         """Set a cell or free variable."""
         frame.fast[slot].cell_contents = value
 
@@ -345,16 +345,16 @@ class Machine(ABC):
     def delete_deref(self, frame: Frame, slot: int) -> None:
         """Delete a cell or free variable."""
 
-    def announce_iteration(self, iterable: Any) -> None:  # noqa: B027
+    def announce_iteration(self, iterable: object) -> None:  # noqa: B027
         """Announce that an iterable is about to be unpacked natively, if there is an observer."""
 
-    def announce_hash(self, value: Any) -> None:  # noqa: B027
+    def announce_hash(self, value: object) -> None:  # noqa: B027
         """Announce that C code is about to hash or compare a value, if there is an observer."""
 
-    def announce_identity(self, left: Any, right: Any) -> None:  # noqa: B027
+    def announce_identity(self, left: object, right: object) -> None:  # noqa: B027
         """Announce that two objects are compared with `is`, if there is an observer."""
 
-    def class_of(self, value: Any) -> type:
+    def class_of(self, value: object) -> type:
         """Return the class of an operand, which decides whose special methods are called."""
         return type(value)
 
@@ -368,7 +368,7 @@ class Machine(ABC):
 
     def for_native(
         self,
-        function: Any,  # noqa: ARG002
+        function: object,  # noqa: ARG002
         arguments: Arguments,
         keywords: Keywords,
     ) -> tuple[Arguments, Keywords]:

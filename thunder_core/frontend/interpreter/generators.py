@@ -42,7 +42,7 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
 
 
 async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
-    """Drive an asynchronous generator, whose yields and awaits suspend in different ways."""
+    """Drive an asynchronous generator. Its yields and its awaits suspend differently."""
     try:
         while True:
             results = [frame.machine.resume(frame)]
@@ -75,7 +75,7 @@ class _Awaited:
         return self.iterator
 
 
-def _awaitable(iterator: Any) -> Any:
+def _awaitable(iterator: object) -> Any:
     """Return the object to `await` in order to delegate to an iterator or coroutine."""
     return iterator if is_coroutine(iterator) else _Awaited(iterator)
 
@@ -103,12 +103,12 @@ def resumable(frame: Frame, function: FunctionType | None) -> Any:
     return generator
 
 
-def frame_of(generator: Any) -> Frame | None:
+def frame_of(generator: object) -> Frame | None:
     """Return the frame that a generator, coroutine or asynchronous generator drives, if it is interpreted."""
     return _frames.get(id(generator))
 
 
-def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
+def delegate(frame: Frame, iterator: object, resume_at: int) -> None:
     """Suspend a frame until the iterator that it delegates to has ended."""
     frame.suspended = DELEGATED
     frame.resume_at = resume_at
@@ -124,7 +124,7 @@ def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
 _DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 
-def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
+def _relay(machine: Machine, iterator: object) -> Generator[Any, Any, Any]:
     """Delegate to an iterator whose steps may be in Python, as in PEP 380, with each step on the machine."""
     step: Callable[[], Any] = functools.partial(machine.next_for_native, iterator)
     while True:
@@ -143,7 +143,7 @@ def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
         del thrown
 
 
-def _step(machine: Machine, iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
+def _step(machine: Machine, iterator: object, sent: object, thrown: BaseException | None) -> Callable[[], Any]:
     """Return the iterator's next step for a sent value or a thrown error; raise an error that it cannot take."""
     if isinstance(thrown, GeneratorExit):
         close = getattr(iterator, "close", None)

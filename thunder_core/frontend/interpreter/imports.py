@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame, Machine
 
 
-def import_name(frame: Frame, name: str, from_list: Any, level: int) -> Any:
+def import_name(frame: Frame, name: str, from_list: object, level: int) -> Any:
     """Call `__import__` as the import statement does."""
     try:
         importer = frame.builtins["__import__"]
@@ -20,7 +20,7 @@ def import_name(frame: Frame, name: str, from_list: Any, level: int) -> Any:
     return frame.machine.invoke(importer, (name, frame.globals, frame.names, from_list, level), {})
 
 
-def import_from(machine: Machine, module: Any, name: str) -> Any:
+def import_from(machine: Machine, module: object, name: str) -> Any:
     """Return the value of `from module import name`."""
     try:
         return machine.load_attr(module, name)
@@ -39,7 +39,7 @@ _READ_FOR_ERRORS = ("__name__", "__spec__", "__file__")
 _IMPORT = compile("from module import attribute", __file__, "exec")
 
 
-def _import_error(module: Any, name: str) -> BaseException:
+def _import_error(module: object, name: str) -> BaseException:
     """Return CPython's error for importing a missing name, from a stand-in module that lacks the name too."""
     stand_in = ModuleType("") if isinstance(module, ModuleType) else SimpleNamespace()
     vars(stand_in).clear()
@@ -54,7 +54,7 @@ def _import_error(module: Any, name: str) -> BaseException:
     raise AssertionError(name)
 
 
-def import_star(frame: Frame, module: Any) -> None:
+def import_star(frame: Frame, module: object) -> None:
     """Run `from module import *`."""
     machine = frame.machine
     listed = True

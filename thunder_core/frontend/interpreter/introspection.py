@@ -43,7 +43,7 @@ def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
 
 
 @_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
-def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
+def _of_generator(_machine: Machine, owner: object, name: str) -> Any:
     """Read an attribute of a generator or coroutine, whose frame and code are those of the program."""
     value = getattr(owner, name)
     if name in ("gi_code", "cr_code", "ag_code"):
@@ -55,7 +55,7 @@ def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
 
 
 @_attributes_of(super)
-def _of_super(machine: Machine, owner: Any, name: str) -> Any:
+def _of_super(machine: Machine, owner: object, name: str) -> Any:
     """Read `super().name`, with getters in Python interpreted."""
     unbound, instance, kind = _behind_super(owner, name)
     if type(unbound) is property and type(unbound.fget) is FunctionType and instance is not None:
@@ -66,7 +66,7 @@ def _of_super(machine: Machine, owner: Any, name: str) -> Any:
     return getattr(owner, name)
 
 
-def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
+def _behind_super(owner: object, name: str) -> tuple[Any, Any, Any]:
     """Return the unbound attribute that `super` finds, the instance to bind it to (None for a class) and its type."""
     get = super.__getattribute__
     this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))

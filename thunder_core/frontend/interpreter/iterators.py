@@ -1,4 +1,4 @@
-"""C iterators, classified by what they do with items: nothing, pass them on, compare them, or call them."""
+"""C iterators, in classes: they ignore items, pass items on, compare items, or call items."""
 
 import gc
 import itertools
@@ -20,7 +20,7 @@ class _IteratedByIndex:
         raise IndexError(index)
 
 
-def _iterated_object(iterator: Any) -> Iterable[Any]:
+def _iterated_object(iterator: object) -> Iterable[Any]:
     """Return the object that a C iterator iterates over."""
     reduced = iterator.__reduce__()
     return reduced[1] if isinstance(reduced, tuple) else ()
@@ -33,12 +33,12 @@ def _unknown_function() -> None:
 unknown_function: FunctionType = _unknown_function  # type: ignore[assignment]
 
 
-def unknown_items(_: Any) -> Iterable[Any]:
+def unknown_items(_: object) -> Iterable[Any]:
     """Return a placeholder, because the items of a generator or a bridge are known only when it yields them."""
     return (unknown_function,)
 
 
-def _compared_value(iterator: Any) -> Iterable[Any]:
+def _compared_value(iterator: object) -> Iterable[Any]:
     """Return the value that a C iterator compares with future items."""
     return (unknown_function, *gc.get_referents(iterator))
 

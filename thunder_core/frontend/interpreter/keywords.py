@@ -13,7 +13,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 _TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)
 
 
-def function_text(function: Any) -> str:
+def function_text(function: object) -> str:
     """Return CPython's name for a callable in these errors."""
     qualname = getattr(function, "__qualname__", None)
     if qualname is None:
@@ -47,7 +47,7 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
     raise TypeError(text)
 
 
-def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> None:
+def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: object) -> None:
     """Add a mapping to a dictionary display: `{**mapping}`."""
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
@@ -62,17 +62,17 @@ def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> Non
     raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
 
 
-def _is_read_by_c(mapping: Any) -> bool:
+def _is_read_by_c(mapping: object) -> bool:
     """Whether a mapping is a dictionary whose stored items CPython reads without calling methods of its class."""
     return issubclass(type(mapping), dict) and type_lookup(type(mapping), "__iter__") is dict.__iter__
 
 
 def _stored_items(mapping: Any) -> Any:
-    """Return what `dict.update` adds as CPython's opcode would: from a subclass, it would read the attribute `keys`."""
+    """Return the items of a mapping, as CPython's opcode does, without the attribute `keys` of a subclass of dict."""
     return mapping if type(mapping) is dict else dict.items(mapping)
 
 
-def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:
+def _keys(machine: Machine, mapping: object) -> Iterator[Any]:
     """Yield the keys of a mapping, after collecting all of them."""
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
     if type_lookup(type(keys), "__iter__") is ABSENT and type_lookup(type(keys), "__getitem__") is ABSENT:
@@ -85,12 +85,12 @@ def _has(machine: Machine, keywords: dict[Any, Any], key: object) -> bool:
     return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
 
 
-def _repeated_keyword_message(function: Any, key: object) -> str:
+def _repeated_keyword_message(function: object, key: object) -> str:
     """Return the error message for a repeated keyword."""
     return f"{function_text(function)} got multiple values for keyword argument '{key}'"
 
 
-def _refuse_repeated(function: Any, key: object) -> NoReturn:
+def _refuse_repeated(function: object, key: object) -> NoReturn:
     """Raise TypeError for a repeated keyword."""
     raise TypeError(_repeated_keyword_message(function, key))
 

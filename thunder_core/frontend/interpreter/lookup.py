@@ -27,7 +27,7 @@ def shortcut(kind: type, name: str) -> Any:
     return None
 
 
-def remember(kind: type, name: str, value: Any) -> None:
+def remember(kind: type, name: str, value: object) -> None:
     """Store a value for a name of a type, until the type changes. The value depends on a lookup in the type."""
     cached = _found.get(id(kind))
     if cached is not None:
@@ -40,7 +40,7 @@ def forget_lookups() -> None:
     _shortcuts.clear()
 
 
-def parts_of_partial(partial: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def parts_of_partial(partial: object) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return the function and the arguments that a call of a partial uses.
 
     A subclass may have attributes of its own under their names (`func`).

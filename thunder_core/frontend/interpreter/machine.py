@@ -32,19 +32,19 @@ class PlainMachine(Machine):
 
     # Calls
 
-    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def invoke(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call any callable of the program, by its kind."""
         if type(function) is FunctionType:
             return self.call_function(function, arguments, keywords)
         return calls.route(self, function, arguments, keywords)
 
-    def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def invoke_quietly(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call the target of an announced callable, without another announcement."""
         if type(function) is FunctionType:
             return self.call_function(function, arguments, keywords)
         return calls.route(self, function, arguments, keywords)
 
-    def next_for_native(self, iterator: Any) -> Any:
+    def next_for_native(self, iterator: object) -> Any:
         """Return the next value of an iterator on behalf of C code."""
         return operators.next_of(self, iterator)
 
@@ -100,15 +100,15 @@ class PlainMachine(Machine):
 
     # Reads and writes of the program
 
-    def load_attr(self, owner: Any, name: str) -> Any:
+    def load_attr(self, owner: object, name: str) -> Any:
         """Return `owner.name`, with getters in Python interpreted."""
         return attributes.load(self, owner, name)
 
-    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+    def store_attr(self, owner: object, name: str, value: object) -> None:
         """Set `owner.name = value`, with setters in Python interpreted."""
         attributes.store(self, owner, name, value)
 
-    def delete_attr(self, owner: Any, name: str) -> None:
+    def delete_attr(self, owner: object, name: str) -> None:
         """Delete `owner.name`, with deleters in Python interpreted."""
         attributes.delete(self, owner, name)
 

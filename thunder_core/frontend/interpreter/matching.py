@@ -9,7 +9,7 @@ SEQUENCE, MAPPING = 1 << 5, 1 << 6
 _MATCH_SELF = 1 << 22
 
 
-def match_keys(machine: Machine, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def match_keys(machine: Machine, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the values under the keys, or None if a key is missing."""
     seen: set[Any] = set()
     values: list[Any] = []
@@ -28,7 +28,7 @@ def match_keys(machine: Machine, subject: Any, keys: tuple[Any, ...]) -> tuple[A
 
 
 def match_class(
-    machine: Machine, subject: Any, kind: Any, count: int, names: tuple[str, ...]
+    machine: Machine, subject: object, kind: object, count: int, names: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
     """Return the attributes that a class pattern extracts, or None if the pattern does not match."""
     if not isinstance(kind, type):
@@ -72,7 +72,7 @@ def _positional_names(machine: Machine, kind: type) -> tuple[Any, ...] | None:
     return match_args
 
 
-def _attribute(machine: Machine, subject: Any, kind: type, name: str, seen: set[str]) -> Any:
+def _attribute(machine: Machine, subject: object, kind: type, name: str, seen: set[str]) -> Any:
     """Return an attribute of the subject; NULL if the subject has no such attribute."""
     if name in seen:
         raise TypeError(f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}")

@@ -78,18 +78,18 @@ _new_frame = ctypes.PYFUNCTYPE(ctypes.py_object, *4 * [ctypes.c_void_p])(("PyFra
 UNBOUND: Any = object()
 
 
-def proxied_object(proxy: Any) -> Any:
+def proxied_object(proxy: object) -> Any:
     """Return the object behind a proxy of `weakref.proxy`; None if it no longer exists."""
     return ctypes.py_object.from_address(id(proxy) + _at.referent).value
 
 
-def is_proxy(value: Any) -> bool:
+def is_proxy(value: object) -> bool:
     """Whether a value is a `weakref.proxy`. Its class is not called, because its metaclass may be the user's."""
     kind = type(value)
     return kind is weakref.ProxyType or kind is weakref.CallableProxyType
 
 
-def unwrap(value: Any) -> Any:
+def unwrap(value: object) -> Any:
     """Return the object behind a weak proxy if it exists; return other values unchanged."""
     if not is_proxy(value):
         return value
@@ -102,7 +102,7 @@ def set_handled_exception(error: BaseException | None) -> None:
     _set_handled(id(error))
 
 
-def new_frame(code: CodeType, global_names: dict[str, Any], namespace: Any) -> FrameType:
+def new_frame(code: CodeType, global_names: dict[str, Any], namespace: object) -> FrameType:
     """Make a frame object of `code` that is not on a C stack; `namespace` is None if locals are fast."""
     last = None if namespace is None else id(namespace)
     frame: FrameType = _new_frame(_thread_state(), id(code), id(global_names), last)
@@ -148,7 +148,7 @@ def _data(frame: FrameType) -> int:
     return ctypes.c_void_p.from_address(id(frame) + _at.frame_data).value or 0
 
 
-def _own(slot: ctypes.c_void_p, value: Any, empty: int = 0, borrowed: int = 0) -> None:
+def _own(slot: ctypes.c_void_p, value: object, empty: int = 0, borrowed: int = 0) -> None:
     """Store a counted reference to `value` in a C slot, and release the slot's old reference unless it is borrowed."""
     old = slot.value or 0
     if value is UNBOUND:

@@ -47,7 +47,7 @@ class ObservedMachine(PlainMachine):
         """Whether calls of a function from C code are redirected to the machine."""
         return not is_opaque(function.__code__) and self.observer.interprets(function)
 
-    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def invoke(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Announce a call, and make the call unless the observer makes it."""
         announced = tuple(arguments)
         value = self.observer.on_call(function, announced, keywords.copy())
@@ -56,25 +56,25 @@ class ObservedMachine(PlainMachine):
         del announced
         return self.invoke_quietly(function, arguments, keywords)
 
-    def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_native(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, and report the result."""
         arguments = tuple(arguments)
         return self.observer.on_call_result(
             function, arguments, keywords, self.natively(function, arguments, keywords)
         )  # fmt: skip
 
-    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def natively(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively. Known functions that it calls back are interpreted."""
         reached = self.reach.functions_of_call(function, arguments, keywords)
         return self._redirecting(reached, function, arguments, keywords)
 
-    def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_uninterpreted(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
         return self._redirecting(
             self.reach.functions_of_values(*arguments, *keywords.values()), function, arguments, keywords
         )
 
-    def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def _redirecting(self, reached: Functions, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively while calls of these functions are redirected to the machine."""
         if not reached:
             return self._run(function, arguments, keywords)
@@ -85,7 +85,7 @@ class ObservedMachine(PlainMachine):
         finally:
             redirection.end()
 
-    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_cached(self, cached: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function under `functools.lru_cache`: interpret the function, and report the value to the observer.
 
         A value from the cache is C's, and the program would get the same value.
@@ -104,14 +104,14 @@ class ObservedMachine(PlainMachine):
             redirection.end()
         return self.observer.on_call_result(cached, arguments, keywords, value)
 
-    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_back(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function on behalf of C code, without redirections.
 
         Functions in the result are redirected afterwards.
         """
         return self.call_from_c(self.invoke, function, arguments, keywords)
 
-    def next_for_native(self, iterator: Any) -> Any:
+    def next_for_native(self, iterator: object) -> Any:
         """Return the next value of an iterator on behalf of C code."""
         return self.observer.for_caller(self.call_from_c(operators.next_of, self, iterator))
 
@@ -131,7 +131,7 @@ class ObservedMachine(PlainMachine):
                 self.observer.on_refusal(error)
             raise
 
-    def for_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
+    def for_native(self, function: object, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
         """Return the arguments that a C function receives, with the observer's substitutes, if any."""
         if not self.observer.substitutes:
             return arguments, keywords
@@ -155,11 +155,11 @@ class ObservedMachine(PlainMachine):
         active.add(self.reach.functions_of_values(value))
         return value
 
-    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:
+    def report_result(self, function: object, arguments: Arguments, keywords: Keywords, value: object) -> Any:
         """Report the result of a call that was made by a replacement."""
         return self.observer.on_call_result(function, tuple(arguments), keywords, value)
 
-    def load_attr(self, owner: Any, name: str) -> Any:
+    def load_attr(self, owner: object, name: str) -> Any:
         """Read an attribute and report the value, or that it is missing. A weak proxy is replaced by its object."""
         owner = unwrap(owner)
         try:
@@ -169,11 +169,11 @@ class ObservedMachine(PlainMachine):
             raise
         return self.observer.on_load_attr(owner, name, value)
 
-    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+    def store_attr(self, owner: object, name: str, value: object) -> None:
         """Write an attribute. A weak proxy is replaced by its object."""
         super().store_attr(unwrap(owner), name, value)
 
-    def delete_attr(self, owner: Any, name: str) -> None:
+    def delete_attr(self, owner: object, name: str) -> None:
         """Delete an attribute. A weak proxy is replaced by its object."""
         super().delete_attr(unwrap(owner), name)
 
@@ -181,7 +181,7 @@ class ObservedMachine(PlainMachine):
         """Read a global or builtin, and report the value."""
         return self.observer.on_load_global(frame, name, super().load_global(frame, name, find))
 
-    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+    def store_global(self, frame: Frame, name: str, value: object) -> None:
         """Write a global after reporting it."""
         super().store_global(frame, name, self.observer.on_store_global(frame, name, value))
 
@@ -197,7 +197,7 @@ class ObservedMachine(PlainMachine):
             return value
         return self.observer.on_load_deref(frame, frame.program.names[slot], frame.fast[slot], value)
 
-    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
+    def store_deref(self, frame: Frame, slot: int, value: object) -> None:
         """Write a cell, and report the value if the variable is free."""
         if slot >= frame.program.first_free:
             value = self.observer.on_store_deref(frame, frame.program.names[slot], frame.fast[slot], value)
@@ -210,7 +210,7 @@ class ObservedMachine(PlainMachine):
             self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
         super().delete_deref(frame, slot)
 
-    def class_of(self, value: Any) -> type:
+    def class_of(self, value: object) -> type:
         """Return the class of an operand, as given by the observer."""
         return self.observer.class_of(value)
 
@@ -229,30 +229,30 @@ class ObservedMachine(PlainMachine):
         """Return the observer's text for an operation that makes a text; None if the observer has none."""
         return self.observer.on_text(function, operands)
 
-    def announce_iteration(self, iterable: Any) -> None:
+    def announce_iteration(self, iterable: object) -> None:
         """Announce that the items of an iterable are about to be taken natively."""
         self.observer.on_operation(list, (iterable,))
 
-    def announce_hash(self, value: Any) -> None:
+    def announce_hash(self, value: object) -> None:
         """Announce that C code is about to hash or compare a value: a key, a member of a set, an item to sort."""
         if type(value) not in PLAIN:
             self.observer.on_operation(hash, (value,))
 
-    def announce_identity(self, left: Any, right: Any) -> None:
+    def announce_identity(self, left: object, right: object) -> None:
         """Announce that two objects are compared with `is`."""
         self.observer.on_operation(operator.is_, (left, right))
 
-    def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
+    def set_attr_natively(self, hook: object, owner: object, name: str, value: object) -> None:
         """Write an attribute after reporting it."""
         value = self.observer.on_store_attr(owner, name, value)
         self._write(owner, super().set_attr_natively, hook, owner, name, value)
 
-    def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
+    def delete_attr_natively(self, hook: object, owner: object, name: str) -> None:
         """Delete an attribute after reporting it."""
         self.observer.on_delete_attr(owner, name)
         self._write(owner, super().delete_attr_natively, hook, owner, name)
 
-    def _write(self, owner: Any, write: Callable[..., Any], *arguments: Any) -> Any:
+    def _write(self, owner: object, write: Callable[..., Any], *arguments: Any) -> Any:
         """Make an announced write, and report to the observer if it raises."""
         try:
             return write(*arguments)
@@ -281,7 +281,7 @@ class ObservedMachine(PlainMachine):
         self.store_item(container, key, value)
         return value
 
-    def store_item(self, container: Any, key: object, value: Any) -> None:
+    def store_item(self, container: object, key: object, value: object) -> None:
         """Write an item after reporting it."""
         value = self.observer.on_store_subscript(container, key, value)
         if type(key) in PLAIN and type(container) is dict:
@@ -289,7 +289,7 @@ class ObservedMachine(PlainMachine):
         else:
             self._write(container, self.natively, operator.setitem, (container, key, value), {})
 
-    def delete_item(self, container: Any, key: object) -> None:
+    def delete_item(self, container: object, key: object) -> None:
         """Delete an item after reporting it."""
         self.observer.on_delete_subscript(container, key)
         self._write(container, self.natively, operator.delitem, (container, key), {})

@@ -28,38 +28,38 @@ class Observer:
     # Whether the program has objects that are replaced by others in the arguments of C functions.
     substitutes = False
 
-    def on_load_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
+    def on_load_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a global or builtin that was read; `dict.__contains__(frame.globals, name)` is true for a global."""
         return value
 
-    def on_load_deref(self, frame: Frame, name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
+    def on_load_deref(self, frame: Frame, name: str, cell: CellType, value: object) -> Any:  # noqa: ARG002
         """Receive a free variable that was read."""
         return value
 
-    def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
+    def on_load_attr(self, owner: object, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive an attribute that was read, by any kind of lookup."""
         return value
 
-    def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
+    def on_load_stored(self, owner: object, name: str, value: object) -> None:
         """Note that a `__getattribute__` of the program has called `object.__getattribute__` for an attribute."""
 
-    def on_missing_attr(self, owner: Any, name: str) -> None:
+    def on_missing_attr(self, owner: object, name: str) -> None:
         """Note that a missing attribute was read."""
 
-    def on_subscript(self, container: Any, key: object, value: Any) -> Any:  # noqa: ARG002
+    def on_subscript(self, container: object, key: object, value: object) -> Any:  # noqa: ARG002
         """Receive `container[key]` that was read."""
         return value
 
-    def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002
+    def on_call(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002
         """Return the result of a call that the observer makes itself, or `NOT_TAKEN` before a call of the machine."""
         return NOT_TAKEN
 
-    def on_branch(self, frame: Frame, condition: Any, if_true: int, if_false: int) -> Any:  # noqa: ARG002
+    def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:  # noqa: ARG002
         """Return the step after a branch whose arms the observer runs, or `NOT_TAKEN` before the machine takes one."""
         return NOT_TAKEN
 
     def on_call_result(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any  # noqa: ARG002
+        self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object  # noqa: ARG002
     ) -> Any:  # fmt: skip
         """Receive the result of a native call."""
         return value
@@ -68,21 +68,21 @@ class Observer:
         """Whether a Python function that C code calls is interpreted. Otherwise, it runs natively."""
         return True
 
-    def on_cache_miss(self, cached: Any) -> None:
+    def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
 
-    def on_cached(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:  # noqa: ARG002
+    def on_cached(self, cached: object, arguments: tuple[Any, ...], value: object, *, hit: bool) -> bool:  # noqa: ARG002
         """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
         return True
 
-    def on_called_back(self, function: FunctionType, value: Any) -> Any:  # noqa: ARG002
+    def on_called_back(self, function: FunctionType, value: object) -> Any:  # noqa: ARG002
         """Receive the result of a Python function that C code has called, and return the result for C code."""
         return value
 
     def on_native_code(self, code: CodeType) -> None:
         """Note Python code that C code ran natively. This is reported once, and only if `watches` is true."""
 
-    def class_of(self, value: Any) -> type:
+    def class_of(self, value: object) -> type:
         """Return the class of an operand, or of the object that the operand represents."""
         return type(value)
 
@@ -90,11 +90,11 @@ class Observer:
         """Return None before a text is made of operands, or a text that replaces it."""
         return None
 
-    def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:  # noqa: ARG002
+    def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:  # noqa: ARG002
         """Return the arguments that a C function receives. This is called only if the observer `substitutes`."""
         return args, kwargs
 
-    def for_caller(self, value: Any) -> Any:
+    def for_caller(self, value: object) -> Any:
         """Return the value that C code receives for a value of the program's iterator."""
         return value
 
@@ -105,31 +105,31 @@ class Observer:
         """Return the result of an operator or protocol step, or `NOT_TAKEN` before it is applied natively."""
         return NOT_TAKEN
 
-    def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
+    def on_store_attr(self, owner: object, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to an attribute natively."""
         return value
 
-    def on_delete_attr(self, owner: Any, name: str) -> None:
+    def on_delete_attr(self, owner: object, name: str) -> None:
         """Note that an attribute is about to be deleted natively."""
 
-    def on_store_subscript(self, container: Any, key: object, value: Any) -> Any:  # noqa: ARG002
+    def on_store_subscript(self, container: object, key: object, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to `container[key]` natively."""
         return value
 
-    def on_delete_subscript(self, container: Any, key: object) -> None:
+    def on_delete_subscript(self, container: object, key: object) -> None:
         """Note that `container[key]` is about to be deleted natively."""
 
-    def on_unwritten(self, owner: Any) -> None:
+    def on_unwritten(self, owner: object) -> None:
         """Note that the last announced write to this object, if any, has raised."""
 
-    def on_store_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
+    def on_store_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to a global."""
         return value
 
     def on_delete_global(self, frame: Frame, name: str) -> None:
         """Note that a global is about to be deleted."""
 
-    def on_store_deref(self, frame: Frame, name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
+    def on_store_deref(self, frame: Frame, name: str, cell: CellType, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to a free variable."""
         return value
 

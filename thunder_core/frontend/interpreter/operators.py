@@ -41,7 +41,7 @@ _SWAPPED = {
 _SIGNS = dict(zip(_STEMS, ("+", "&", "//", "<<", "@", "*", "%", "|", "** or pow()", ">>", "-", "/", "^"), strict=True))
 
 
-def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
+def binary(machine: Machine, function: Operator, left: object, right: object) -> Any:
     """Apply a binary or in-place operator."""
     left_kind, right_kind = machine.class_of(left), machine.class_of(right)
     name = _PLAIN_OF[function]
@@ -81,7 +81,7 @@ def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     raise TypeError(_unsupported_message(name, left_kind, right_kind, in_place=in_place is not None))
 
 
-def _in_place(machine: Machine, function: Operator, name: str, left: Any, right: Any) -> Any:
+def _in_place(machine: Machine, function: Operator, name: str, left: object, right: object) -> Any:
     """Return the result of an in-place method; NotImplemented if there is no such method or it returns that."""
     kind = machine.class_of(left)
     method = python_method(kind, name)
@@ -97,7 +97,7 @@ def _unsupported_message(name: str, left_kind: type, right_kind: type, *, in_pla
     return f"unsupported operand type(s) for {sign}: '{left_kind.__name__}' and '{right_kind.__name__}'"
 
 
-def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
+def compare(machine: Machine, function: Operator, left: object, right: object) -> Any:
     """Apply a comparison."""
     name = _NAME_OF[function]
     left_kind, right_kind = machine.class_of(left), machine.class_of(right)
@@ -130,7 +130,7 @@ def is_asked_first(kind: type, left_kind: type) -> bool:
 UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 
-def unary(machine: Machine, function: Callable[[Any], Any], operand: Any) -> Any:
+def unary(machine: Machine, function: Callable[[Any], Any], operand: object) -> Any:
     """Apply `-`, `+` or `~`."""
     method = python_method(type(operand), UNARY[function])
     if method is not None:
@@ -138,7 +138,7 @@ def unary(machine: Machine, function: Callable[[Any], Any], operand: Any) -> Any
     return machine.operate(function, operand)
 
 
-def truth(machine: Machine, value: Any) -> bool:
+def truth(machine: Machine, value: object) -> bool:
     """Return `bool(value)`."""
     kind = type(value)
     if kind in PLAIN:
@@ -156,7 +156,7 @@ def truth(machine: Machine, value: Any) -> bool:
     return bool(machine.operate(bool, value))
 
 
-def length(machine: Machine, value: Any) -> int:
+def length(machine: Machine, value: object) -> int:
     """Return `len(value)`."""
     method = python_method(type(value), "__len__")
     if method is None:
@@ -176,7 +176,7 @@ class _Sized:
         return self.size  # type: ignore[no-any-return]
 
 
-def iterate(machine: Machine, value: Any) -> Any:
+def iterate(machine: Machine, value: object) -> Any:
     """Return `iter(value)`."""
     method = python_method(type(value), "__iter__")
     if method is None:
@@ -187,7 +187,7 @@ def iterate(machine: Machine, value: Any) -> Any:
     return iterator
 
 
-def contains(machine: Machine, container: Any, item: Any) -> bool:
+def contains(machine: Machine, container: object, item: object) -> bool:
     """Return `item in container`."""
     kind = type(container)
     unbound = type_lookup(kind, "__contains__")
@@ -205,7 +205,7 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     return bool(machine.operate(operator.contains, container, item))
 
 
-def advance(machine: Machine, iterator: Any, default: Any) -> Any:
+def advance(machine: Machine, iterator: object, default: object) -> Any:
     """Return `next(iterator)`, or `default` if the iterator is exhausted."""
     kind = type(iterator)
     if kind is not GeneratorType:
@@ -234,7 +234,7 @@ def get_item(machine: Machine, container: Any, key: object) -> Any:
     return machine.load_item(container, key)
 
 
-def set_item(machine: Machine, container: Any, key: object, value: Any) -> None:
+def set_item(machine: Machine, container: object, key: object, value: object) -> None:
     """Set `container[key] = value`."""
     method = python_method(type(container), "__setitem__")
     if method is not None:
@@ -243,7 +243,7 @@ def set_item(machine: Machine, container: Any, key: object, value: Any) -> None:
         machine.store_item(container, key, value)
 
 
-def delete_item(machine: Machine, container: Any, key: object) -> None:
+def delete_item(machine: Machine, container: object, key: object) -> None:
     """Delete `container[key]`."""
     method = python_method(type(container), "__delitem__")
     if method is not None:
@@ -252,7 +252,7 @@ def delete_item(machine: Machine, container: Any, key: object) -> None:
         machine.delete_item(container, key)
 
 
-def special(machine: Machine, owner: Any, name: str) -> Any:
+def special(machine: Machine, owner: object, name: str) -> Any:
     """Return a special method, read from the type and bound to the instance; ABSENT if there is none."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT or type(unbound) is BuiltinFunctionType:
@@ -265,7 +265,7 @@ def special(machine: Machine, owner: Any, name: str) -> Any:
     return unbound if binder is ABSENT else binder(unbound, owner, type(owner))
 
 
-def next_of(machine: Machine, iterator: Any) -> Any:
+def next_of(machine: Machine, iterator: object) -> Any:
     """Return `next(iterator)`; raise StopIteration if the iterator is exhausted."""
     method = python_method(type(iterator), "__next__")
     if method is not None:

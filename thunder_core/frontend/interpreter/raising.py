@@ -7,7 +7,7 @@ from thunder_core.frontend.interpreter.calls import issubclass_natively
 from thunder_core.frontend.interpreter.frame import Machine
 
 
-def raise_new(machine: Machine, raised: Any, cause: Any, has_cause: bool) -> NoReturn:
+def raise_new(machine: Machine, raised: object, cause: object, has_cause: bool) -> NoReturn:
     """Run `raise raised [from cause]`."""
     error = _instance(machine, raised, "exceptions must derive from BaseException")
     if has_cause:
@@ -42,7 +42,7 @@ def handled_exception() -> BaseException:
     return error
 
 
-def matches(error: BaseException, error_types: Any) -> bool:
+def matches(error: BaseException, error_types: object) -> bool:
     """Whether `except error_types` catches an exception."""
     classes = error_types if isinstance(error_types, tuple) else (error_types,)
     for kind in classes:
@@ -58,7 +58,7 @@ def _is_instance(error: Any, error_types: Any) -> bool:
     return issubclass(type(error_types), type) and issubclass_natively(type(error), error_types)
 
 
-def split_group(machine: Machine, error: BaseException, error_types: Any) -> tuple[Any, Any]:
+def split_group(machine: Machine, error: BaseException, error_types: object) -> tuple[Any, Any]:
     """Return the part of an exception that `except* error_types` catches, and the rest; None for an empty part."""
     matches(error, error_types)
     for kind in error_types if isinstance(error_types, tuple) else (error_types,):

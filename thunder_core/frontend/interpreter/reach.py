@@ -62,7 +62,7 @@ def _arguments_of(error: BaseException) -> Iterable[Any]:
     return arguments
 
 
-def _parts_of_partial(partial: Any) -> Iterable[Any]:
+def _parts_of_partial(partial: object) -> Iterable[Any]:
     function, args, keywords = parts_of_partial(partial)
     return function, *args, *keywords.values()
 
@@ -201,7 +201,7 @@ class Reach:
                 self._add_redirectable(special_functions(type(value)), reached)
         return reached
 
-    def _functions_of_step(self, iterator: Any) -> Functions:
+    def _functions_of_step(self, iterator: object) -> Functions:
         """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
         kind = type(iterator)
         if kind in APPLYING:
@@ -258,7 +258,7 @@ class Reach:
         """Whether calls of a function may be redirected, and its code can be replaced."""
         return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._is_redirectable(function)
 
-    def _add_methods(self, owner: Any, reached: Functions) -> None:
+    def _add_methods(self, owner: object, reached: Functions) -> None:
         """Add all methods of an instance or class, because an inherited C method may call any of them by name.
 
         An object of a C type may call methods of the objects that it refers to.

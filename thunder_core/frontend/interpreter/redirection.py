@@ -17,7 +17,7 @@ class Redirecting(Protocol):
     observer: Observer
     redirection: "Redirection | None"
 
-    def call_back(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    def call_back(self, function: object, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """Call a function on behalf of C code."""
 
 

@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.operators import PLAIN
 
 
-def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any:
+def convert(machine: Machine, function: Callable[[Any], Any], value: object) -> Any:
     """Apply `str`, `repr` or `ascii`."""
     kind = type(value)
     if kind in PLAIN:
@@ -29,7 +29,7 @@ def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any
     return text.encode("ascii", "backslashreplace").decode("ascii") if function is ascii else text
 
 
-def apply_format(machine: Machine, value: Any, specification: Any) -> Any:
+def apply_format(machine: Machine, value: object, specification: object) -> Any:
     """Apply `format`."""
     kind = type(value)
     if kind is str and not specification:

@@ -42,9 +42,9 @@ class Bridge:
 
     `forward(*inputs)` returns the results and then the saved values. `backward(has_cotangent)` returns the function
     that computes gradients if the marked results have gradients: it takes a list of the saved values and of these
-    gradients, and empties the list. It returns None if autograd has to record the computation instead.
-    `recorded(*inputs)` computes the results by operations that autograd records, for that case and for derivatives of
-    the derivative. `split` is the `SplitBackward` of a program with dependent results.
+    gradients, and empties the list. `backward` returns None if autograd has to record the computation instead. In that
+    case, and for derivatives of the derivative, `recorded(*inputs)` computes the results by operations that autograd
+    records. `split` is the `SplitBackward` of a program with dependent results.
     """
 
     signature: AutogradSignature

@@ -2,8 +2,8 @@
 
 `DistributedDataParallel` reduces a bucket of gradients as soon as autograd has accumulated them. Inside such a wrapper,
 the backward of a program is therefore divided among a chain of nodes: each node runs a piece of the backward, and
-returns the gradients of one group of inputs. The first node is the node of the program. It leads to the second node,
-and so on. Autograd runs what accumulates the gradients of a node before the next node.
+returns the gradients of one group of inputs. The first node is the node of the program. Each node leads to the next
+node. Autograd accumulates the gradients of a node before it runs the next node.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def bucket_sizes_of(wrapper: DistributedDataParallel) -> BucketSizes:
 
 @dataclass
 class Rest:
-    """The rest of a backward pass: the values for the functions of later pieces, or all gradients."""
+    """The remaining part of a backward pass: the values for the functions of later pieces, or all gradients."""
 
     values: list[Any] = field(default_factory=list)
     functions: Sequence[Backward] = ()
@@ -78,7 +78,8 @@ class Rest:
 class Chain:
     """The state that the nodes of a call share; `inputs` are the inputs of the program, until the forward has run.
 
-    A backward pass, which has a number, leaves a rest for the next node.
+    In a backward pass, each node leaves the remaining pieces and their inputs (`Rest`) for the next node, by the number
+    of the pass.
     """
 
     bridge: ChainedBridge
@@ -102,7 +103,7 @@ class Chain:
 
         return run
 
-    def keep(self, node: Any, gradients: Gradients) -> Gradients:
+    def keep(self, node: object, gradients: Gradients) -> Gradients:
         """Return the gradients of the first group, with None for others; keep the others for the next nodes."""
         task = torch._C._current_graph_task_id()
         others = list(gradients)
@@ -113,7 +114,7 @@ class Chain:
         self._end(node, task)
         return first
 
-    def gradients_of(self, node: Any, number: int) -> Gradients:
+    def gradients_of(self, node: object, number: int) -> Gradients:
         """Return the gradients of a group, for the node of the group."""
         task = torch._C._current_graph_task_id()
         rest = self._rests.pop(task, None)
@@ -138,7 +139,7 @@ class Chain:
             self._rests.pop(task, None)
 
     def _run_piece(self, number: int, rest: Rest) -> list[torch.Tensor | None]:
-        """Run a piece, and keep what it hands on; return its gradients at their positions among all gradients."""
+        """Run a piece, and keep the values for the next piece; return its gradients, and None for all others."""
         group = self.groups[number]
         outputs = rest.functions[number](rest.values)
         gradients: list[Any] = [None] * sum(map(len, self.groups))

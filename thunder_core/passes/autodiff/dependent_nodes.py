@@ -1,9 +1,9 @@
 """Autograd nodes for results of a program that are computed from other results of the program.
 
-A program is one autograd node, so its results are side by side in the graph. Each dependent result gets another node,
-which leads to the sources of the dependent result: the results that it is computed from. If the gradient of a source is
-needed (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is split: the node of the
-dependent result computes the gradients of its sources, and then the program's node runs.
+A program is one autograd node, so no result of the program leads to another result in the graph. Each dependent result
+gets another node, which leads to the sources of the dependent result: the results that it is computed from. If the
+gradient of a source is needed (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is split:
+the node of the dependent result computes the gradients of its sources, and then the program's node runs.
 """
 
 from __future__ import annotations

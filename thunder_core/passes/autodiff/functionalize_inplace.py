@@ -99,9 +99,8 @@ def autograd_refuses(trace: Trace) -> bool:
 def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_written: Callable[[str], bool]) -> None:
     """Run a bound symbol on tensors without data, and add its results to `values`.
 
-    If the bound symbol needs data, its results are fakes with the metadata in the trace. This is only correct if
-    autograd tracks none of the results, and if nothing writes to memory that they may share; otherwise the error is
-    raised.
+    If the bound symbol needs data, its results are fakes with the metadata in the trace. The error is raised instead if
+    autograd tracks a result, or if a bound symbol writes to memory that a result may share.
     """
     try:
         evaluate([bsym], values, call_with_rule)

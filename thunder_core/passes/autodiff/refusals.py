@@ -80,7 +80,7 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
 
 
 def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
-    """Return the views of tensors that require a gradient that a bound symbol makes while autograd is off.
+    """Return the views that a bound symbol makes, while autograd is off, of tensors that require a gradient.
 
     Such a view requires a gradient too, and is a leaf: values computed from it while autograd is on have gradients for
     the view only.

@@ -28,9 +28,9 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of, with_number_inputs
 class Differentiated:
     """A computation and its derivative.
 
-    `requires_grad_inputs` are the indices of the inputs that gradients are computed for, and `results` those of the
-    outputs that receive gradients. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the
-    backward takes after the saved tensors. `backward` makes the trace for the results that have gradients.
+    `requires_grad_inputs` are the indices of the inputs that gradients are computed for, and `results` the indices of
+    the outputs that receive gradients. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that
+    the backward takes after the saved tensors. `backward` makes the trace for the results that have gradients.
     `full_backward` is the reverse sweep for all results, before recomputation, and `rematerialized` is the forward with
     its saved tensors.
     """

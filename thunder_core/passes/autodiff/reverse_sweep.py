@@ -102,8 +102,8 @@ class ReverseSweep:
     def _drop_requires_grad(self, bsym: BoundSymbol) -> bool:
         """Leave out a call that only sets `requires_grad` to True, if that is safe; return whether it is left out.
 
-        It is safe for tensors that already require a gradient, and for tensors that the trace creates and does not
-        return.
+        The call can be left out for tensors that already require a gradient, and for tensors that the trace creates and
+        does not return.
         """
         if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
             return False

@@ -1,9 +1,9 @@
 """Derivatives of `scan` and `map`: a scan over the slices in reverse, whose body is the backward of their function.
 
 For `carry, row = f(carry, x, operands)`, called for one slice x after another, the backward is a scan from the last
-slice to the first. It carries the gradient of the carry and the accumulated gradients of the operands, and its rows are
-the gradients of the slices. It recomputes the intermediates of f, for which the forward also returns the stacked
-carries. PyTorch's own derivative of `scan` does the same.
+slice to the first. The backward carries the gradient of the carry and the accumulated gradients of the operands; its
+rows are the gradients of the slices. The backward recomputes the intermediates of f, so the forward also returns the
+stacked carries. PyTorch's own derivative of `scan` does the same.
 """
 
 from __future__ import annotations

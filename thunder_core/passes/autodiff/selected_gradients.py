@@ -1,9 +1,9 @@
 """The gradient of a reduction that selects elements (`max` of a whole tensor), as in PyTorch's CPU kernels.
 
 PyTorch's `evenly_distribute_backward` (FunctionsManual.cpp) gives each selected element an equal share of the gradient.
-On the CPU it fills in the share where the mask of selected elements is true. On CUDA, and on tensors without data, with
-which derivatives are recorded, it multiplies by the mask. The two differ for a gradient of NaN or infinity: a product
-gives NaN to unselected elements, and filling gives zero.
+On the CPU, PyTorch fills the share into the selected elements. On CUDA, and on the tensors without data that
+derivatives are recorded with, PyTorch multiplies the share by the mask of selected elements. The results differ for a
+gradient of NaN or infinity: unselected elements get NaN by the product, and zero by filling.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class RecordedDerivation(Derivation):
 class ProbedDerivation(RecordedDerivation):
     """A derivation with probe values in place of symbolic floats; its `twin` has different probe values.
 
-    A number in which both differ is a float, or was computed from a float in C++: `names` has its proxy.
+    A number that differs between both is a symbolic float, or was computed from a symbolic float in C++; `names` has
+    its proxy.
     """
 
     twin: RecordedDerivation | None = field(default=None, repr=False)

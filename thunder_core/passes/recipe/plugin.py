@@ -115,7 +115,7 @@ class Composable(ABC):
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """Return the requirements on the machine, each with the part that has the requirement."""
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> Composable:
         """Add a recipe, plug-in, transform, executor or lookaside.
 
         The sum is a recipe, or a plug-in without recipes.
@@ -161,8 +161,8 @@ def without_addresses(value: object) -> str:
 class Plugin(Composable):
     """A bundle of lookasides, transforms, executors, operators and settings of `jit` that is added with `+`.
 
-    A plug-in is added to a recipe or to another plug-in. Its traits, the last tuples of names, are the traits of
-    `Traits`.
+    A plug-in is added to a recipe or to another plug-in. `Traits` describes its traits (`after`, `before`, `needs`,
+    `excludes`, `provides`).
     """
 
     name: str
@@ -249,7 +249,7 @@ class Plugins(Plugin):
 
     @property
     def components(self) -> tuple[Composable, ...]:
-        """The plug-ins that it consists of."""
+        """The plug-ins in this plug-in."""
         return self.added
 
 

@@ -76,17 +76,17 @@ READ = (
 
 
 class Recipe(Traits, Composable):
-    """A recipe declares how a model is optimized: a file that defines one subclass, whose docstring describes it.
+    """The base class of recipes. A recipe declares how a model is optimized; its docstring describes it to users.
 
-    `families` are the supported model types of transformers; empty means every module. `requirements` are the recipe's
-    requirements on the machine, and `parts` describe what is lost without them. `executors` are in claiming order.
-    `sample` is the name of the small model that is used if no model is given. `device` and `dtype` are the default
-    device of a model and its default dtype on that device; empty means the best available device, and the checkpoint's
-    dtype. `dimensions` give sizes of the model's inputs a common name (`seq`), for `--dynamic seq=1:8192` and
-    `compile(..., symbolic=["seq"])`; inputs that a model does not have are allowed. `symbolic` are the dimensions or
-    arguments that are symbolic by default. `compiler` is "jit", or "thunderfx", for which Dynamo traces the program,
-    also in a sum with other recipes. The traits (`after`, `before`, `needs`, `excludes`, `provides`) are those of
-    `Traits`.
+    The file of a recipe defines one subclass. `families` are the supported model types of transformers; empty means
+    every module. `requirements` are the recipe's requirements on the machine. `parts` describe the parts of the recipe
+    that are skipped without them. `executors` are in claiming order. `sample` is the name of the small model that is
+    used if no model is given. `device` and `dtype` are the default device of a model and its default dtype on that
+    device; empty means the best available device, and the checkpoint's dtype. `dimensions` give sizes of the model's
+    inputs a common name (`seq`), for `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model
+    does not have are allowed. `symbolic` are the dimensions or arguments that are symbolic by default. `compiler` is
+    "jit", or "thunderfx", with which Dynamo traces the program, also in a sum with other recipes. `Traits` describes
+    the traits (`after`, `before`, `needs`, `excludes`, `provides`).
 
     Authors override `validate`, `tolerance` and the methods `setup_...`, each of which describes only this recipe. The
     members that combine a sum (`composition` and others) must not be overridden.

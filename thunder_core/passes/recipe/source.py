@@ -1,8 +1,8 @@
 """Options of recipes as their source text declares them, to refuse a name or value without importing the recipe.
 
 The fields of the nested `Options` of a recipe and of its base classes are rebuilt as a class with the same fields, if
-their annotations and bounds are literals. Pydantic validates the values, as it does for the recipe itself. Anything
-that the text does not decide is left to the import.
+their annotations and bounds are literals. Pydantic validates the values, as it does for the recipe itself. Facts that
+the text does not determine come from the imported recipe.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class _Replay(Replay):
             self._call(bsym)
 
     def _call(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol under autocast. One whose result has a size that values determine is kept."""
+        """Run a bound symbol under autocast, or keep it if tensor values determine a size of its result."""
         target = bsym.symbol.target
         args, kwargs = self._values_of((bsym.args, dict(bsym.kwargs)))
         try:
@@ -182,8 +182,9 @@ class _Replay(Replay):
 class _Context:
     """The torch.autocast contexts that the program opens and closes inside the transform's own context.
 
-    A context switches autocast, increments the nesting depth, and later decrements it. It then switches to the previous
-    state, which for the outermost context is not the state while tracing, and sets the cache flag, which is off here.
+    A context switches autocast, increments the nesting depth, and later decrements it. At its end, the context restores
+    the state before it. For the outermost context, this state is not the state while tracing. The context also sets the
+    cache flag, which is off while the transform runs.
     """
 
     def __init__(self) -> None:

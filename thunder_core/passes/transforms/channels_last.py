@@ -41,9 +41,9 @@ class ChannelsLast(Transform):
 
     Each bound symbol runs again on tensors without data, so PyTorch decides the memory format of each result. The input
     of the first convolution is copied to this format. A tensor is copied back before an operation that may depend on
-    its strides, and before the program returns it, so results have the strides that they have in eager PyTorch.
-    A program stays as it is if it would need more than one copy for two convolutions, if autograd records one of them,
-    or if it writes to tensors that other operations may have views of.
+    its strides, and before the program returns it, so results have the strides that they have in eager PyTorch. A
+    program stays as it is if it would need more than one copy for two convolutions, if autograd records one of them, or
+    if it writes to tensors of which other operations may have views.
     """
 
     def __call__(self, trace: Trace) -> Trace:

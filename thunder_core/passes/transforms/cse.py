@@ -28,12 +28,12 @@ class ShareCommonExpressions(Transform):
 
     Transformer layers each derive the same masks and positions. Two bound symbols are shared if they call the same
     symbol with the same arguments, no bound symbol in between changes a state, and no tensor of the trace is written
-    to, because separate result tensors become one. For the same reason, tensors that can be told apart
-    (`distinct_tensors`) keep their own bound symbols, and so do tensors whose gradients would be added with fewer bits
-    (`rounded_tensors`).
+    to, because separate result tensors become one. For the same reason, tensors that a reader can distinguish
+    (`distinct_tensors`) keep their own bound symbols. Tensors whose gradients would be added with fewer bits
+    (`rounded_tensors`) keep their bound symbols, too.
 
     A copy of a tensor, such as `torch.cat` with an empty tensor, repeats the tensor, and its readers read the tensor
-    itself. Copies that can be told apart from their tensors (`differing_copies`) stay.
+    itself. Copies that a reader can distinguish from the original tensors (`differing_copies`) stay.
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)
@@ -70,8 +70,8 @@ class ShareCommonExpressions(Transform):
 def distinct_tensors(trace: Trace) -> set[str]:
     """Return the names of tensors that must remain separate tensors although an equal tensor may exist.
 
-    These are the returned tensors, the inputs of ordered calls without known operations (such as a hook or
-    `retain_grad`), and all tensors that may share memory with these.
+    The result has the returned tensors, the inputs of ordered calls without known operations (such as a hook or
+    `retain_grad`), and all tensors that may share memory with them.
     """
     names = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):

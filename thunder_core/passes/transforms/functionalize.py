@@ -34,11 +34,11 @@ class Functionalize(Transform):
     A written input or constant gets one `copy_` at the end of the trace. An alias set keeps its in-place writes if
     several inputs or constants share it, if autograd tracks an input or constant in it (the final copy would change
     saved tensors), if an operation resizes it or replaces its storage, or if a bound symbol that changes the state of
-    the process may touch it. It also keeps them if autograd tracks it and it is touched with grad mode off or detached,
-    unless autograd tracks it only since a later write to the one tensor that is used from then on.
-    All tracked alias sets keep their writes if a result would no longer require a gradient, or if PyTorch has no
-    derivative of an out-of-place operation. A kept write still increases the version counter of the tensor, so that
-    autograd can report the modification by an in-place operation; a functionalized write does not.
+    the process may touch it. An alias set that autograd tracks also keeps its writes if a bound symbol uses it in
+    no-grad mode or detaches it, unless autograd tracks it only since a later write to a tensor, and only this tensor is
+    used from then on. All tracked alias sets keep their writes if a result would no longer require a gradient, or if
+    PyTorch has no derivative of an out-of-place operation. A kept write still increases the version counter of the
+    tensor, so that autograd can report the modification by an in-place operation; a functionalized write does not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")

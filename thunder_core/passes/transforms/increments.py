@@ -21,10 +21,10 @@ from thunder_core.tracing.ir.trace import Trace
 class IncrementTogether(Transform):
     """Add a number to several integer tensors in place in one operation, instead of one for each tensor.
 
-    A static cache counts its tokens in each layer, and each count is a kernel. An addition moves to a later one if
-    nothing in between reads or writes its tensor, changes a state, or may raise an error that depends on values. An
-    index that is out of range in a kernel on the GPU of the counts does not matter: afterwards no program can read a
-    tensor on that GPU.
+    A static cache counts its tokens in each layer, and each count is a kernel. An addition moves to a later addition if
+    no bound symbol in between reads or writes its tensor, changes a state, or may raise an error that depends on
+    values. An index that is out of range in a kernel on the GPU of the counts does not matter: afterwards no program
+    can read a tensor on that GPU.
     """
 
     after: ClassVar[tuple[str, ...]] = ("cse", "dce")

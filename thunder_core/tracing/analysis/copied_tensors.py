@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def differing_copies(trace: Trace, tracked: frozenset[str]) -> frozenset[str]:
-    """Return the names of tensors that readers could tell apart from the tensors that they are copies of.
+    """Return the names of copies that readers could distinguish from the original tensors.
 
     These are the tensors that autograd may track (`tracked`), and all tensors if an operation reads memory by its
     offset in the storage (`as_strided`), because a copy has a storage of its own.

@@ -17,8 +17,8 @@ CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
 def distinguishes_copies_from_views(trace: Trace) -> bool:
     """Whether a program could notice that a copy is a view for some sizes (`contiguous`, `reshape`).
 
-    It could if the copy or its original is written to afterwards. It also could if the caller receives the copy,
-    because the caller may write to it.
+    This is the case if the copy or its original is written to afterwards, or if the caller, who may write to the copy,
+    receives it.
     """
     copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
     if not copies:

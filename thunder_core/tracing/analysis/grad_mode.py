@@ -77,7 +77,7 @@ def _starts_and_tracked_when_defined(trace: Trace) -> tuple[dict[str, int], set[
 def may_be_recorded(trace: Trace, tracked: frozenset[str]) -> list[bool]:
     """Return for each bound symbol whether autograd may record it.
 
-    It may if autograd is on, and the bound symbol reads or returns a tensor whose name is in `tracked`.
+    Autograd may record a bound symbol if autograd is on, and the bound symbol reads or returns a tensor in `tracked`.
     """
     return [
         enabled and any(proxy.name in tracked for proxy in (*bsym.inputs, *bsym.outputs))

@@ -14,8 +14,8 @@ from thunder_core.tracing.library.changes.module_state import ReadStep
 class TensorChecks:
     """The checks of a prologue's plain tensors: `statements` that run only if the variable `passed` is false.
 
-    `tensors` is the variable of the tuple of these tensors, and `given` are the variables of tensors that come from
-    elsewhere than the module. Without tensors, all names are empty.
+    `tensors` is the variable of the tuple of these tensors, and `given` are the variables of tensors that do not come
+    from the module. Without tensors, all names are empty.
     """
 
     statements: frozenset[BoundSymbol] = frozenset()

@@ -38,7 +38,7 @@ class Data:
 
     `note_question` is called with each query of a real tensor and its answer.
 
-    The values are those of the recorded call, and a bound symbol checks at each call that they are the same.
+    The values come from the recorded call, and a bound symbol checks at each call that they are the same.
     """
 
     def __init__(

@@ -57,10 +57,10 @@ class OutsideFacts:
 class Gradients:
     """The `.grad` of the tensors in a recording, and the backward passes that the program runs.
 
-    PyTorch's engine runs a pass on fakes, so that its aten operations are recorded. The gradients of the leaves are
-    accumulated here as the engine would do it. The engine itself would copy each gradient, because it copies gradients
-    that other code refers to, and the recorder refers to all. `switch(enabled)` turns autograd on or off, in the trace
-    too, and `begin()` is called before a pass.
+    PyTorch's engine runs a pass on fakes, so that its aten operations are recorded. This class accumulates the
+    gradients of the leaves as the engine would. The engine itself would copy each gradient, because it copies gradients
+    with other references, and the recorder refers to all gradients. `switch(enabled)` turns autograd on or off, in the
+    trace too, and `begin()` is called before a pass.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class NumberRecorder(Protocol):
     def with_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with fakes for real tensors."""
 
-    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
+    def run(self, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall) -> Any:
         """Run a function on fakes, and record its effects in `call`."""
 
     def append(self, bsym: BoundSymbol) -> None:
@@ -130,7 +130,7 @@ class NumberCalls:
             self._recording.append(bsym)
         return self._tensors.to_real(output)
 
-    def without_stand_ins(self, tree: Any) -> Any:
+    def without_stand_ins(self, tree: object) -> Any:
         """Return nested values with the stand-ins of symbolic numbers replaced by the numbers."""
         values = self.probe_values
         return replace_leaves(tree, lambda leaf: values.get(leaf, leaf) if type(leaf) in (int, float) else leaf)
@@ -140,14 +140,14 @@ class NumberCalls:
         arguments = replace_leaves((args, kwargs), self._with_symbol)
         return self._recording.function(function, *concrete(arguments))
 
-    def _with_symbol(self, leaf: Any) -> Any:
+    def _with_symbol(self, leaf: object) -> Any:
         """Return the symbolic value of an integer that is computed from tensor values, or another leaf unchanged."""
         if not isinstance(leaf, SymbolicNumber) or leaf.kind is not int or leaf.source is not None:
             return leaf
         size = self._size(leaf.proxy)
         return leaf if size is None else size
 
-    def _size(self, number: Any) -> Any:
+    def _size(self, number: object) -> Any:
         """Return a number as an expression of symbols for tensor values; None if a value has no symbol."""
         if not isinstance(number, Proxy):
             return number if type(number) is int else None
@@ -181,7 +181,7 @@ class NumberCalls:
         outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
 
-    def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: Any, probe_values: ProbeValues) -> bool:
+    def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: object, probe_values: ProbeValues) -> bool:
         """Whether the backward of a bound symbol uses its numbers unchanged, and not values computed from them."""
         tensors = [tensor for tensor in tensors_in(arguments) if tensor.requires_grad]
         requires_grad_names = frozenset(self._tensors.proxy(tensor).name for tensor in tensors)

@@ -277,7 +277,7 @@ class Recorder(RecordedLines):
         kwargs: dict[str, Any],
         output: object,
     ) -> None:
-        """Note what a call has written to; refuse a write to the memory of a NumPy array."""
+        """Note the tensors that a call has written to; refuse a write to the memory of a NumPy array."""
         if isinstance(function, torch._ops.OpOverload):  # no operation is dispatched beneath it
             self._operators.note(call, function, args, kwargs)
         if has_symbolic_numbers((args, kwargs)):

@@ -1,8 +1,8 @@
 """In-place changes of a tensor's shape while autograd tracks views of the tensor.
 
-When such a view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For fakes, autograd instead
-repeats the view operation on the changed tensor, which may fail or give other elements. Autograd repeats it if the
-version of the memory has increased, so the version is kept.
+When the view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For fakes, autograd instead
+repeats the view operation on the changed tensor if the version of the memory has increased. The repetition may fail or
+give other elements, so the version is kept.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SHAPE_CHANGES: frozenset[Callable[..., Any]] = frozenset(
 class ShapeChanges:
     """The memory of tensors whose shape was changed in place while autograd tracked views of them.
 
-    `fakes()` returns all existing fakes. Later writes to such memory do not increase the version either. Then
-    `misses_writes` is True, and a backward pass would be wrong.
+    `fakes()` returns all existing fakes. Later writes to this memory do not increase its version either. After such a
+    write, `misses_writes` is True, and a backward pass would be wrong.
     """
 
     def __init__(self, fakes: Callable[[], Iterable[torch.Tensor]]) -> None:
@@ -37,7 +37,7 @@ class ShapeChanges:
 
     @contextmanager
     def around(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """Keep the versions of such memory while a function runs."""
+        """Keep the version of the memory while a function runs that changes a shape in place."""
         if function not in SHAPE_CHANGES and not self._memories:
             yield
             return

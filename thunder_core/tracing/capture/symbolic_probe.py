@@ -46,9 +46,9 @@ def run_on_numbers(
 ) -> tuple[Any, RecordedCall, ProbeValues]:
     """Run a call with stand-in values for its numbers, and rename the values in its aten operations to the numbers.
 
-    The call runs twice, with different values: a value that differs is a number or depends on a number. If a value was
-    changed on the way, the call is recorded without subsymbols. Raises `ValueError` if the results look different, or
-    if an integer may be a size or an index, because the effect of such an integer depends on its value.
+    The call runs twice, with different values: a value that differs is a number or depends on a number. If an operation
+    has another value in both runs, the call is recorded without subsymbols. Raises `ValueError` if the results look
+    different, or if an integer may be a size or an index, because the effect of such an integer depends on its value.
     """
     first_values = {
         id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers

@@ -136,9 +136,9 @@ class TracedValues:
     def _needs_reset(self, new: Sequence[int], decomposed: set[int]) -> bool:
         """Whether all bound symbols must run again, because new bound symbols cannot run after the earlier ones.
 
-        There are three cases: a later bound symbol has written to memory that a new one reads; a new bound symbol
-        writes to inputs that were not copied; or the results of subsymbols are needed, but the bound symbol ran as one
-        call.
+        There are three cases: a later bound symbol has written to memory that a new bound symbol reads; a new bound
+        symbol writes to inputs that were not copied; or the results of subsymbols are needed, but their bound symbol
+        ran as one call.
         """
         writes_to_inputs = not self._copies_inputs and any(written_names(self._bsyms[index]) for index in new)
         lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)

@@ -27,7 +27,7 @@ def is_ours(part: object) -> bool:
 
 
 def authors_error(error: BaseException) -> ThunderError | None:
-    """Return the error for an exception of code outside Thunder, from its traceback; None if no such code ran."""
+    """Return the error for an exception of code outside Thunder, from its traceback; None without such code."""
     frames = [(frame, line) for frame, line in frames_of(error) if is_others(frame)]
     if not frames:
         return None

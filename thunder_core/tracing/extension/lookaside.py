@@ -17,10 +17,10 @@ class Lookaside:
     """A replacement that is interpreted wherever the traced program calls a function, with the same arguments.
 
     `function` is a function or a class of Python or C (`math.sqrt`, `torch.relu`), or a method of a class
-    (`Attention.forward`, `torch.Tensor.relu`), for the calls on all instances. `replacement` is called instead of it. A
-    call of `function` within `replacement` calls the original. If `when` is given, a function of the same arguments,
-    only calls for which it returns True are replaced. Both are interpreted like the program, so that their reads are
-    guarded.
+    (`Attention.forward`, `torch.Tensor.relu`), for the calls on all instances. `replacement` is called instead of
+    `function`. A call of `function` within `replacement` calls the original. `when` is a function of the same
+    arguments: only calls for which `when` returns True are replaced. `replacement` and `when` are interpreted like the
+    program, so that their reads are guarded.
 
     A replacement changes the meaning of the program: `thunder optimize` validates it against eager PyTorch without it.
     Raises `WrongInputs` if one of the functions is not callable, or if `function` is not hashable.

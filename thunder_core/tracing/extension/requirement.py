@@ -59,7 +59,7 @@ class Requirement(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The required thing in a few words."""
+        """The required hardware, package or setting, in a few words."""
 
     @property
     @abstractmethod

@@ -53,8 +53,8 @@ class Traits:
     """The traits of a part, declared by its class.
 
     Traits refer to parts by name, to a transform also by its class, and to any part by a name in its `provides`. A part
-    comes `after` some parts and `before` others, if they are present. It `needs` some parts, and `excludes` others.
-    `requirements` are its requirements of the machine.
+    comes after the parts in `after` and before the parts in `before`, if these are present. The parts in `needs` must
+    be present, and the parts in `excludes` must not. `requirements` are the part's requirements on the machine.
     """
 
     after: ClassVar[tuple[str, ...]] = ()

@@ -29,8 +29,8 @@ class Transform(Traits, ABC):
     see `Traits`. Two transforms of one class with different options are refused, unless they differ in a field that
     `distinct_by` names, such as the modules that they apply to. `operations` are the Python modules that define
     operators of PyTorch for the traces of this transform: an artifact imports them before a trace runs. The programs of
-    a transform that `is_parallel` communicate with other ranks. Eager PyTorch computes something else with the prepared
-    module, or nothing, so no call of the compiled module runs in eager PyTorch.
+    a transform that `is_parallel` communicate with other ranks. Eager PyTorch cannot run the prepared module, or
+    computes another result, so no call of the compiled module runs in eager PyTorch.
     """
 
     distinct_by: ClassVar[tuple[str, ...]] = ()

@@ -21,7 +21,7 @@ def evaluate(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any], cal
     """Run bound symbols in order; `values` maps the names of proxies to values, and receives the results.
 
     `call(bsym, args, kwargs)` calls each bound symbol. Raises `KeyError` for a proxy without a value, `ValueError` if a
-    result has another structure than the bound symbol's output, and what the calls raise.
+    result has another structure than the bound symbol's output, and the errors of the calls.
     """
     for bsym in bsyms:
         result = evaluate_one(bsym, values, call)

@@ -18,7 +18,7 @@ EQUALITY = re.compile(r"s\d+ == s\d+")
 class StatedGuard:
     """A condition on the value at a path, or on a query about the process; `words` describe the value at tracing.
 
-    `plain_path` leads to a value that can be looked up without running the user's code, and is None for other values.
+    `plain_path` leads to the value if the value can be looked up without running the user's code; otherwise it is None.
     `guards_number` is True if the value is a number that must stay equal, or a tuple with such numbers. `guards_tuple`
     is True if the value is a tuple of constants, whose items are compared.
     """
@@ -37,7 +37,7 @@ class StatedGuard:
 class StatedConstraint:
     """A condition on symbols that a prologue checks.
 
-    `number` is the path of its first symbol, `condition` is a Python expression, and `names` has the paths of its other
+    `number` is the path of the first symbol, `condition` is a Python expression, and `names` has the paths of the other
     symbols (`s1 = args[1].size(0)`). `needed` is the reason: a source line of the user, a range, or the compiler.
     """
 

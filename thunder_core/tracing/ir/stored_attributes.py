@@ -10,13 +10,13 @@ from typing import Any
 MISSING = object()
 
 
-def read_stored(owner: Any, name: str) -> Any:
+def read_stored(owner: object, name: str) -> Any:
     """Return an attribute of an object without code of its class. A `threading.local` has attributes of each thread."""
     base = threading.local if issubclass(type(owner), threading.local) else object
     return base.__getattribute__(owner, name)
 
 
-def namespace_of(owner: Any) -> dict[str, Any] | None:
+def namespace_of(owner: object) -> dict[str, Any] | None:
     """Return the `__dict__` of an object; None for classes and for objects that have only slots."""
     try:
         namespace = read_stored(owner, "__dict__")
@@ -25,7 +25,7 @@ def namespace_of(owner: Any) -> dict[str, Any] | None:
     return namespace if isinstance(namespace, dict) else None
 
 
-def attributes_of(value: Any) -> Mapping[str, Any]:
+def attributes_of(value: object) -> Mapping[str, Any]:
     """Return the attributes of an object, including those in slots."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if issubclass(type(value), defaultdict) else []
@@ -34,7 +34,7 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
     return {**present, **(namespace_of(value) or {})}
 
 
-def stored_attribute(value: Any, name: str) -> Any:
+def stored_attribute(value: object, name: str) -> Any:
     """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
     try:
         return read_stored(value, name)

@@ -36,10 +36,10 @@ class RefusedOperations:
 class Trace(Definition):
     """A function: its name, its inputs, its bound symbols, its output, and the step that made it.
 
-    `origins` are the origins of the inputs' values (`module.lm_head.weight`); in a backward, they also say which tensor
-    a name is the gradient of. `constants` are the objects without a source form that bound symbols refer to by name.
-    `imports` are the modules that Python statements need. `aliases` are the groups of inputs and constants that overlap
-    in memory. `refused` lists the operations that executors were offered and did not claim.
+    `origins` are the origins of the inputs' values (`module.lm_head.weight`); in a backward, also the tensor whose
+    gradient a name is. `constants` are the objects without a source form that bound symbols refer to by name. `imports`
+    are the modules that Python statements need. `aliases` are the groups of inputs and constants that overlap in
+    memory. `refused` lists the operations that executors were offered and did not claim.
 
     `blocks` has the names that are defined within a checkpointed function, with the number of its call. A backward
     recomputes them instead of saving them, except the results of `kept_operations`: aten operations, by the names that
@@ -102,7 +102,7 @@ def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> Bound
 
 
 def nested_bound_symbols(trace: Trace) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols of a trace, each followed by those of its functions."""
+    """Yield the bound symbols of a trace, each followed by the bound symbols of its functions."""
     for bsym in trace.bound_symbols:
         yield bsym
         for function in bsym.functions:

@@ -14,8 +14,8 @@ def gradients(
     apply: Callable[..., Any],
     tracked_outputs: Callable[[Any], Any],
     grad: Callable[..., Any],
-    inputs: Any,
-    cotangents: Any,
+    inputs: object,
+    cotangents: object,
     *args: Any,
     **kwargs: Any,
 ) -> Any:

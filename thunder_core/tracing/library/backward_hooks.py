@@ -47,7 +47,7 @@ def register_hook_of_several(tensors: Sequence[torch.Tensor], mode: Any) -> Regi
     return register_multi_grad_hook(tensors, hook, mode=mode), hook
 
 
-def _register(owner: Any, method: str) -> Registered:
+def _register(owner: object, method: str) -> Registered:
     """Register a hook by a method of its owner; without an owner the hook is never called."""
     hook = Hook()
     return (RemovableHandle(OrderedDict()) if owner is None else getattr(owner, method)(hook)), hook

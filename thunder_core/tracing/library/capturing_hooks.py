@@ -10,7 +10,7 @@ LIBRARY = "transformers.utils.output_capturing"
 FLAG = "_output_capturing_hooks_installed"  # set on a model if its modules have these hooks
 
 
-def is_capturing(hook: Any) -> bool:
+def is_capturing(hook: object) -> bool:
     """Whether a forward hook only collects outputs for a model that returns them."""
     return getattr(hook, "__module__", None) == LIBRARY
 

@@ -48,7 +48,7 @@ def group_of(name: str) -> Any:
 
 
 def group_facts(name: str) -> tuple[int, int] | None:
-    """Return this process's rank in a group, and the size of the group; None if there is no such group."""
+    """Return this process's rank in a group, and the size of the group; None if no group has this name."""
     group = registered_group(name)
     return None if group is None else (group.rank(), group.size())
 

@@ -6,6 +6,6 @@ import contextvars
 from typing import Any
 
 
-def set_variable(variable: contextvars.ContextVar[Any], value: Any) -> None:
+def set_variable(variable: contextvars.ContextVar[Any], value: object) -> None:
     """Set a context variable in the context of the caller."""
     variable.set(value)

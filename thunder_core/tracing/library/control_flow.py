@@ -13,12 +13,16 @@ import torch
 Body = Callable[..., tuple[torch.Tensor, ...]]
 
 
-def cond(predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]) -> Any:
+def cond(
+    predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
     """Call one of the branches on the operands, depending on a predicate of one element."""
     return linked((true_branch if predicate else false_branch)(*operands), operands)
 
 
-def take_arm(condition: torch.Tensor, true_arm: Body, false_arm: Body, operands: Sequence[Any]) -> Any:
+def take_arm(
+    condition: torch.Tensor, true_arm: Body, false_arm: Body, operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
     """Call one of the arms of a Python branch. Operands of the other arm get no gradient, as in eager PyTorch."""
     return (true_arm if condition else false_arm)(*operands)
 

@@ -57,12 +57,12 @@ class Draws:
         return copied
 
     def written(self, name: str, array: Any, *args: Any) -> Any:
-        """Return a copy of an array, on which a method that writes to it was called."""
+        """Call a writing method on a copy of an array, and return the copy."""
         copied = array.copy()
         getattr(copied, name)(*args)
         return copied
 
-    def keep(self, generator: Any) -> None:
+    def keep(self, generator: object) -> None:
         """Save the state of a generator, unless it was already saved."""
         if id(generator) not in self._restores:
             self._restores[id(generator)] = restore_of(generator)
@@ -148,20 +148,20 @@ class Pending(threading.local):
 PENDING = Pending()
 
 
-def begin_draws(subject: Any) -> Draws:
+def begin_draws(subject: object) -> Draws:
     """Begin the draws of a call of a compiled function or module."""
     draws = Draws(subject)
     PENDING.draws.append(draws)
     return draws
 
 
-def settle_draws(subject: Any = None) -> None:
+def settle_draws(subject: object = None) -> None:
     """Accept the draws of the innermost call, because a program has accepted the call; check `subject` if given."""
     if PENDING.draws and (subject is None or PENDING.draws[-1].subject is subject):
         PENDING.draws.pop()
 
 
-def take_back_draws(subject: Any) -> None:
+def take_back_draws(subject: object) -> None:
     """Restore the generators, because a program of the subject has refused the call after drawing from them."""
     if PENDING.draws and PENDING.draws[-1].subject is subject:
         draws = PENDING.draws.pop()

@@ -20,7 +20,7 @@ class ModelOutput(OrderedDict[str, Any]):
     """The output of a model with named fields, with the interface of transformers' `ModelOutput`.
 
     A field is an attribute (`output.logits`), a key (`output["logits"]`) and an item (`output[0]`). A field that is
-    None is only an attribute, so it does not count for keys, length and items.
+    None is an attribute, but no key and no item, and does not count for the length.
     """
 
     def __init__(self, fields: Mapping[str, Any] | None = None, **named: Any) -> None:
@@ -38,12 +38,12 @@ class ModelOutput(OrderedDict[str, Any]):
         """Return a field by name, or by position among the fields that are not None; a slice returns a tuple."""
         return super().__getitem__(key) if isinstance(key, str) else self.to_tuple()[key]
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         """Set a field, as a key and as an attribute."""
         super().__setitem__(key, value)
         object.__setattr__(self, key, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute; the name of a field also sets its key, unless the value is None."""
         if name in vars(self) and value is not None:
             super().__setitem__(name, value)
@@ -59,7 +59,7 @@ class ModelOutput(OrderedDict[str, Any]):
     __delitem__ = pop = popitem = setdefault = update = clear = _refuse
 
 
-def plain_output(output: Any) -> Any:
+def plain_output(output: object) -> Any:
     """Convert an output of transformers' classes, including nested outputs, into a `ModelOutput`."""
     if not is_library_output(output):
         return output
@@ -71,7 +71,7 @@ def is_library_output(output: object) -> bool:
     return isinstance(output, OrderedDict) and dataclasses.is_dataclass(output)
 
 
-def named_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+def named_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: object) -> Any:
     """Replace the output of a model by a `ModelOutput`: a forward hook."""
     return plain_output(output)
 

@@ -26,7 +26,7 @@ class GuardFailed(Exception):
         self.actual = actual
 
 
-def refuse(number: int, actual: Any) -> NoReturn:
+def refuse(number: int, actual: object) -> NoReturn:
     """Refuse the inputs of a prologue: guard `number` does not hold for the value `actual`."""
     raise GuardFailed(number, actual)
 
@@ -48,7 +48,7 @@ class CaughtError(UnexpectedValue):
         self.with_traceback(error.__traceback__)
 
 
-def same_values(actual: Any, expected: Any) -> bool:
+def same_values(actual: object, expected: object) -> bool:
     """Whether two constants are equal and of the same class, like their parts.
 
     The values 1, 1.0 and True differ, and so do 0.0 and -0.0. NaN equals NaN.
@@ -64,7 +64,7 @@ def same_values(actual: Any, expected: Any) -> bool:
     return bool(actual == expected)
 
 
-def expect_value(actual: Any, expected: Any) -> None:
+def expect_value(actual: object, expected: object) -> None:
     """Raise `UnexpectedValue` if a number differs from the traced one; nan equals nan, and signed zeros differ."""
     if type(actual) is not type(expected) or repr(actual) != repr(expected):
         raise UnexpectedValue(expected, actual)
@@ -161,7 +161,7 @@ def raisable(
     return error
 
 
-def become(tensor: Any, kind: type) -> None:
+def become(tensor: object, kind: type) -> None:
     """Change the class of a tensor to a subclass, such as a parameter; its identity and autograd graph stay."""
     tensor.__class__ = kind
 

@@ -14,7 +14,7 @@ import torch
 OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # the warning registries of modules that are not imported
 
 
-def log(name: str, level: int, where: tuple[str, int, str], message: Any, *arguments: Any) -> None:
+def log(name: str, level: int, where: tuple[str, int, str], message: object, *arguments: Any) -> None:
     """Log a message of the program with the logger of that name, as from the file, line and function `where`."""
     logger = logging.root if name == "root" else logging.getLogger(name)
     if logger is logging.root and not logger.handlers:
@@ -40,7 +40,7 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:
     """Return whether the filters turn a warning with this text and class, at this line of a module, into an error.
 
-    The result is None if that depends on a text that is not known.
+    The result is None if the text is None and a filter depends on the text.
     """
     for action, message, kind, where, lineno in warnings.filters:
         fits = issubclass(category, kind) and (where is None or where.match(module)) and lineno in (0, line)

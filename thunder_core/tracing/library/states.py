@@ -61,7 +61,7 @@ def numpy_settings() -> Any:
     return (errors, repr(numpy.geterrcall()), numpy.getbufsize(), options)
 
 
-def kept_state(value: Any) -> Callable[[], Any] | None:
+def kept_state(value: object) -> Callable[[], Any] | None:
     """Return a function that restores an object's present state; None if the object cannot be restored."""
     if isinstance(value, io.StringIO | io.BytesIO):
         return None if value.closed else functools.partial(put_buffer_back, value, value.getvalue(), value.tell())
@@ -113,18 +113,18 @@ def _find_state_function(kind: type) -> State | None:
     return next((STATES[name] for name in keys if name in STATES), None)
 
 
-def has_state(value: Any) -> bool:
+def has_state(value: object) -> bool:
     """Whether an object's state is compared as a whole, except for arrays of Python objects."""
     return state_function(type(value)) is not None and not getattr(getattr(value, "dtype", None), "hasobject", False)
 
 
-def state_of(value: Any) -> Any:
+def state_of(value: object) -> Any:
     """Return the state of an object of one of the classes in `STATES`, as plain data."""
     read_state = state_function(type(value))
     assert read_state is not None
     return read_state(value)
 
 
-def viewed_mapping(view: Any) -> Any:
+def viewed_mapping(view: object) -> Any:
     """Return the mapping behind a view or a proxy, which a view's `mapping` hides behind a proxy."""
     return gc.get_referents(view)[0]

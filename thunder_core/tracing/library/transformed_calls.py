@@ -38,9 +38,9 @@ def of_state(module: torch.nn.Module) -> Function:
 
 
 def pulled_back(function: Function) -> Function:
-    """Return the function from cotangents of the differentiable results to those of the differentiable arguments."""
+    """Return the pullback: from cotangents of the differentiable results to cotangents of the arguments."""
 
-    def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: Any) -> Any:
+    def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: object) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
         return vjp(differentiable_call, *primals)[1](gradients)
 
@@ -48,9 +48,9 @@ def pulled_back(function: Function) -> Function:
 
 
 def pushed_forward(function: Function) -> Function:
-    """Return the function from the tangents of the differentiable arguments to those of the differentiable results."""
+    """Return the function from tangents of the differentiable arguments to tangents of the differentiable results."""
 
-    def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
+    def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: object) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
         return jvp(differentiable_call, primals, tangents)[1]
 
@@ -74,7 +74,7 @@ def of_differentiable(
     return differentiable_call, tuple([leaves[number] for number in numbers])
 
 
-def is_differentiable(leaf: Any) -> bool:
+def is_differentiable(leaf: object) -> bool:
     """Whether a leaf of arguments or results is a tensor that has derivatives."""
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 

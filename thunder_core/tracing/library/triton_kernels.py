@@ -66,7 +66,7 @@ class _Launch:
         others = (index for index in range(len(written) + len(read)) if index not in tensors)
         tensors |= zip(others, read, strict=True)
 
-        def tensor_of(leaf: Any) -> Any:
+        def tensor_of(leaf: object) -> Any:
             return tensors[leaf.index] if isinstance(leaf, _TensorPlaceholder) else leaf
 
         args, kwargs = tree_map(tensor_of, self.arguments)

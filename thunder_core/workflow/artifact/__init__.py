@@ -1,4 +1,4 @@
-"""Artifacts: compiled programs as a folder, which is written as a whole; each byte is verified before use.
+"""Artifacts: folders with compiled programs. A folder is written as a whole, and each byte is verified before use.
 
 The names below are loaded when they are first used. The modules that read an artifact's text (`manifest`, `read`,
 `artifact_folder`) need neither PyTorch nor transformers. The modules that write and run programs (`write`, `saving`,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike
@@ -13,6 +12,7 @@ import torch
 
 from thunder_core.backend.runtime.argument_order import ArgumentOrder
 from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.dispatch import RecentPrograms
 from thunder_core.backend.runtime.module import compiled_function, compiled_module
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
@@ -202,7 +202,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         subject,
         compiler,
         options,
-        programs=OrderedDict.fromkeys(programs),
+        programs=RecentPrograms((program, None) for program in programs),
         argument_order=ArgumentOrder(artifact.manifest.keyword_order, artifact.manifest.positional),
     )
     for program in reversed(programs):  # `programs` begins with the program that was traced last

@@ -57,7 +57,8 @@ def arguments_of(
     program = program_of(folder, number, subject)
     if program.derivative is None:
         raise NoSuchTrace(
-            f"program {number} of {folder} has no {trace}", fix=f"nothing to do; the reason is: {program.recorded}"
+            f"program {number} of {folder} has no {trace}",
+            fix=f"nothing to do; the reason is: {program.no_backward_reason}",
         )
     signature = program.derivative.signature
     inputs, _ = program.prepare(subject, args, kwargs)

@@ -1,4 +1,4 @@
-"""`thunder_core.save`: write what this process compiled as an artifact for other processes."""
+"""`thunder_core.save`: write the programs of a compiled function or module as an artifact."""
 
 from __future__ import annotations
 

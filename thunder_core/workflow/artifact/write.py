@@ -280,7 +280,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
         derivative=stored_autograd_signature(program),
-        recorded=program.recorded,
+        no_backward_reason=program.no_backward_reason,
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),

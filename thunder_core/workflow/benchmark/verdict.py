@@ -7,7 +7,7 @@ verdict is separate, without a correction for several candidates.
 
 | verdict | condition |
 |---|---|
-| `unstable` | 6 rounds or more, and the interval's upper end is more than 2 times its lower one, or the interquartile range of either candidate's times is wider than half of their median; also if one is clearly ahead, because so scattered a figure is not useful |
+| `unstable` | 6 rounds or more, and the interval's upper end is more than 2 times its lower one, or the interquartile range of either candidate's times is wider than half of their median; even if one candidate is clearly ahead, because such scattered times are not useful |
 | `faster` | 6 rounds or more, not unstable, and the whole interval is above 1 |
 | `slower` | 6 rounds or more, not unstable, and the whole interval is below 1 |
 | `not distinguishable` | otherwise: the interval contains 1, or there were fewer than 6 rounds |

@@ -32,7 +32,7 @@ from thunder_core.workflow.fault_localization.rounding import Allowance
 from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, time_limited
 from thunder_core.workflow.fault_localization.trace_examination import Examination, without_freed
-from thunder_core.workflow.validation.inside import Fault, NotCompared
+from thunder_core.workflow.validation.internal_check import Fault, NotCompared
 
 NOT_COMPILED = "it was not compiled, or does not fit into memory"
 IN_LOCKSTEP = 2  # copies of the forward's values: for autograd, and for the backward

@@ -17,7 +17,7 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import settings_kept
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.time_limit import Deadline
-from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotCompared
+from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, NotCompared
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from thunder_core.workflow.fault_localization.recording import RecordedValues, s
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.fault_localization.stages import difference_in_double, is_equal, noise_in_double
 from thunder_core.workflow.fault_localization.time_limit import require_time
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 Cotangents = Mapping[str, torch.Tensor]
 

@@ -10,7 +10,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
 from thunder_core.workflow.fault_localization.recording import record
 from thunder_core.workflow.fault_localization.stages import is_equal
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Fault | None:

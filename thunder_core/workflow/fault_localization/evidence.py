@@ -24,7 +24,7 @@ from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
 from thunder_core.workflow.fault_localization.stages import definitions, is_equal
 from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed, without_freed
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.time_limit import Deadline, time_limited
 from thunder_core.workflow.fault_localization.trace_examination import Examination
-from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.internal_check import InternalCheck
 
 FOR_FORWARD = 0.5  # the forward's part of the time, if there is a backward
 
@@ -37,7 +37,7 @@ def examine(
     probe_guards: bool = True,
     thorough: bool = True,
     allowance: Allowance = ROUNDING,
-) -> InsideReport:
+) -> InternalCheck:
     """Check a program on the arguments of a call that it accepts, for at most `seconds` seconds (0: without limit).
 
     The check compares each executor's line, each transform, and the backward with eager PyTorch, and the unpacked
@@ -75,7 +75,7 @@ def examine(
 
 def examine_computation(
     capture: CapturedInputs, *, seconds: float = 0.0, allowance: Allowance = ROUNDING
-) -> InsideReport:
+) -> InternalCheck:
     """Check the computation of a program on captured inputs, for at most `seconds` seconds."""
     examination = Examination(capture.program, Deadline(seconds), allowance)
     if capture.inputs is not None:

@@ -1,4 +1,4 @@
-"""Guard probes: calls that differ slightly from the traced call. A program must refuse them, or compute them right.
+"""Guard probes: calls that differ slightly from the traced call, and that a program must refuse or serve correctly.
 
 Most probes run only the prologue. If the prologue accepts a probe, the program runs and its results are compared with
 eager PyTorch.
@@ -28,7 +28,7 @@ from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.time_limit import Deadline
 from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed, without_freed
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
 
 REFUSES = ("GuardFailed", "UnexpectedValue")  # a program raises these to refuse a call while it runs

@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline
-from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotCompared
+from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, NotCompared
 
 
 @dataclass

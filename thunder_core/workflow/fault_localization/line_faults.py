@@ -12,7 +12,7 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.workflow.validation.inside import Fault, FaultKind, TensorFacts
+from thunder_core.workflow.validation.internal_check import Fault, FaultKind, TensorFacts
 
 
 def line_fault(

@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import tensor_facts
 from thunder_core.workflow.fault_localization.recording import record
-from thunder_core.workflow.validation.inside import NonFiniteLine
+from thunder_core.workflow.validation.internal_check import NonFiniteLine
 
 KINDS = {"NaN": torch.isnan, "infinity": torch.isinf}
 

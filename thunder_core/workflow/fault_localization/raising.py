@@ -16,7 +16,7 @@ from thunder_core.workflow.fault_localization.line_faults import stage_line_faul
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import record, settings_kept
 from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 RAISES = "it raises {kind}: {error}"
 

@@ -22,7 +22,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
 from thunder_core.workflow.fault_localization.recording import record
 from thunder_core.workflow.fault_localization.time_limit import Deadline
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 @dataclass(frozen=True)

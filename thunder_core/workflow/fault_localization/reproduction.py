@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.evidence import Evidence
 from thunder_core.workflow.fault_localization.reduction import program_of, reduced_program
 from thunder_core.workflow.fault_localization.time_limit import Deadline
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 SCRIPT, INPUTS, FACTS = "reproduce.py", "inputs.safetensors", "fault.json"
 SECONDS = 120.0  # the time limit of the reduction

@@ -37,7 +37,7 @@ from thunder_core.workflow.fault_localization.line_faults import of_result, retu
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.workflow.fault_localization.recording import AFTER, AT_THE_END, RecordedValues
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 RESULT = "result "  # the name of a returned value is this prefix with the value's position
 # Bounds for the difference in float64 that another order of operations causes, with a large margin.

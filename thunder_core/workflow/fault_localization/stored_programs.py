@@ -26,7 +26,7 @@ from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import ROOT, Leaves
 
 COMPUTATION, BACKWARD = "computation", "backward"

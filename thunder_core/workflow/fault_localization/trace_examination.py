@@ -27,7 +27,7 @@ from thunder_core.workflow.fault_localization.stages import EvaluatedStage, chan
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline, OutOfTime, time_limited
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.release_memory import trim_memory
-from thunder_core.workflow.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
+from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, InternalCheck, NotCompared
 
 FREED = "free after last use"
 NOT_ALONE = "it does not run line by line ({})"
@@ -51,9 +51,9 @@ class Examination:
     raises: bool = False
     """Whether a line of the computation raises an error, so that later lines cannot be checked."""
 
-    def report(self) -> InsideReport:
+    def report(self) -> InternalCheck:
         """Return the results as plain data."""
-        return InsideReport(
+        return InternalCheck(
             lines=tuple(self.lines),
             stages=tuple(self.stages),
             faults=tuple(self.faults),

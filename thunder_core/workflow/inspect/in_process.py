@@ -81,7 +81,7 @@ def traces_of(
         drawn=drawn,
         tensors=literals_of(keeper.tensors),
         grad=GRAD in map(str, program.guards),
-        recorded=program.recorded,
+        no_backward_reason=program.no_backward_reason,
         constraints=program.constraints,
     )
 

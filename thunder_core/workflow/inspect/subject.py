@@ -49,7 +49,7 @@ class Subject:
     artifact's `folder`; without them, random inputs with the sizes in `drawn` are used. `tensors` has small constant
     tensors as literals. `weights` is the size in bytes of the weights in the artifact, and `validation` is the
     artifact's validation state. `constraints` are the prologue's checks of symbols. `grad` says whether autograd was
-    enabled, `train` whether the model is in train mode, and `recorded` is the reason if there is no backward.
+    enabled, `train` whether the model is in train mode, and `no_backward_reason` is the reason if there is no backward.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Subject:
     validation: str = ""
     grad: bool = False
     train: bool = False
-    recorded: str = UNKNOWN
+    no_backward_reason: str = UNKNOWN
     constraints: tuple[StatedConstraint, ...] = ()
 
     @property
@@ -113,7 +113,7 @@ class Subject:
         if trace == "tail" and "backward" in self.traces:
             return "there is no tail trace: the program returns no views that autograd needs to know"
         if trace in ("tail", "backward"):
-            why = self.recorded or UNKNOWN
+            why = self.no_backward_reason or UNKNOWN
             return f"there is no {trace} trace, because the program has no compiled backward: {why}"
         return f"there is no trace called {trace!r}"
 
@@ -147,7 +147,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         grad=GRAD in facts.guards,
         drawn=dict(manifest.drawn),
         train=manifest.train,
-        recorded=facts.recorded,
+        no_backward_reason=facts.no_backward_reason,
         constraints=facts.constraints,
     )
 

@@ -1,4 +1,4 @@
-"""The complete way from a model and a recipe to an artifact: plan it, carry it out, or only compile.
+"""The pipeline from a model and a recipe to an artifact: plan it, carry it out, or only compile.
 
 The names below are loaded when they are first used. A request is made and checked (`request`, `request_checks`) without
 PyTorch. The modules that plan it and carry it out need PyTorch and transformers.

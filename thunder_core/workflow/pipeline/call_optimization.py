@@ -29,7 +29,12 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
     comparison_facts,
     naming_wrong_executor,
 )
-from thunder_core.workflow.pipeline.session.inside import look_inside, naming_the_line, time_run, with_inside
+from thunder_core.workflow.pipeline.session.internal_check import (
+    naming_the_line,
+    run_internal_check,
+    time_run,
+    with_internal_check,
+)
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import calls_first
 from thunder_core.workflow.pipeline.session.prepare import Prepared
@@ -40,7 +45,7 @@ from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.pipeline.session.sizes import require_images
 from thunder_core.workflow.report import ComparisonFacts
 from thunder_core.workflow.validation import ValidationReport
-from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report import Evaluation
 
 
@@ -54,7 +59,7 @@ class CallOptimization:
     kernels: tuple[DeviceCode, ...] = ()
     example: Inputs = field(init=False)
     arguments: tuple[SymbolicArgument, ...] | None = None
-    probed: str = ""
+    tried_sizes: str = ""
 
     def __post_init__(self) -> None:
         request, prepared = self.plan.request, self.plan.prepared
@@ -68,7 +73,7 @@ class CallOptimization:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into its mode, after checking that there is enough memory and that it can be evaluated."""
+        """Check the memory and that the model can be evaluated; then set training or evaluation mode."""
         plan, request, session = self.plan, self.plan.request, self.session
         with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
@@ -89,7 +94,7 @@ class CallOptimization:
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             coverage = RangeCoverage(self.session, dynamic, self.plan.size)
-            self.probed = coverage.proven() if self.plan.request.target else coverage.complete()
+            self.tried_sizes = coverage.proven() if self.plan.request.target else coverage.complete()
         self.session.release()
         return program
 
@@ -131,14 +136,14 @@ class CallOptimization:
             suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
             require_speedup(suite if measured[1:] else measured[0], request.require_speedup, OURS)
         shares = self._shares() if request.benchmark else TimeShares()
-        return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.probed)
+        return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.tried_sizes)
 
     def _validate(self) -> ValidationReport:
         self.clock.begin("validate")
         request = self.plan.request
 
-        def look(seconds: float) -> InsideReport | None:
-            return look_inside(self.session, self.example, seconds=seconds)
+        def look(seconds: float) -> InternalCheck | None:
+            return run_internal_check(self.session, self.example, seconds=seconds)
 
         with blaming_executor(self.plan.prepared), naming_the_line(look):
             report, seconds = time_run(
@@ -151,7 +156,7 @@ class CallOptimization:
                     seconds=request.validate_budget,
                 )
             )
-        return with_inside(report, look, seconds)
+        return with_internal_check(report, look, seconds)
 
     def _evaluate(self) -> Evaluation | None:
         if self.plan.judged_by is None:

@@ -38,7 +38,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import arguments_of, require_dimensions, require_positions
-from thunder_core.workflow.pipeline.session.inside import allowance_of, has_traces, look_inside_calls
+from thunder_core.workflow.pipeline.session.internal_check import allowance_of, check_calls, has_traces
 from thunder_core.workflow.pipeline.session.planning import plan
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
@@ -46,7 +46,7 @@ from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_exp
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 from thunder_core.workflow.pipeline.validate import size_of
-from thunder_core.workflow.validation.inside import Fault, InsideReport, NonFiniteLine
+from thunder_core.workflow.validation.internal_check import Fault, InternalCheck, NonFiniteLine
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
 TOKENS = 2  # the second token uses the cache
@@ -69,14 +69,14 @@ class Diagnosis(ReportFacts):
 
     subject: str
     recipe: str
-    inside: InsideReport
+    internal_check: InternalCheck
     non_finite: tuple[NonFiniteLine, ...] = ()
     reproductions: tuple[ReproductionFacts, ...] = ()
 
     @property
     def faults(self) -> tuple[Fault, ...]:
         """The wrong lines."""
-        return self.inside.faults
+        return self.internal_check.faults
 
     @property
     def is_clean(self) -> bool:
@@ -115,8 +115,8 @@ def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock)
         clock.begin("compile")
         program = compiled_program(session, inputs)
         clock.begin("examine")
-        inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
-        diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
+        internal_check = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
+        diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, internal_check=internal_check)
         return with_details(diagnosis, session, program, inputs, debug_request, recipe_in_words(request))
 
 
@@ -131,10 +131,10 @@ def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
         workflow.acquire()
         clock.begin("examine")
         coverage = GenerationCoverage(workflow.session, planned.generation)
-        inside = look_inside_calls(workflow.session, lambda: coverage.trace(TOKENS))
-    if inside is None:
+        internal_check = check_calls(workflow.session, lambda: coverage.trace(TOKENS))
+    if internal_check is None:
         raise BadOption(NO_TRACES, fix=BY_JIT)
-    return Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
+    return Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, internal_check=internal_check)
 
 
 def debug_artifact(
@@ -165,11 +165,11 @@ def debug_artifact(
             stored = last_program(session.compiled)
             program = specializations.compiler(session.model, (), dict(inputs))
             clock.begin("examine")
-            inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
+            internal_check = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
             faults = (*stored_faults(stored, program, session, inputs), *unlike_shown(artifact))
-            inside = inside.model_copy(update={"faults": (*inside.faults, *faults)})
+            internal_check = internal_check.model_copy(update={"faults": (*internal_check.faults, *faults)})
             recipe = artifact.manifest.recipe or "default"
-            diagnosis = Diagnosis(subject=str(folder), recipe=recipe, inside=inside)
+            diagnosis = Diagnosis(subject=str(folder), recipe=recipe, internal_check=internal_check)
             return with_details(diagnosis, session, program, inputs, debug_request, recipe)
 
 

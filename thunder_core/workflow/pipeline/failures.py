@@ -13,7 +13,9 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 @contextmanager
 def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
-    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for such failures in the block; `doing()` names the stage.
+    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for interrupts, full disks and lack of memory in a block.
+
+    `doing()` names the stage.
 
     An error in the code of a recipe or a model becomes the error that names its author: `authors_error`.
     """

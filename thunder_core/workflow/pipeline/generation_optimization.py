@@ -34,7 +34,12 @@ from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors, comparison_facts
-from thunder_core.workflow.pipeline.session.inside import look_inside_calls, naming_the_line, time_run, with_inside
+from thunder_core.workflow.pipeline.session.internal_check import (
+    check_calls,
+    naming_the_line,
+    time_run,
+    with_internal_check,
+)
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
@@ -42,7 +47,7 @@ from thunder_core.workflow.pipeline.session.progress import COMPARE
 from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report import ComparisonFacts
-from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report import GenerationReport
 
 ROUNDS, WARMUP = 6, 1  # at most: each round has one sample for each new token
@@ -61,7 +66,7 @@ class GenerationOptimization:
     lengths: GenerationLengths
     found_kernels: list[DeviceCode] = field(default_factory=list)
     arguments: tuple[SymbolicArgument, ...] | None = None
-    probed: str = ""
+    tried_sizes: str = ""
 
     def __post_init__(self) -> None:
         require_generation(self.session.loaded)
@@ -92,7 +97,7 @@ class GenerationOptimization:
         with announcing_stages(self.session.compiled, self.clock):
             coverage.trace(1)
         program = coverage.trace(self.lengths.new_tokens)
-        self.probed = coverage.complete()
+        self.tried_sizes = coverage.complete()
         return program
 
     def _compile_prepared(self, prepared: Prepared) -> Session:
@@ -126,19 +131,19 @@ class GenerationOptimization:
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=measured)
             require_speedup(suite, request.require_speedup, OURS)
-        return Results(None, None, None, TimeShares(), (), self.probed, generation, measured)
+        return Results(None, None, None, TimeShares(), (), self.tried_sizes, generation, measured)
 
     def _validate(self) -> GenerationReport:
         self.clock.begin("validate")
         coverage = GenerationCoverage(self.session, self.lengths)
 
-        def look(seconds: float) -> InsideReport | None:
-            return look_inside_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
+        def look(seconds: float) -> InternalCheck | None:
+            return check_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
 
         with naming_the_line(look):
             report, seconds = time_run(self._compare)
         coverage.require_all_served()
-        return with_inside(report, look, seconds)
+        return with_internal_check(report, look, seconds)
 
     def _compare(self) -> GenerationReport:
         """Compare with eager generation on new prompts."""

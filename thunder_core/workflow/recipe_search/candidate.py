@@ -12,7 +12,7 @@ EAGER = "eager"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a model. `rank` is the number of steps from eager PyTorch, whose rank is 0.
+    """A configuration that a search tries. `rank` is the number of steps from eager PyTorch, whose rank is 0.
 
     `bound` is the largest loss that the candidate may have, if its recipes do not name a bound. If the candidate
     `quantizes`, its first trial determines which layers stay in float.

@@ -88,7 +88,7 @@ def _candidate(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
 
 
 def _quantized_candidates(context: SearchContext, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
-    """Yield a candidate for each recipe that quantizes. The bounds of the search replace those of the recipe."""
+    """Yield a candidate for each recipe that quantizes. The bounds of the search replace the bounds of the recipe."""
     for recipe in added:
         if not _quantizes(recipe):
             continue

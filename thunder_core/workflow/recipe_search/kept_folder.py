@@ -26,13 +26,13 @@ def searches_folder() -> Path:
 
 
 def kept_searches() -> KeptSearches:
-    """Return what the folder contains."""
+    """Return the number and the size of the searches in the folder."""
     files = [file for file in searches_folder().glob("*/*.json") if file.is_file()]
     return KeptSearches(len({file.parent for file in files}), len(files), sum(file.stat().st_size for file in files))
 
 
 def remove_searches() -> KeptSearches:
-    """Remove the folder, and return what it contained."""
+    """Remove the folder, and return the number and the size of the searches that it contained."""
     searches = kept_searches()
     shutil.rmtree(searches_folder(), ignore_errors=True)
     return searches

@@ -1,4 +1,4 @@
-"""Measure the loss of a candidate: the difference of its outputs from those of the original model in eager PyTorch."""
+"""Measure the loss of a candidate: how far its outputs are from the original model's in eager PyTorch."""
 
 from __future__ import annotations
 

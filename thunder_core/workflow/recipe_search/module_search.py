@@ -1,4 +1,4 @@
-"""Search for the best way to run a module in Python: `thunder_core.search(model, inputs, budget="5m")`."""
+"""Search for the fastest configuration of a module from Python: `thunder_core.search(model, inputs, budget="5m")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for the best way to run a model that a request names: plan, run trials, and write the winner."""
+"""Search for the fastest configuration of the model in a request: plan, run trials, and write the winner."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def bound_error(report: SearchReport) -> BoundMissed:
 
 
 def _worst(report: SearchReport, row: SearchCandidate) -> MissedBound:
-    """Return the largest miss of a candidate. A candidate that misses no bound has a speed that varies too much."""
+    """Return the largest miss of a candidate; without a miss, its speed varies too much."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)
         return MissedBound(f"{row.reason}, {times(factor)} as much", factor)

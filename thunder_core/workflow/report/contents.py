@@ -12,7 +12,7 @@ from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.benchmark.report import BenchmarkReport
 from thunder_core.workflow.report.search import SearchReport
-from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report import Evaluation, GenerationReport, QuantizationReport, ValidationReport
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
@@ -250,8 +250,8 @@ class Report(ReportFacts):
     """An estimate of the bytes that the forward of a training step saves for its backward."""
     ranks: tuple[RankTimes, ...] = ()
     """The times of one call on each rank; empty without several ranks, and without a benchmark."""
-    recorded: str = ""
-    """The reason why the program has no compiled backward; empty if it has one."""
+    no_backward_reason: str = ""
+    """The reason why the program has no compiled backward; empty if it has a backward."""
     validation_state: Literal["validated", "pending", "off"] = "off"
     """`pending`: the artifact must still be validated on another machine; `off`: no validation was requested."""
     validation: ValidationReport | None = None
@@ -260,22 +260,22 @@ class Report(ReportFacts):
     benchmark: BenchmarkReport | None = None
     dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """The ranges of sizes that the programs support, by the names of dimensions."""
-    probed: str = ""
-    """The sizes of the ranges at which it was tested that a program accepts them, in words."""
+    tried_sizes: str = ""
+    """The sizes of the ranges that were tried, each of which a program accepts, in words."""
     programs: int = 0
     """The number of programs; 0 in reports of earlier versions."""
     constraints: tuple[ConstraintFacts, ...] = ()
     """The constraints of the programs on varying sizes and numbers."""
-    points: tuple[BenchmarkReport, ...] = ()
+    further_benchmarks: tuple[BenchmarkReport, ...] = ()
     """The measurements at other sizes of the ranges."""
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     """The measurements of `generate`, one for each size of a batch."""
 
     @property
-    def inside(self) -> InsideReport | None:
+    def internal_check(self) -> InternalCheck | None:
         """The validation's comparison of each line of the programs with eager PyTorch; None without a validation."""
         report = self.generation or self.validation
-        return None if report is None else report.inside
+        return None if report is None else report.internal_check
 
     comparison: ComparisonFacts | None = None
     """The comparison of each executor with eager PyTorch; None if no executor of the recipe compares."""

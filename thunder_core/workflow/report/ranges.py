@@ -10,7 +10,7 @@ from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
 from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport, size_in_words
 from thunder_core.workflow.report.contents import ConstraintFacts, Report
-from thunder_core.workflow.validation.report import PointReport
+from thunder_core.workflow.validation.report import SizeReport
 
 KEYWORD = re.compile(r"kwargs\['(\w+)'\]")  # keyword arguments are shown by name only
 LINE = re.compile(r"^needed at (?:[^,]*/)?(?P<place>.*)$")
@@ -21,7 +21,7 @@ class RangePoint:
     """One size of a range: the errors of its outputs, and the speed of its calls; None if not measured."""
 
     size: str
-    validation: PointReport | None
+    validation: SizeReport | None
     benchmark: BenchmarkReport | None
 
     @property
@@ -46,8 +46,8 @@ def points_of(report: Report) -> list[RangePoint]:
     """Return each size that was validated or measured, the traced size first; empty without ranges."""
     if not report.dynamic:
         return []
-    validated = {point.size: point for point in (report.validation.points if report.validation else ())}
-    reports = (*((report.benchmark,) if report.benchmark else ()), *report.points)
+    validated = {point.size: point for point in (report.validation.sizes if report.validation else ())}
+    reports = (*((report.benchmark,) if report.benchmark else ()), *report.further_benchmarks)
     measured = {size_in_words(benchmark.configuration): benchmark for benchmark in reports}
     return [
         RangePoint(size, validated.get(size), measured.get(size)) for size in dict.fromkeys((*validated, *measured))
@@ -85,5 +85,5 @@ def served_in_words(report: Report) -> str:
         return ""
     count = report.programs or len({constraint.program for constraint in report.constraints})
     programs = "one program" if count == 1 else f"{count} programs"
-    probed = f"; {report.probed}" if report.probed else ""
-    return f"{ranges_in_words(report.dynamic)}, served by {programs}{probed}"
+    tried = f"; {report.tried_sizes}" if report.tried_sizes else ""
+    return f"{ranges_in_words(report.dynamic)}, served by {programs}{tried}"

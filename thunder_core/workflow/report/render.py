@@ -125,7 +125,7 @@ def bounds_in_words(bounds: SearchBounds) -> list[str]:
         bounds.max_error is not None and f"relative error at most {bounds.max_error:g}",
         bounds.max_memory is not None and f"memory at most {number_format.size(bounds.max_memory)}",
     ]
-    return [text for text in stated if text] or ["Bounds: what each recipe allows"]
+    return [text for text in stated if text] or ["Bounds: the bounds of each recipe"]
 
 
 def render_search(search: SearchReport, *, model: str = "") -> str:

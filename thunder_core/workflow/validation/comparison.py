@@ -40,7 +40,7 @@ from thunder_core.workflow.validation.precision import Reference, widest_afforda
 from thunder_core.workflow.validation.report import AFTER_CALL, OutputReport, ValidationReport
 from thunder_core.workflow.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
 from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient, StreamedGradients
-from thunder_core.workflow.validation.verdict import Measurement, judge, judge_points, require_passed
+from thunder_core.workflow.validation.verdict import Measurement, judge, judge_sizes, require_passed
 from thunder_core.workflow.validation.wide_weights import constant_buffers
 
 RUNS_PER_INPUT = 3
@@ -140,7 +140,7 @@ class _Comparison:
             tolerance=tolerance,
             outputs=outputs,
             notes=(*self.left_out, *notes, *opaque, *map(MISMATCH.format, self.mismatches)),
-            points=judge_points(sizes, self.measured, tolerance),
+            sizes=judge_sizes(sizes, self.measured, tolerance),
         )
 
 

@@ -62,7 +62,7 @@ def validate_generation(
     tokens are equal, greedy generation by the optimized model gives these tokens, too: its first step reads the same
     tokens as eager's, and so does each later step. In float32 and float64 all tokens must be equal; in other dtypes,
     the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`. `dtype` is
-    the dtype to which the models round; the default is that of the model.
+    the dtype to which the models round; the default is the model's own setting.
 
     Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable if the logits have
     another shape.

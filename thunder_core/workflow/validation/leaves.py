@@ -167,7 +167,7 @@ CONTAINERS: tuple[tuple[Callable[[object], bool], Callable[[object], Iterator[Ch
 def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
     """Raise `NotComparable` at the first path whose type, constant, dtype or shape differs between both outputs.
 
-    `optimized` has the leaves of the optimized model's output, and `eager` those of eager PyTorch's.
+    `optimized` has the leaves of the optimized model's output, and `eager` the leaves of eager PyTorch's output.
     """
     optimized_facts, eager_facts = _facts(optimized), _facts(eager)
     for path in [*eager_facts, *(path for path in optimized_facts if path not in eager_facts)]:

@@ -142,7 +142,7 @@ def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
 
 
 def _fit_labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return logits with the classes in the last dimension; those of a segmentation get the size of its labels."""
+    """Return logits with the classes in the last dimension; the logits of a segmentation get the size of its labels."""
     if logits.ndim == 4 and labels.ndim == 3:
         size = (int(labels.shape[1]), int(labels.shape[2]))
         logits = torch.nn.functional.interpolate(logits, size=size, mode="bilinear").movedim(1, -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.foundation.options.tolerance import Tolerance
-from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
 LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the ending of gradients' names
@@ -105,7 +105,7 @@ class Evaluation(ReportFacts):
     after: float
 
 
-class PointReport(ReportFacts):
+class SizeReport(ReportFacts):
     """The inputs of one size, if several sizes were validated: the output with the worst result, and its errors."""
 
     size: str
@@ -158,7 +158,7 @@ class GenerationReport(ReportFacts):
     tolerance: Tolerance
     prompts: tuple[PromptReport, ...]
     notes: tuple[str, ...] = ()
-    inside: InsideReport | None = None
+    internal_check: InternalCheck | None = None
     """The programs line by line, each on the inputs of one call; None if their traces are not available."""
 
     @property
@@ -246,9 +246,9 @@ class ValidationReport(ReportFacts):
     notes: tuple[str, ...]
     untraced: bool = False
     """Whether none of the inputs had been traced; False if that is not known."""
-    points: tuple[PointReport, ...] = ()
+    sizes: tuple[SizeReport, ...] = ()
     """The report of each size, if there were several."""
-    inside: InsideReport | None = None
+    internal_check: InternalCheck | None = None
     """The program line by line on one input; None if its traces are not available."""
 
     @property

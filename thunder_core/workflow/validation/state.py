@@ -92,7 +92,7 @@ class Observed:
     def with_state_at(self, paths: Iterable[str]) -> Observed:
         """Return this observation with the state at these paths added to the compared values.
 
-        The tensors are those of the state, not copies, so nothing may write to them until they are compared.
+        The tensors are the state's own, not copies, so no code may write to them until they are compared.
         """
         state = state_at(paths, self.state)
         tensors, structure = self.leaves.tensors | state.tensors, self.leaves.structure | state.structure

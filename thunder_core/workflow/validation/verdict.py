@@ -10,7 +10,7 @@ from thunder_core.foundation.errors import OutOfTolerance
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.validation.degenerate_outputs import Finiteness, join
 from thunder_core.workflow.validation.distance import Distance
-from thunder_core.workflow.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
+from thunder_core.workflow.validation.report import LanguageReport, OutputReport, SizeReport, ValidationReport
 
 BY_HAND = "leave out the recipe's transforms and executors one at a time to find the cause"
 QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
@@ -52,20 +52,20 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
     )
 
 
-def judge_points(
+def judge_sizes(
     sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
-) -> tuple[PointReport, ...]:
+) -> tuple[SizeReport, ...]:
     """Return the report of each size; `sizes` has the size of each input, in the order of the measurements."""
     return tuple(_judge_point(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
 
 
 def _judge_point(
     size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
-) -> PointReport:
+) -> SizeReport:
     indices = [index for index, input_size in enumerate(sizes) if input_size == size]
     outputs = [judge(name, [results[index] for index in indices], tolerance) for name, results in measured.items()]
     worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
-    return PointReport(
+    return SizeReport(
         size=size,
         inputs=len(indices),
         output=worst.name,
@@ -145,8 +145,8 @@ def require_passed(report: ValidationReport) -> None:
     worst = report.worst
     failed = sum(not output.passed for output in report.outputs)
     failure_count = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
-    points = [point.size for point in report.points if not point.passed]
-    at_sizes = f", with inputs of {', '.join(points)}" if points else ""
+    sizes = [point.size for point in report.sizes if not point.passed]
+    at_sizes = f", with inputs of {', '.join(sizes)}" if sizes else ""
     error = OutOfTolerance(
         f"`{worst.name}` differs from the {report.reference_dtype} reference by more than the recipe allows: "
         f"{'; '.join(worst.failures)}{failure_count}{at_sizes}",

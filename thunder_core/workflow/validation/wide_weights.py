@@ -54,7 +54,7 @@ def deferred_buffers(
 ) -> dict[int, torch.Tensor]:
     """Return buffers of a model that are converted when they are read, by their ids, without the small buffers.
 
-    Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and those of packed
+    Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and buffers of packed
     modules are not converted, so they are left out.
     """
     packed_ids = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
@@ -110,7 +110,7 @@ def is_packed(module: torch.nn.Module) -> bool:
 
 
 def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the parameters and buffers of a model, without duplicates and without those of packed modules."""
+    """Return the parameters and buffers of a model, without duplicates, and without packed modules."""
     packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
     tensors = {id(tensor): tensor for module in model.modules() for tensor in tensors_held(module)}
     return [tensor for number, tensor in tensors.items() if number not in packed]

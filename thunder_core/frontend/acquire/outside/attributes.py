@@ -210,7 +210,7 @@ def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
             outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 
-def require_unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
+def require_unshadowed(outside: GuardedReads, path: Path, name: str, unbound: object) -> None:
     """Guard that the instance has no attribute of that name, which would override the class's."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):

@@ -1,7 +1,8 @@
-"""Traits of calls that decide how a run treats them."""
+"""Traits of calls and of called objects that decide how a run treats them."""
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 import weakref
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 SHALLOW_FUNCTIONS = frozenset(
@@ -25,6 +26,13 @@ MAY_HASH = (
     *(type, types.BuiltinFunctionType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
     *(types.WrapperDescriptorType, types.MethodWrapperType, operator.itemgetter),
 )
+# By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
+WRAPPERS: dict[type, tuple[str, ...]] = {
+    slice: ("start", "stop", "step"),
+    types.MethodType: ("__func__", "__self__"),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+    staticmethod: ("__func__",),
+}
 
 
 def owner_of(function: object) -> tuple[Any, ...]:
@@ -77,3 +85,20 @@ def is_fixed(value: object) -> bool:
 def is_plain_mapping(value: object) -> bool:
     """Whether looking up a key in the value runs dict's own code."""
     return issubclass(type(value), dict) and type_lookup(type(value), "__contains__") is dict.__contains__
+
+
+def fields_of_call(kind: type) -> tuple[str, ...]:
+    """Return the attributes that a call of an instance uses, except fields of a partial that a subclass hides."""
+    if not issubclass(kind, functools.partial):
+        return WRAPPERS.get(kind, ())
+    return tuple(name for name in PARTIAL_FIELDS if type_lookup(kind, name) is vars(functools.partial)[name])
+
+
+def class_when_read(value: object) -> type:
+    """Return the class of an object, without `isinstance`, which reads the object's own `__class__`.
+
+    A module whose artifact is loaded when the module is used gets its class by that read.
+    """
+    if issubclass(type(value), torch.nn.Module):
+        _ = value.__class__
+    return type(value)

@@ -37,7 +37,9 @@ HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 class Classes:
-    """The user's classes that a program uses. A name found in a class is guarded, and its absence from earlier bases.
+    """The user's classes that a program uses.
+
+    A name found in a class is guarded, and so is its absence in earlier bases.
 
     Only the user's own classes are examined. Classes of the standard library and of installed packages do not change. A
     class that the program makes is a new class at each call, and has no path.
@@ -69,8 +71,9 @@ class Classes:
         self._met[id(kind)] = kind
 
     def note_attribute_read(self, kind: type) -> None:
-        """Note that the program reads an attribute of a class that it reached by an object; a user's class becomes a
-        root.
+        """Note that the program reads an attribute of a class that it reached by an object.
+
+        A class of the user becomes a root.
         """
         if self.is_users(kind):
             self._outside.root("class", kind.__name__, kind)
@@ -78,8 +81,8 @@ class Classes:
     def guard_special(self) -> None:
         """Guard the set of special methods of the user's classes whose instances were used.
 
-        If a class lacks a special method, Python uses a default. So methods that are added or removed later are
-        noticed.
+        If a class lacks a special method, Python uses a default, so a special method that is added or removed later
+        matters.
         """
         for guard in list(self._outside.guards.values()):
             if isinstance(guard, OfType):

@@ -61,7 +61,7 @@ def mapping_base(container: dict[Any, Any]) -> Any:
 
 
 def plain_copy(value: Any) -> Any:
-    """Copy a container's items to a built-in container of the same kind, bypassing overrides."""
+    """Copy a container's items to a container of its built-in class, bypassing overrides."""
     if issubclass(type(value), dict):
         base = mapping_base(value)
         return base(base.items(value))
@@ -104,7 +104,7 @@ def is_known_by_identity(value: Any) -> bool:
 
 
 def index_of(container: Any, key: Any) -> Any:
-    """Return the key of an item, with a negative index converted to a positive one."""
+    """Return the key of an item, with a negative index converted to a non-negative index."""
     return key + length_of(container) if is_index_into(container, key) and key < 0 else key
 
 

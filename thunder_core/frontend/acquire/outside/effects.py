@@ -70,8 +70,8 @@ PARTIAL = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__io
 class Announced:
     """A write that is about to be made, and the information to undo its log entry if it raises.
 
-    `effect` is the logged effect or None. `replaced` is the effect that this one replaces, with its index. `touched`
-    are the attributes that this write is the first to change.
+    `effect` is the logged effect or None. `replaced` is the earlier effect that the write replaces, with its index.
+    `touched` are the attributes that no earlier write has changed.
     """
 
     owner: Any

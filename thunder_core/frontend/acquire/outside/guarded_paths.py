@@ -115,7 +115,7 @@ class GuardedPaths:
             self.guard(HasFact(path, query, answer))
 
     def absent(self, path: Path, name: object) -> None:
-        """Guard that a namespace lacks a name. All such names of one namespace share one guard."""
+        """Guard that a namespace lacks a name. All missing names of one namespace share one guard."""
         names = self._absent.setdefault(path, {})
         names[name] = None
         plain = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
@@ -131,7 +131,7 @@ class GuardedPaths:
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
         """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns.
 
-        Classes of C do not change. All such names of one class share one guard.
+        Classes of C do not change. All names of one class share one guard.
         """
         if is_native(kind) or not name.isidentifier():
             return
@@ -152,8 +152,8 @@ class GuardedPaths:
     def guard_cached_value(self, function: Any) -> None:
         """Guard the cache of `functools.lru_cache` that the program has read.
 
-        A value enters or leaves such a cache only when another value is computed, which increases the number of misses,
-        or when the cache is cleared, which resets the number.
+        The guard is on the number of misses: it increases when a new value enters the cache, and is reset when the
+        cache is cleared.
         """
         path = self.paths.get(id(function))
         if path is not None:

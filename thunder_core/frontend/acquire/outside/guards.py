@@ -338,7 +338,7 @@ def exact_type_condition(subject: str, kind: type, scope: Scope) -> str:
     return f"type({subject}) is {bind_constant(kind, scope)}"
 
 
-def constant_guard(path: Path, value: Any) -> OfConstant:
+def constant_guard(path: Path, value: object) -> OfConstant:
     """Return the cheapest sound guard on a constant."""
     by_identity = type(value) in SINGLETONS or isinstance(value, enum.Enum)
     return Is(path, value) if by_identity else Equal(path, value)

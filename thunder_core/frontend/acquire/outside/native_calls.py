@@ -46,7 +46,7 @@ OWN_ITERATOR = "take the item outside of the compiled program and pass it as an 
 
 
 class NativeCalls:
-    """Notes what C functions read and change. `leave_to_eager` leaves what no trace represents to eager PyTorch."""
+    """Notes reads and writes of C functions. `leave_to_eager` leaves to eager PyTorch what no trace can represent."""
 
     def __init__(
         self, outside: WholeReads, writes: OutsideWrites, leave_to_eager: Callable[[str, str], NoReturn]
@@ -94,7 +94,7 @@ class NativeCalls:
         else:
             self._outside.expand_whole(argument, function)
 
-    def require_own_iterators(self, function: Any, args: Iterable[Any]) -> None:
+    def require_own_iterators(self, function: object, args: Iterable[Any]) -> None:
         """Leave a function to eager PyTorch that may take items out of an iterator from outside.
 
         Tracing cannot put the items back.

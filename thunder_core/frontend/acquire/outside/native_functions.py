@@ -1,4 +1,4 @@
-"""The C functions of the standard library: what they read besides their arguments, and how calls of them are traced.
+"""The C functions of the standard library: the state that they read, and the tracing of their calls.
 
 Reads of the arguments are guarded by the arguments' classes (`native_kinds`). A test checks that all C modules of the
 standard library are listed here.

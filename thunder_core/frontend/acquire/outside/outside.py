@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.attributes import locate
+from thunder_core.frontend.acquire.outside.call_traits import class_when_read, fields_of_call
 from thunder_core.frontend.acquire.outside.containers import index_of, is_known_by_identity, is_known_item, mapping_base
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
@@ -39,26 +40,10 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
-from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
+from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS
 from thunder_core.frontend.interpreter.native import is_proxy, proxied_object
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
-
-# By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
-WRAPPERS: dict[type, tuple[str, ...]] = {
-    slice: ("start", "stop", "step"),
-    types.MethodType: ("__func__", "__self__"),
-    functools._lru_cache_wrapper: ("__wrapped__",),
-    staticmethod: ("__func__",),
-}
-
-
-def fields_of_call(kind: type) -> tuple[str, ...]:
-    """Return the attributes that a call of an instance uses, except fields of a partial that a subclass hides."""
-    if not issubclass(kind, functools.partial):
-        return WRAPPERS.get(kind, ())
-    return tuple(name for name in PARTIAL_FIELDS if type_lookup(kind, name) is vars(functools.partial)[name])
-
 
 TOGETHER = (
     "compile both functions with the same settings, so that one program contains them, or call one outside the other"
@@ -69,16 +54,6 @@ CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, t
 MAPPINGS = (dict, types.MappingProxyType)
 EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
 NAMESPACES = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
-
-
-def class_when_read(value: object) -> type:
-    """Return the class of an object, without `isinstance`, which reads the object's own `__class__`.
-
-    A module whose artifact is loaded when the module is used gets its class by that read.
-    """
-    if issubclass(type(value), torch.nn.Module):
-        _ = value.__class__
-    return type(value)
 
 
 class Outside(GuardedPaths):
@@ -154,7 +129,7 @@ class Outside(GuardedPaths):
             self.read_parts(path, value)
 
     def read_parts(self, path: Path, value: object) -> None:
-        """Guard what a call of an object uses: the function and arguments of a partial, the object of a proxy."""
+        """Guard the parts that a call of an object uses: function and arguments of a partial, the object of a proxy."""
         if is_proxy(value):
             self.read(path.child("proxied", "", proxied_object(value)), proxied_object(value))
             return

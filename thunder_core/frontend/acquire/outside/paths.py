@@ -17,13 +17,13 @@ COMPUTED = ("computed", "expression", "count")  # steps whose values are compute
 
 
 class Path:
-    """One step from a parent: a root, or an entry of its `__dict__`, an attribute, an item or a closure cell.
+    """The steps to a value from outside: a parent path, and a step to an attribute, an item or a closure cell.
 
-    A number may also be computed from numbers at other paths. Then the key is the function with its operands, and the
-    first operand that is a path is the parent.
+    A path without a parent is a root. A number may also be computed from numbers at other paths: then the key is the
+    function with its operands, and the first operand that is a path is the parent.
 
-    Each way to a value has only one Path object, so paths compare by identity. `value` is the value that tracing found
-    at the path. `alias` is a name for the value that reads better than the path.
+    Each sequence of steps has only one Path object, so paths compare by identity. `value` is the value that tracing
+    found at the path. `alias` is a name for the value that reads better than the path.
     """
 
     __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")
@@ -44,11 +44,11 @@ class Path:
             self.children[label] = Path(self, step, key, value)
         return self.children[label]
 
-    def entry(self, name: str, value: Any) -> Path:
+    def entry(self, name: str, value: object) -> Path:
         """Return the path to the entry of that name in the `__dict__` of the object at this path."""
         return self.child("entry", name, value)
 
-    def attribute(self, name: str, value: Any) -> Path:
+    def attribute(self, name: str, value: object) -> Path:
         """Return the path to the attribute of that name, by Python's own lookup."""
         return self.child("attribute", name, value)
 
@@ -60,7 +60,7 @@ class Path:
         """Return the path to the tensor on the memory of the NumPy array at this path."""
         return self.child("tensor", "tensor", value)
 
-    def at_key(self, key: Path, value: Any) -> Path:
+    def at_key(self, key: Path, value: object) -> Path:
         """Return the path to the item whose key is an object at another path, such as a tensor."""
         return self.child("keyed item", key, value)
 
@@ -106,7 +106,7 @@ INFIX: dict[Callable[..., Any], str] = {
 }
 
 
-def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: object) -> Path:
     """Return the path to the result of a function of values at paths and constants."""
     parent = next(operand for operand in operands if isinstance(operand, Path))
     return Path(parent, "computed", (function, operands), value)

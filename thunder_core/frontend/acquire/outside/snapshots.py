@@ -17,7 +17,7 @@ NOT_PERSISTENT = "_non_persistent_buffers_set"
 Restore = Callable[[], None]
 
 
-def tables_of(owner: Any) -> list[dict[str, Any]]:
+def tables_of(owner: object) -> list[dict[str, Any]]:
     """Return all dictionaries with an object's attributes, including a module's parameters, buffers and submodules."""
     namespace = namespace_of(owner)
     if namespace is None:

@@ -19,13 +19,12 @@ HASHED_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 class CachedCalls:
     """The calls of cached functions in one run.
 
-    A value that the cache has is used as it is. If a function computes a new value that eager PyTorch would find in the
-    cache at the next call, and computes it with side effects, or the value is no constant, then eager PyTorch makes
-    this call of the whole program. The next call finds the value in the cache. If the value is a constant, and there
-    are no side effects, the value enters the cache while tracing.
+    A cached value is used as it is. A new value enters the cache while tracing, if it is a constant and its computation
+    has no side effects. Otherwise, eager PyTorch makes this call of the whole program, so that the next call finds the
+    value in the cache.
 
-    If `fills` is not set, or the function is called with an object that the program creates and that no later call has,
-    such a value is computed at each call of the trace.
+    There are two exceptions: if `fills` is not set, or if an argument is an object that the program creates, so that no
+    later call can find the value. In these cases, the trace computes the value at each call.
     """
 
     def __init__(self, run: TracedRun, *, fills: bool) -> None:
@@ -33,7 +32,7 @@ class CachedCalls:
         self._fills = fills
         self._counts: dict[int, list[tuple[int, ...]]] = {}  # by cached function, the numbers of effects before calls
 
-    def begin(self, cached: Any) -> None:
+    def begin(self, cached: object) -> None:
         """Note that a cached function is about to compute a value that its cache lacks."""
         self._counts.setdefault(id(cached), []).append(self._count())
 
@@ -69,7 +68,7 @@ class CachedCalls:
         module = str(getattr(cached.__wrapped__, "__module__", "")).partition(".")[0]
         return self._fills and module not in PYTORCHS
 
-    def _is_new(self, argument: Any) -> bool:
+    def _is_new(self, argument: object) -> bool:
         """Whether a cache cannot find an argument again: the program makes it, and it is compared by identity."""
         if type(argument) is tuple:
             return any(map(self._is_new, argument))

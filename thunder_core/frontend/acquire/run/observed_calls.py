@@ -191,11 +191,11 @@ class ObservedCalls(ObservedReads):
         if isinstance(error, KeyboardInterrupt):
             self.own_interrupt = error
 
-    def on_cache_miss(self, cached: Any) -> None:
+    def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
         self.cached_calls.begin(cached)
 
-    def on_cached(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:
+    def on_cached(self, cached: object, arguments: tuple[Any, ...], value: object, *, hit: bool) -> bool:
         """Return whether a new value stays in the cache of `functools.lru_cache`, which is guarded."""
         is_kept = self.cached_calls.end(cached, arguments, value, hit=hit)
         self.fills_caches |= not is_kept

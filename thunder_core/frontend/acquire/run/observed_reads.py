@@ -176,7 +176,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.texts.met_refusal(error)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Apply an operator on random arrays or contexts. Guard what other operators read."""
+        """Apply an operator on random arrays or contexts. Guard the reads of other operators."""
         may_be_computed = self.draws.arrays or self.recorder.numbers.any_symbolic
         if may_be_computed and (value := operation_of_prologue(self, function, operands)) is not NOT_TAKEN:
             return value
@@ -186,7 +186,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         return NOT_TAKEN
 
     def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: object) -> None:
-        """Guard what C code finds for a key. `on_subscript` guards an item that may be a symbolic number."""
+        """Guard the lookup of a key by C code. `on_subscript` guards an item that may be a symbolic number."""
         self.outside.expand_key(key)
         may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols
         if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):

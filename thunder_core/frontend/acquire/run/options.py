@@ -1,4 +1,4 @@
-"""The options of one run: what the caller asks for, and what earlier runs of the same program have shown."""
+"""The options of one run: settings of the caller, and results of earlier runs of the same program."""
 
 from __future__ import annotations
 

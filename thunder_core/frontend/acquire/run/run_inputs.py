@@ -58,7 +58,7 @@ class RunInputs:
         }
 
     def expand(self) -> None:
-        """Guard the class of a module, what other callable objects call, and the arguments except symbolic numbers."""
+        """Guard the class of a module, the parts of other callables, and the arguments except symbolic numbers."""
         if isinstance(self.subject, torch.nn.Module):
             self._outside.guard(OfType(self.roots[0], type(self.subject)))
         else:
@@ -130,7 +130,7 @@ class RunInputs:
         return self._device if self._device is not None and moves else tensor.device
 
     def name_tensor(self, value: torch.Tensor | torch.Generator) -> str:
-        """Name a tensor or generator after its path. One without a path is a constant of the trace."""
+        """Name a tensor or generator after its path; a value without a path is a constant of the trace."""
         path = self._outside.path_of(value)
         return self.unused_name("constant" if path is None else path_name(path))
 

@@ -34,9 +34,9 @@ def checked_ahead(
 ) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols with all checks after the first write to an input moved before it, if possible.
 
-    The computation that a check needs is moved too, with new names, and on copies of the tensors that it writes to. It
-    must need less memory than copies of all inputs that are written to before the last check. Checks always move before
-    the first collective, at any cost, because a collective cannot be undone.
+    The computation that a check needs is moved too, with new names, and on copies of the tensors that it writes to.
+    This computation must take less memory than copies of all inputs that are written to before the last check. Checks
+    always move before the first collective, at any cost, because a collective cannot be undone.
     """
     checks = [index for index, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
     if not checks:

@@ -42,8 +42,8 @@ class Constraint:
 class IntegerRange:
     """The integers that a symbol may be: from `lower` to `upper` (None for no bound), except those `excluded`.
 
-    `where` has the first origin of each bound, and `excluded` that of each excluded integer. `given` means that the
-    initial bounds are a range that the user gave.
+    `where` has the first origin of each bound, and `excluded` maps each excluded integer to its first origin. If
+    `given` is True, the initial bounds are a range that the user gave.
     """
 
     symbol: sympy.Symbol
@@ -245,7 +245,7 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
 def with_constraint_checks(prologue: Trace, number_counting: int, sizes: SymbolicSizes) -> Trace:
     """Return the prologue with a check of each constraint.
 
-    The last `number_counting` statements compute counts. They run after all checks that need no counts.
+    The last `number_counting` statements compute counts, and run after all checks that need no counts.
     """
     end = len(prologue.bound_symbols) - number_counting
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])

@@ -111,7 +111,7 @@ class ModulePaths:
 
 
 def belongs_to_library(module_globals: dict[str, Any]) -> bool:
-    """Whether the globals of a module are those of an installed library or of Python's, which hardly change."""
+    """Whether a module belongs to an installed library or to Python's standard library, whose globals hardly change."""
     file = module_globals.get("__file__")  # `builtins` has none
     return isinstance(file, str) and not is_users_file(file)
 

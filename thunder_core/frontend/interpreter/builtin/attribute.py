@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter.frame import Machine
 
 
 @replaces(getattr)
-def get(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `getattr(owner, name[, default])`."""
     if keywords or not 2 <= len(arguments) <= 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -22,7 +22,7 @@ def get(machine: Machine, function: Any, arguments: Arguments, keywords: Keyword
 
 
 @replaces(hasattr)
-def has(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def has(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `hasattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -34,7 +34,7 @@ def has(machine: Machine, function: Any, arguments: Arguments, keywords: Keyword
 
 
 @replaces(setattr)
-def put(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def put(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `setattr(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -42,7 +42,7 @@ def put(machine: Machine, function: Any, arguments: Arguments, keywords: Keyword
 
 
 @replaces(delattr)
-def remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def remove(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `delattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -50,7 +50,7 @@ def remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keyw
 
 
 @replaces(object.__getattribute__)
-def generic_get(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def generic_get(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `object.__getattribute__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -62,7 +62,7 @@ def generic_get(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 
 @replaces(object.__setattr__, type.__setattr__)
-def generic_put(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def generic_put(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `object.__setattr__(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -70,7 +70,7 @@ def generic_put(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 
 @replaces(object.__delattr__, type.__delattr__)
-def generic_remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def generic_remove(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `object.__delattr__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)

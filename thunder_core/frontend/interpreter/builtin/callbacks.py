@@ -23,13 +23,13 @@ class Bridged:
     rest: bool = False
     compares: bool = False
 
-    def __call__(self, machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def __call__(self, machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call the C function natively, with bridges for arguments that would run Python code."""
         bridged = [self._argument(machine, position, value) for position, value in enumerate(arguments)]
         named = {name: self._argument(machine, name, value) for name, value in keywords.items()}
         return machine.natively(function, bridged, named)
 
-    def _argument(self, machine: Machine, position: int | str, value: Any) -> Any:
+    def _argument(self, machine: Machine, position: int | str, value: object) -> Any:
         """Return one argument as the C function receives it."""
         if position in self.callables:
             return bridges.callback(machine, value)
@@ -59,7 +59,7 @@ REPLACED.update(
 )
 
 
-def _extreme(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _extreme(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `min` or `max`, with one iterable or with the values themselves."""
     shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else (), compares=True)
     return shape(machine, function, arguments, keywords)
@@ -68,14 +68,14 @@ def _extreme(machine: Machine, function: Any, arguments: Arguments, keywords: Ke
 REPLACED.update({min: _extreme, max: _extreme})
 
 
-def _filter(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _filter(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `filter(function, iterable)` or `filterfalse`; None as the function tests the truth of each item."""
     if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
         arguments = (bool, arguments[1])
     return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
 
 
-def _accumulate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _accumulate(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `itertools.accumulate(iterable[, func])`, which adds if there is no function."""
     if len(arguments) < 2 and keywords.get("func") is None:
         keywords = {**keywords, "func": operator.add}
@@ -85,7 +85,7 @@ def _accumulate(machine: Machine, function: Any, arguments: Arguments, keywords:
     return shape(machine, function, arguments, keywords)
 
 
-def _compress(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _compress(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `itertools.compress(data, selectors)`, which tests the truth of each selector."""
     operands = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
     if len(arguments) + len(keywords) != 2 or operands.keys() != {"data", "selectors"}:
@@ -94,7 +94,7 @@ def _compress(machine: Machine, function: Any, arguments: Arguments, keywords: K
     return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
 
 
-def _groupby(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _groupby(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `itertools.groupby(iterable[, key])`, which compares the keys, or the items if there is no key function."""
     shape = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
     if machine.observer is not None and arguments and arguments[1:] in ((), (None,)):

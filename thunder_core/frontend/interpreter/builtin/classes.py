@@ -12,7 +12,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 @replaces(__build_class__)
-def build_class(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def build_class(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Build a class from the function of its body, its name, its bases and its keywords."""
     if len(arguments) < 2 or type(arguments[0]) is not FunctionType or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -40,7 +40,7 @@ def build_class(machine: Machine, function: Any, arguments: Arguments, keywords:
     return new_class
 
 
-def _namespace(machine: Machine, metaclass: Any, name: str, bases: tuple[Any, ...], keywords: Keywords) -> Any:
+def _namespace(machine: Machine, metaclass: object, name: str, bases: tuple[Any, ...], keywords: Keywords) -> Any:
     """Return the namespace from `metaclass.__prepare__`, or a new dictionary."""
     try:
         prepare = machine.load_attr(metaclass, "__prepare__")

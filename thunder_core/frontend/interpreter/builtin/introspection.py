@@ -28,19 +28,19 @@ def caller(machine: Machine) -> Frame:
 
 
 @replaces(globals)
-def global_names(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def global_names(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `globals()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else caller(machine).globals
 
 
 @replaces(locals)
-def local_names_of_caller(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def local_names_of_caller(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `locals()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else local_names(caller(machine))
 
 
 @replaces(vars)
-def variables(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def variables(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `vars([owner])`. With an owner, this reads its `__dict__`."""
     if keywords or len(arguments) > 1:
         return machine.natively(function, arguments, keywords)
@@ -52,7 +52,7 @@ def variables(machine: Machine, function: Any, arguments: Arguments, keywords: K
 
 
 @replaces(dir)
-def names_in(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def names_in(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `dir([owner])`."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
@@ -60,7 +60,7 @@ def names_in(machine: Machine, function: Any, arguments: Arguments, keywords: Ke
     return machine.natively(sorted, (names,), {})
 
 
-def keys_of(machine: Machine, mapping: Any) -> list[Any]:
+def keys_of(machine: Machine, mapping: object) -> list[Any]:
     """Return the keys of a mapping as C code lists them, using `keys` for classes other than dict."""
     if type(mapping) is dict:
         return list(mapping)
@@ -77,7 +77,7 @@ def keys_of(machine: Machine, mapping: Any) -> list[Any]:
 
 
 @replaces(sys._getframe)
-def get_frame(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get_frame(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `sys._getframe([depth])`."""
     depth = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], int) else 0
     if keywords or len(arguments) > 1 or (arguments and not isinstance(arguments[0], int)):
@@ -92,13 +92,13 @@ def get_frame(machine: Machine, function: Any, arguments: Arguments, keywords: K
 
 
 @replaces(sys.getrecursionlimit)
-def get_recursion_limit(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get_recursion_limit(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `sys.getrecursionlimit()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else recursion.limit()
 
 
 @replaces(sys.setrecursionlimit)
-def set_recursion_limit(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def set_recursion_limit(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `sys.setrecursionlimit(limit)`."""
     if keywords or len(arguments) != 1 or not isinstance(arguments[0], int) or arguments[0] < 1:
         return machine.natively(function, arguments, keywords)
@@ -171,13 +171,13 @@ def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: 
     return value if function is eval else None
 
 
-def _is_closure(closure: Any) -> bool:
+def _is_closure(closure: object) -> bool:
     """Whether an object may be the closure of code: None, or a tuple of cells."""
     return closure is None or (isinstance(closure, tuple) and all(isinstance(cell, CellType) for cell in closure))
 
 
 @replaces(super)
-def super_of_caller(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def super_of_caller(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `super(...)`. Without arguments, use the class and the first argument of the interpreted caller."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
@@ -205,7 +205,7 @@ def enclosing(frame: Frame) -> tuple[type, Any]:
 
 
 @replaces(type)
-def type_of(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def type_of(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `type(value)`, or make a new class whose module is the caller's."""
     if len(arguments) == 1 and not keywords:
         return type(arguments[0])
@@ -220,20 +220,20 @@ _TYPE_VARIABLES = [
 
 
 @replaces(type.__new__, FunctionType, *_TYPE_VARIABLES)
-def new_type(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def new_type(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `type.__new__`, `FunctionType` or `TypeVar`, so that the result has the caller's module and builtins."""
     return call_in_globals(machine, function, arguments, keywords)
 
 
 @replaces(type.__call__)
-def call_type(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_type(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `type.__call__(kind, ...)`, which makes an instance."""
     if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
         return machine.natively(function, arguments, keywords)
     return call_class(machine, arguments[0], arguments[1:], keywords)
 
 
-def module_of_frame(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def module_of_frame(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `sys._getframemodulename([depth])` of Python 3.12 and later."""
     depth = keywords.get("depth", arguments[0] if arguments else 0)
     if len(arguments) > 1 or keywords.keys() - {"depth"} or not isinstance(depth, int):

@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.lookup import python_method
 
 
 @replaces(len)
-def length(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def length(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `len(value)`."""
     if keywords or len(arguments) != 1 or python_method(type(arguments[0]), "__len__") is None:
         return machine.natively(function, arguments, keywords)
@@ -22,7 +22,7 @@ def length(machine: Machine, function: Any, arguments: Arguments, keywords: Keyw
 
 
 @replaces(bool, operator.truth)
-def truth(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def truth(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `bool(value)`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
@@ -30,7 +30,7 @@ def truth(machine: Machine, function: Any, arguments: Arguments, keywords: Keywo
 
 
 @replaces(operator.not_)
-def negation(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def negation(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Return `not value`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
@@ -50,7 +50,7 @@ def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 
 
 @replaces(next)
-def advance(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def advance(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `next(iterator[, default])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__next__") is None:
         return machine.natively(function, arguments, keywords)
@@ -68,7 +68,7 @@ def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 
 
 @replaces(format)
-def call_format(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_format(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `format(value[, specification])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
         return machine.natively(function, arguments, keywords)
@@ -79,7 +79,7 @@ def call_format(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 
 @replaces(isinstance, issubclass)
-def check_class(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def check_class(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `isinstance(value, kind)` or `issubclass(kind, base)`."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
@@ -116,7 +116,7 @@ def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywor
 def _by_operator(step: Callable[..., Any], count: int) -> Any:
     """Return a replacement that applies an operator of the interpreter."""
 
-    def call_operator(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_operator(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:
             return machine.natively(function, arguments, keywords)
         return step(machine, function, *arguments)

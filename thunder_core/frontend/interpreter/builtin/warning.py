@@ -31,13 +31,15 @@ class LocatedWarning:
         return self.names.get("__name__") or "<string>"
 
 
-def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None) -> tuple[Any, Any, int, Any]:
+def _warn(
+    message: object, category: object = None, stacklevel: int = 1, source: object = None
+) -> tuple[Any, Any, int, Any]:
     """Return the arguments of `warnings.warn` in order."""
     return message, category, stacklevel, source
 
 
 @replaces(warnings.warn)
-def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def warn(machine: "Machine", function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `warnings.warn(message, category, stacklevel, source)`."""
     arguments, keywords = machine.for_native(function, arguments, keywords)
     located = locate_warning(machine, arguments, keywords)
@@ -57,7 +59,7 @@ def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keyw
 
 
 def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords) -> LocatedWarning | None:
-    """Return the warning of a call of `warnings.warn`; None if the arguments are not those of a plain call."""
+    """Return the warning of a call of `warnings.warn`; None if the call has other arguments."""
     if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
         return None
     message, category, level, source = _warn(*arguments, **keywords)

@@ -39,7 +39,7 @@ def call(frame: Frame, argument: tuple[int, tuple[str, ...]]) -> None:
     stack.append(call_with(frame, function, arguments, keywords))
 
 
-def call_with(frame: Frame, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+def call_with(frame: Frame, function: object, arguments: list[Any], keywords: dict[str, Any]) -> Any:
     """Call a function with arguments that only this call refers to, so that they are freed as in CPython.
 
     A Python function takes over the arguments. Other functions' arguments are freed when the call returns, one by one,
@@ -73,7 +73,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     stack.append(machine.invoke(function, arguments, keywords))
 
 
-def unpacked_arguments(function: Any, arguments: tuple[Any, ...]) -> Sequence[Any]:
+def unpacked_arguments(function: object, arguments: tuple[Any, ...]) -> Sequence[Any]:
     """Return unpacked arguments. Since 3.12, a Python function takes over the arguments, so they are in a list."""
     return list(arguments) if _TAKES_UNPACKED and type(function) is FunctionType else arguments
 

@@ -58,7 +58,7 @@ def _exactly(frame: Frame, value: Any, count: int) -> list[Any]:
     return items
 
 
-def _take(frame: Frame, iterator: Any, count: int) -> list[Any]:
+def _take(frame: Frame, iterator: object, count: int) -> list[Any]:
     """Return up to `count` items of an iterator."""
     items: list[Any] = []
     while len(items) < count:
@@ -69,7 +69,7 @@ def _take(frame: Frame, iterator: Any, count: int) -> list[Any]:
     return items
 
 
-def unpackable(frame: Frame, value: Any) -> Any:
+def unpackable(frame: Frame, value: object) -> Any:
     """Return the iterator of a value that is unpacked."""
     kind = type(value)
     if type_lookup(kind, "__iter__") in (ABSENT, None) and type_lookup(kind, "__getitem__") is ABSENT:

@@ -73,7 +73,7 @@ def beyond_locals(frame: Frame, name: str) -> Any:
     return frame.machine.load_global(frame, name, namespaces.find_beyond_locals)
 
 
-def from_namespace(frame: Frame, names: Any, name: str) -> Any:
+def from_namespace(frame: Frame, names: object, name: str) -> Any:
     """Return the value of a name in a namespace; NULL if it is missing."""
     if names is None:
         raise SystemError(f"no locals when loading {name!r}")
@@ -107,7 +107,7 @@ def delete_name(frame: Frame, name: str) -> None:
         namespaces.raise_undefined(name)
 
 
-def _try_delete(frame: Frame, names: Any, name: str) -> bool:
+def _try_delete(frame: Frame, names: object, name: str) -> bool:
     """Delete a name from a namespace. Like CPython, treat every error of the mapping as a missing name."""
     try:
         delete_item(frame.machine, names, name)

@@ -121,14 +121,14 @@ def map_add(frame: Frame, depth: int) -> None:
 
 
 @opcode("MATCH_MAPPING", observed=True)
-def match_mapping(frame: Frame, argument: Any) -> None:
+def match_mapping(frame: Frame, argument: object) -> None:
     """[subject] -> [subject, whether it is a mapping]."""
     _announce_abstract(frame, Mapping)
     match.match_mapping(frame, argument)
 
 
 @opcode("MATCH_SEQUENCE", observed=True)
-def match_sequence(frame: Frame, argument: Any) -> None:
+def match_sequence(frame: Frame, argument: object) -> None:
     """[subject] -> [subject, whether it is a sequence]."""
     _announce_abstract(frame, Sequence)
     match.match_sequence(frame, argument)

@@ -43,7 +43,7 @@ def end_for(frame: Frame, _argument: object) -> None:
 
 
 @opcode("RETURN_CONST", since=_3_12)
-def return_const(frame: Frame, value: Any) -> int:
+def return_const(frame: Frame, value: object) -> int:
     """[] -> [value]; the frame returns the value, a constant."""
     frame.stack.append(value)
     return LEAVE
@@ -164,7 +164,7 @@ def _import_star(frame: Frame, _argument: object) -> None:
     frame.stack.append(None)
 
 
-def _print(frame: Frame, argument: Any) -> None:
+def _print(frame: Frame, argument: object) -> None:
     """[value] -> [None]; print the value as the interactive prompt does."""
     print_expr(frame, argument)
     frame.stack.append(None)

@@ -56,7 +56,7 @@ def compare_op_observed(frame: Frame, argument: tuple[Callable[[Any, Any], Any],
 
 
 @opcode("TO_BOOL", since=_3_13, observed=True)
-def to_bool_observed(frame: Frame, argument: Any) -> None:
+def to_bool_observed(frame: Frame, argument: object) -> None:
     """[value] -> [bool(value)]; a jump that follows asks for the truth of the value itself."""
     if not _is_before_jump(frame):
         to_bool(frame, argument)

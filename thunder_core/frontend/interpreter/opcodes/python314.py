@@ -150,7 +150,7 @@ def with_except_start(frame: Frame, _argument: object) -> None:
 
 
 @opcode("CHECK_EG_MATCH", since=_3_14)
-def check_eg_match(frame: Frame, argument: Any) -> None:
+def check_eg_match(frame: Frame, argument: object) -> None:
     """[error, class or tuple] -> [rest, matching part]; a group around a single error has the line of its `except*`."""
     error = frame.stack[-2]
     check_group(frame, argument)

@@ -1,7 +1,6 @@
 """Constants and the order of the stack."""
 
 import sys
-from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.operators import length
@@ -9,7 +8,7 @@ from thunder_core.frontend.interpreter.table import LEAVE, opcode
 
 
 @opcode("LOAD_CONST")
-def load_const(frame: Frame, value: Any) -> None:
+def load_const(frame: Frame, value: object) -> None:
     """[] -> [constant]."""
     frame.stack.append(value)
 

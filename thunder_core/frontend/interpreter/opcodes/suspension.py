@@ -57,7 +57,7 @@ def get_awaitable(frame: Frame, where: int) -> None:
     frame.stack[-1] = _await_iterator(frame, value, where)
 
 
-def _await_iterator(frame: Frame, value: Any, where: int) -> Any:
+def _await_iterator(frame: Frame, value: object, where: int) -> Any:
     """Return the iterator from an object's `__await__`."""
     kind = type(value)
     method = operators.special(frame.machine, value, "__await__")
@@ -71,7 +71,7 @@ def _await_iterator(frame: Frame, value: Any, where: int) -> Any:
     return checked_iterator(frame.machine.invoke(method, (), {}))
 
 
-def checked_iterator(iterator: Any) -> Any:
+def checked_iterator(iterator: object) -> Any:
     """Return the result of `__await__` if it is valid; raise CPython's TypeError otherwise."""
     if is_coroutine(iterator):
         raise TypeError("__await__() returned a coroutine")
@@ -107,7 +107,7 @@ def get_anext(frame: Frame, _argument: object) -> None:
     frame.stack.append(awaitable)
 
 
-def _next_awaited(frame: Frame, awaitable: Any) -> Any:
+def _next_awaited(frame: Frame, awaitable: object) -> Any:
     """Return the iterator for the result of `__anext__`."""
     if is_coroutine(awaitable):
         return awaitable

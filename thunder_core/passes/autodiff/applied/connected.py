@@ -49,8 +49,8 @@ class ForwardResults:
 def connecting_operation(kind: Any) -> Callable[..., Any]:
     """Return an operation that makes results part of autograd's graph, with the function's own backward.
 
-    The operation takes the inputs of the function, the results of its forward, and what the forward kept in its `ctx`.
-    It returns the results: a result is the tensor itself, or a view of it.
+    The operation takes the inputs of the function, the results of its forward, and the values that the forward kept in
+    its `ctx`. It returns the results: a result is the tensor itself, or a view of it.
     """
 
     class Connected(torch.autograd.Function):
@@ -88,7 +88,7 @@ def _join_graph(
     attributes: dict[str, Any],
     materializes: bool,
 ) -> tuple[Any, ...]:
-    """Return the results of a forward, and keep in `ctx` what its backward reads.
+    """Return the results of a forward, and keep the values in `ctx` that its backward reads.
 
     The first `count` of the `tensors` are the inputs of the function; its results follow.
     """

@@ -1,7 +1,8 @@
 """Copies of the objects that a call gets: they hold the tensors and the numbers of that call.
 
-A trace has names only for tensors and numbers in plain containers. So a bound symbol with an object as argument takes
-a snapshot of its arguments, made at tracing, and the tensors and numbers in it. It copies the snapshot at each call.
+A trace has names only for tensors and numbers in plain containers. Therefore, a bound symbol with an object as argument
+takes a snapshot of its arguments, which is made at tracing, and the tensors and numbers in the snapshot. The bound
+symbol copies the snapshot at each call.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ class Copies:
             self._keep(value, self._copy(value) if decision is COPY else decision)
         return self._replacements[id(value)][1]
 
-    def _keep(self, value: Any, copy: Any) -> Any:
+    def _keep(self, value: object, copy: object) -> Any:
         return self._replacements.setdefault(id(value), (value, copy))[1]
 
-    def _copy(self, value: Any) -> Any:
+    def _copy(self, value: object) -> Any:
         kind = type(value)
         for base, copy in COPIERS.items():
             if issubclass(kind, base):
@@ -115,7 +116,7 @@ class Copies:
         fill(copy, state=self._state(value))
         return copy
 
-    def _method(self, value: types.MethodType) -> Any:
+    def _method(self, value: types.MethodType) -> types.MethodType:
         return types.MethodType(self.of(value.__func__), self.of(value.__self__))
 
     def _method_of_c(self, value: types.BuiltinMethodType) -> Any:
@@ -164,7 +165,7 @@ class Copies:
         fill(copy, items=items, state=self._state(value))
         return copy
 
-    def _state(self, value: Any) -> dict[str, Any]:
+    def _state(self, value: object) -> dict[str, Any]:
         return {name: self.of(item) for name, item in attributes_of(value).items()}
 
 

@@ -63,7 +63,7 @@ class Units:
         return iter(self.all)
 
     def add(self, bsym: BoundSymbol, index: int, block: int) -> None:
-        """Add a bound symbol as a unit, or to the unit that makes the tensor that it writes to."""
+        """Add a bound symbol as a unit; if it writes to a tensor, add it to the unit that makes the tensor."""
         owners = {id(unit): unit for name in bsym.mutates if (unit := self.makers.get(name)) is not None}
         owner = next(iter(owners.values()), None)
         unit = Unit(index, [bsym], block)

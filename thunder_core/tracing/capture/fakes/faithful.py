@@ -79,7 +79,7 @@ class FaithfulMode(FakeTensorMode):
 
     @property
     def _forbid_data(self) -> Callable[[torch.Tensor], None]:
-        """The function that makes C++ code that writes to the data of a fake fail or warn, as PyTorch is configured."""
+        """The function of PyTorch that marks a fake, so that C++ code that writes to its data fails or warns."""
         if self._allow_unsafe_data_ptr_access:
             return torch._C._set_warn_deprecated_on_mutable_data_ptr
         return torch._C._set_throw_on_mutable_data_ptr
@@ -134,8 +134,8 @@ class FaithfulMode(FakeTensorMode):
             self._lay_out(output, rule, args, kwargs)
         return output
 
-    def _replaced(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """Return the operation and the arguments whose fake result is that of eager PyTorch for these arguments."""
+    def _replaced(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """Return the operation and arguments whose result on fakes has the metadata of eager PyTorch's result."""
         if func in POWERS and is_power_of_booleans(args, kwargs):
             return POWERS[func], args[:1], {name: value for name, value in kwargs.items() if name == "out"}
         if func is aten.logical_not.default and self.shape_env is not None and args[0].dtype == torch.bool:

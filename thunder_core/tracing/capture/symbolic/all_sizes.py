@@ -65,7 +65,7 @@ class CallsForAllSizes(TorchFunctionMode):
 def size_oblivious() -> AbstractContextManager[Any]:
     """Keep PyTorch's meta functions from deciding whether a symbolic size is zero or one during the block.
 
-    They take the branch that is right for all sizes, if there is one.
+    The meta functions take the branch that is correct for all sizes, if such a branch exists.
     """
     return deciding_sizes(False)
 
@@ -286,10 +286,10 @@ def is_broadcast_by_value(mask: torch.Tensor) -> bool:
 
 
 def attention_with_mask(environment: TraceShapeEnv, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return attention with a mask, each of whose batch sizes is one in all calls, or that of the queries.
+    """Return attention with a mask.
 
-    PyTorch asks whether it is one, and whether it is that of the queries, in an order that depends on the version. It
-    does the same in both cases.
+    Each batch size of the mask is 1 in all calls, or equals the batch size of the queries. PyTorch compares the batch
+    size with both, in an order that depends on PyTorch's version, and computes the same in both cases.
     """
     with environment.answering_for_all_sizes(is_equality_with_one):
         return attention_on_device(*args, **kwargs)

@@ -61,7 +61,10 @@ class SymbolicNumber:
 
 
 class Sources(Protocol):
-    """The sources of numbers from outside; a source is a path to a number, or to a value computed from such numbers."""
+    """The sources of numbers from outside.
+
+    A source is a path to a number, or to a value computed from numbers with paths.
+    """
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
         """Return the source of a function's result for sources and constants; `value` is the result in this call."""
@@ -136,7 +139,7 @@ def _binary_method(
     return method
 
 
-def _power(self: SymbolicNumber, other: Any, modulus: Any = None) -> Any:
+def _power(self: SymbolicNumber, other: object, modulus: object = None) -> Any:
     """Return `self ** other`, or `pow(self, other, modulus)` by its value."""
     if modulus is None:
         return _POWER(self, other)
@@ -161,7 +164,7 @@ def _concrete_property(name: str) -> Callable[[SymbolicNumber], Any]:
     return lambda self: getattr(self.concretize(), name)
 
 
-def _round(self: SymbolicNumber, digits: Any = None) -> Any:
+def _round(self: SymbolicNumber, digits: object = None) -> Any:
     if digits is not None and self.kind is float and type(digits) is int:
         return self.numbers.compute(round, (self, digits))
     if digits is not None:
@@ -235,7 +238,7 @@ for _name, _method in BITWISE.items():
     setattr(SymbolicInteger, _name, _method)
 
 
-def value_of(leaf: Any, outside_values: Mapping[str, Any]) -> Any:
+def value_of(leaf: object, outside_values: Mapping[str, Any]) -> Any:
     """Return the value of a number from outside in this call; return other values unchanged."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf
@@ -249,16 +252,16 @@ def scalar_kind(fake: torch.Tensor) -> type | None:
     return float if fake.is_floating_point() else int if fake.dtype is not torch.bool else None
 
 
-def numbers_in(tree: Any) -> list[Any]:
+def numbers_in(tree: object) -> list[Any]:
     """Return the symbolic numbers among nested values, without duplicates, in order."""
     return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, SymbolicNumber)}.values())
 
 
-def concrete(tree: Any) -> Any:
+def concrete(tree: object) -> Any:
     """Return nested values with symbolic numbers replaced by their values, which are guarded."""
     return replace_leaves(tree, lambda leaf: leaf.concretize() if isinstance(leaf, SymbolicNumber) else leaf)
 
 
-def to_proxies(tree: Any) -> Any:
+def to_proxies(tree: object) -> Any:
     """Return nested values with symbolic numbers replaced by their proxies."""
     return replace_leaves(tree, lambda leaf: leaf.proxy if isinstance(leaf, SymbolicNumber) else leaf)

@@ -2,7 +2,7 @@
 
 An operation, or its derivative, runs twice on fakes, with two unusual values in place of each float. If the two runs
 have a value and its twin at the same position, or a function of both (`1 - x`, `1 / x`), the value is the float, or the
-function of the float. If the runs differ in any other way, the float cannot be symbolic.
+function of the float. If the runs have any other difference, the float cannot be symbolic.
 
 PyTorch's formulas have special cases: a power of zero, a norm of one, of less than one, or of more than two. So the
 stand-in values of a float are between the same two `LANDMARKS` as the float, and so are all floats that a program

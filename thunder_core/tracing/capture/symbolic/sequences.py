@@ -25,7 +25,7 @@ class Progression(NamedTuple):
         """Return the number at an index."""
         return self.start if not self.step else self.start + self.step * index
 
-    def part(self, first: Any, count: Any, stride: int = 1) -> Progression:
+    def part(self, first: object, count: object, stride: int = 1) -> Progression:
         """Return every `stride`-th number from an index on, `count` of them."""
         return Progression(self.item(first), self.step * stride, count)
 
@@ -75,7 +75,7 @@ class SymbolicSequence:
         """Return the number of items."""
         return len(self._real) if self.is_read else sum(progression.count for progression in self.progressions)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         found = None if self.is_read else item_or_slice(self, key)
         return self.real()[key] if found is None else found
 
@@ -123,7 +123,7 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _property(name: str) -> Any:
+def _property(name: str) -> property:
     return property(lambda self: getattr(self.real(), name))
 
 
@@ -166,7 +166,7 @@ def made_of(kind: type, progressions: Iterable[Progression]) -> Any:
     return SEQUENCES[kind](progressions)
 
 
-def added(left: Any, right: Any) -> Any:
+def added(left: object, right: object) -> Any:
     """Return the sum of two lists or two tuples of numbers; None for other values."""
     kinds = {getattr(type(value), "kind", type(value)) for value in (left, right)}
     kind = next(iter(kinds))
@@ -186,7 +186,7 @@ def repeated(items: Any, count: Any) -> Any:
 # ---- items and slices ----------------------------------------------------------------------------------------------
 
 
-def item_or_slice(sequence: SymbolicSequence, key: Any) -> Any:
+def item_or_slice(sequence: SymbolicSequence, key: object) -> Any:
     """Return an item or a slice of a sequence, with decisions about its length; None if the items must be read."""
     if type(key) is not slice:
         return item_at(sequence, key) if is_index(key) else None

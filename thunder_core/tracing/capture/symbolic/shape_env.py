@@ -121,7 +121,7 @@ class TraceShapeEnv(ShapeEnv):
         return self.numbers[expression]
 
     def require_nonempty(self, size: torch.SymInt) -> None:
-        """Constrain a size to be above zero: PyTorch assumes that of symbols, so it adds no guard itself."""
+        """Constrain a size to be above zero: PyTorch assumes this of symbols, so it adds no guard itself."""
         expression = size.node.expr
         if expression.is_Symbol and expression.is_positive:
             self.guards.append(ShapeGuard(sympy.Ge(expression, 1, evaluate=False), self.where(), False))  # type: ignore[arg-type]

@@ -309,7 +309,7 @@ class SymbolicSizes:
 
     # ---- arithmetic -----------------------------------------------------------------------------------------
 
-    def simplify_number(self, number: ExpressionInteger) -> Any:
+    def simplify_number(self, number: ExpressionInteger) -> int | ExpressionInteger:
         """Return a number, or its value if constraints allow no other."""
         expression = number.size.node.expr
         return int(expression) if expression.is_number else number

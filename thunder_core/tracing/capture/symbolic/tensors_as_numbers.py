@@ -62,7 +62,7 @@ def items(
 ) -> Any:
     """`tensor.tolist()`: `record(function, args, kwargs)` runs a function, `item(tensor, kind)` gives its number.
 
-    The length of the list is one of Python's, so that symbolic sizes are constrained to those of this call.
+    The length of the list is a Python integer, so symbolic sizes are constrained to the sizes of this call.
     """
     shape, kind = tuple(map(int, fake.shape)), float if fake.is_floating_point() else int
     if not fake.dim():

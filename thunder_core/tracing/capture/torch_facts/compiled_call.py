@@ -74,7 +74,7 @@ class CompiledCall:
         self.__module__, self.__name__, self.__qualname__ = "compiled", self.name, self.name
 
     @property
-    def output(self) -> Any:
+    def output(self) -> Proxy | tuple[Proxy, ...]:
         """The proxies that the bound symbol returns for parts of the result: a single proxy, or a tuple."""
         names = tuple(name for part in self.parts if (name := proxy_of(part)) is not None)
         return names[0] if len(names) == 1 else names

@@ -192,7 +192,7 @@ def preserved_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: tor
 
 @rule(aten.native_dropout.default)
 def dropout(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
-    """Return strides like the input's for the mask, and those of the product of both for the result."""
+    """Return the strides of the mask, which are like the input's, and of the result, which is the product of both."""
     tensor = args[0]
     mask = preserved_strides((tensor,), {}, tensor)
     if result.dtype == torch.bool or mask is None:

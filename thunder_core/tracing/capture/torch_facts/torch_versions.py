@@ -1,6 +1,6 @@
-"""Names of PyTorch whose kind differs between versions, each with the way in which Thunder uses the name.
+"""Names of PyTorch that refer to objects of different types in different versions, and functions that handle both.
 
-The code checks the kind of a name, never PyTorch's version.
+The code checks the type of the object, never PyTorch's version.
 """
 
 from __future__ import annotations

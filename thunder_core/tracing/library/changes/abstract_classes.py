@@ -1,4 +1,4 @@
-"""The question whether an abstract class regards another class as its subclass, as C code answers it."""
+"""The check whether an abstract class regards another class as its subclass, as in C code."""
 
 from __future__ import annotations
 

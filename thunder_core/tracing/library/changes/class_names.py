@@ -21,13 +21,13 @@ def defines(kind: type, names: str) -> tuple[bool, bool]:
 def overrides(kind: type, names: str) -> tuple[bool, bool]:
     """Whether a class has a data descriptor, such as a property, for one of these names, separated by spaces.
 
-    Python then uses the descriptor and not what an instance stores.
+    Python then uses the descriptor, not the value that an instance stores.
     """
     entries = [class_entry(kind, name) for name in names.split()]
     return any(map(is_data_descriptor, entries)), not any(map(may_become_descriptor, entries))
 
 
-def is_data_descriptor(value: Any) -> bool:
+def is_data_descriptor(value: object) -> bool:
     """Whether a class entry is used also for an instance that stores the name."""
     return any(class_entry(type(value), method) is not ABSENT for method in DATA_METHODS)
 

@@ -1,7 +1,7 @@
 """Words of memory that change when objects change: the versions of dicts, and the classes and parts of objects.
 
-The offsets are those of CPython 3.11 and 3.12, where each change of a dict gives it another version. They are tried
-when this module is imported.
+The offsets are valid for CPython 3.11 and 3.12, where each change of a dict changes its version. This module tests the
+offsets when it is imported.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class of an object may be replace
 class Words:
     """The words at some addresses, with the values that they had, as `pieces`: pairs of indices and values.
 
-    The indices are those of words in `MEMORY`. Words are read in the order of their addresses, which takes half of the
-    time if they are not in the cache. NumPy lets other threads run if it reads more words at once than a piece has.
+    The indices refer to `MEMORY`. Words are read in the order of their addresses, which takes half of the time if they
+    are not in the processor's cache. NumPy would let other threads run if it read more words at once than a piece has.
     """
 
     def __init__(self, addresses: Iterable[int]) -> None:
@@ -54,7 +54,7 @@ def word_at(address: int) -> int:
     return int(ctypes.c_uint64.from_address(address).value)
 
 
-def dict_slot(value: Any, namespace: dict[str, Any]) -> int | None:
+def dict_slot(value: object, namespace: dict[str, Any]) -> int | None:
     """Return the address of the pointer from an object to its `__dict__`; None if it is not found."""
     kind = type(value)
     offset = MANAGED_DICT if kind.__flags__ & HAS_MANAGED_DICT else kind.__dictoffset__

@@ -36,11 +36,11 @@ METADATA_LINES = 3  # cache lines of a tensor in C++
 
 
 class CannotWatch(Exception):
-    """Raised for a module of which a part may change unnoticed."""
+    """Raised for a module with a part whose changes cannot be detected."""
 
 
 class ModuleState:
-    """The objects that a prologue has read from a module, and the words of memory that tell whether they change.
+    """The objects that a prologue has read from a module, and the words of memory that change if an object changes.
 
     Dicts are kept alive, and modules and classes are referred to weakly: when one of them is freed, the state is
     dropped. Tensors are alive as long as their dicts are unchanged; they are not referred to, because a replaced weight
@@ -153,7 +153,7 @@ class ModuleState:
         own = word_at(address_of(tensor) + TENSOR_SLOT)
         self._cached_addresses += [own + line * CACHE_LINE for line in range(METADATA_LINES)]
 
-    def _refer(self, value: Any) -> None:
+    def _refer(self, value: object) -> None:
         """Refer to an object weakly."""
         try:
             self._references.setdefault(address_of(value), weakref.ref(value, self._drop))

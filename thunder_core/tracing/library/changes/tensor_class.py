@@ -59,7 +59,7 @@ def find_replaced_entries() -> Replaced:
     return tuple(replaced)
 
 
-def is_special(name: str, entry: Any) -> bool:
+def is_special(name: str, entry: object) -> bool:
     """Whether an entry is a special method, which Python itself looks up in the class.
 
     Python also stores data under such names, such as `__slotnames__` when it copies an instance.

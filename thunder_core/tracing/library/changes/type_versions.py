@@ -50,7 +50,7 @@ class ClassCache(dict[str, Any]):
         key = id(kind)
         self.reference = weakref.ref(kind, lambda _: caches.pop(key, None))
 
-    def store(self, name: str, result: Any, version: int) -> None:
+    def store(self, name: str, result: object, version: int) -> None:
         """Store a result that was found at a version, unless the class has changed or has no version."""
         if version and self.version == version == self.versions.value:
             self[name] = result

@@ -22,9 +22,9 @@ from thunder_core.workflow.artifact.format.manifest import in_words
 class StoredDerivative:
     """The derivative of a stored program: the text of its tail, of each backward, and of the computation.
 
-    For gradients of results that no backward was saved for, autograd records the program and differentiates it; if
-    `strict` is set, `NotDifferentiable` is raised. The same holds for gradients of results with respect to other
-    results, for which autograd records the text `cut`.
+    If no backward was saved for the results that have gradients, autograd records the program and differentiates it;
+    with `strict`, `NotDifferentiable` is raised instead. Gradients of results with respect to other results are handled
+    in the same way: autograd records the text `cut`.
     """
 
     signature: AutogradSignature

@@ -52,7 +52,7 @@ def devices_of(manifest: Manifest) -> tuple[torch.device, ...]:
 
 
 def require_architecture(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` if the kernels are machine code for another architecture than that of a GPU here."""
+    """Raise `ArtifactForeign` if the kernels are machine code for an architecture of which this machine has no GPU."""
     if not manifest.target:
         return
     gpus = [device for device in devices_of(manifest) if device.type == "cuda"]

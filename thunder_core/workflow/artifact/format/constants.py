@@ -165,13 +165,13 @@ def _module_path(module: types.ModuleType) -> str:
 
 
 def _replaced_module_path(module: types.ModuleType) -> str | None:
-    """Return the path of a module that another one has replaced and holds, such as that of `torch.backends.cudnn`."""
+    """Return the path of a module that another module has replaced and holds, such as `torch.backends.cudnn`."""
     attributes = vars(sys.modules[module.__name__]) if module.__name__ in sys.modules else {}
     return next((f"{module.__name__}:{name}" for name, value in attributes.items() if value is module), None)
 
 
 def _namespace_path(namespace: dict[Any, Any]) -> str | None:
-    """Return the path of a module's namespace, or of the namespace of a module that another one has replaced."""
+    """Return the path of a module's namespace, or of the namespace of a module that another module has replaced."""
     name = namespace.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
     if module is None:

@@ -44,7 +44,7 @@ NAMED_TYPES = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def write_literal(value: object) -> str | None:
-    """Return the text from which `read_literal` reads an equal value; None if the value has no such text."""
+    """Return the text from which `read_literal` reads an equal value; None if the value is no literal."""
     if isinstance(value, range):
         return repr(value)
     if isinstance(value, frozenset):
@@ -90,14 +90,14 @@ def _call(node: ast.Call) -> Any:
     return CALLS[name](*(_value(argument) for argument in node.args))
 
 
-def _attribute(node: ast.Attribute) -> Any:
+def _attribute(node: ast.Attribute) -> torch.dtype | torch.layout | torch.memory_format:
     value = getattr(torch, node.attr, None) if ast.unparse(node.value) == "torch" else None
     if not isinstance(value, NAMED_TYPES):
         raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
     return value
 
 
-def _negative(node: ast.UnaryOp) -> Any:
+def _negative(node: ast.UnaryOp) -> int | float | complex:
     operand = _value(node.operand)
     if not isinstance(node.op, ast.USub) or not isinstance(operand, int | float | complex):
         raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")

@@ -167,8 +167,8 @@ def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
 class ProgramFacts(StoredFacts):
     """One program: its stages in order, its guards and sharp edges in words, and its `constraints` on symbols.
 
-    `derivative` describes its backwards, or is None; then `recorded` is the reason. `written` are the inputs that a
-    program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
+    `derivative` describes its backwards, or is None; then `no_backward_reason` says why. `written` are the inputs that
+    a program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
     of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
     traced number; a different number becomes symbolic in the next program.
     """
@@ -179,7 +179,7 @@ class ProgramFacts(StoredFacts):
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     derivative: StoredAutogradSignature | None = None
-    recorded: str = ""
+    no_backward_reason: str = ""
     written: tuple[int, ...] | None = None
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()

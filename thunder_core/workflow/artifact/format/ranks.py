@@ -71,7 +71,7 @@ def require_groups(manifest: Manifest) -> None:
 
 
 def require_group(facts: GroupFacts) -> None:
-    """Raise `ArtifactForeign` if the process group of all ranks differs from that of an artifact."""
+    """Raise `ArtifactForeign` if the process group of all ranks differs from the process group of an artifact."""
     group = required_group(facts.asked, facts.recipe)
     if group.size() != facts.size:
         raise ArtifactForeign(

@@ -110,7 +110,7 @@ def stored_program(
         guards=stated_guards(facts),
         sharp_edges=facts.sharp_edges,
         derivative=stored_derivative(artifact, facts, finder, strict=strict),
-        recorded=facts.recorded,
+        no_backward_reason=facts.no_backward_reason,
         observed=facts.observed,
         sources=sources,
         written=facts.written,

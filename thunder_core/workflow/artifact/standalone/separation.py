@@ -68,8 +68,8 @@ class Separation:
     """The state while one prologue is split.
 
     `live` are the names whose values depend on the call or may change between calls. `fixed` are the names of
-    constants; `native` are the constants that are classes which cannot be changed. `absent` are the names that depend
-    on the model or its library, with the keys that lead to their values from the model, if known.
+    constants; `native` are the constants that are immutable classes. `absent` are the names that depend on the model or
+    its library, with the keys that lead to their values from the model, if known.
     """
 
     text: str

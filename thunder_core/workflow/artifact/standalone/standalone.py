@@ -64,9 +64,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class StandaloneFacts(StoredFacts):
     """The circumstances under which the guards on a model held, and the `programs` whose guards held.
 
-    `versions` are the versions of the library's distribution and of everything that it can work with; a version is
-    empty if the distribution is not installed. `variables` has a digest of each environment variable that the library
-    reads.
+    `versions` are the versions of the library's distribution and of its required and optional dependencies; a version
+    is empty if the distribution is not installed. `variables` has a digest of each environment variable that the
+    library reads.
     """
 
     python: str

@@ -1,4 +1,4 @@
-"""The user's consent to what loading an artifact may do, as plain data."""
+"""The permissions that a user gives to the loading of an artifact, as plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from os import PathLike
 
 @dataclass(frozen=True)
 class Consent:
-    """The arguments of `thunder_core.load` that say what is trusted; see the docstring of `load`.
+    """The arguments of `thunder_core.load` that name trusted code and keys; see the docstring of `load`.
 
     An iterator is stored as a tuple, because it is read for each artifact.
     """

@@ -34,7 +34,7 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import settings_kept
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
 from thunder_core.workflow.fault_localization.time_limit import require_time
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 ExactOf = Callable[[str], Float64Computation]
 Key = tuple[str, str, int, str, int]  # function, file, line, module, number of results

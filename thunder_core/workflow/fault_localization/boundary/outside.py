@@ -36,7 +36,7 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.time_limit import time_limited
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import AFTER_CALL
 from thunder_core.workflow.validation.state import Observed, changed_paths
@@ -87,7 +87,7 @@ def wrong_outside(
 class CallResult:
     """The results of a call with the state after it, and the paths at which the state has changed.
 
-    `replaced` are the paths at which there is another tensor object, with any values.
+    `replaced` are the paths whose tensor is another object after the call, with equal or different values.
     """
 
     observed: Observed

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.internal_check import Fault
 
 NOT_ITS_ORIGIN = "`{name}` is not {origin}"
 

@@ -43,9 +43,9 @@ def apply_adapter(
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the model with its adapter, merged unless the mode is `KEEP`, and notes on the comparison with PEFT.
 
-    The weights of the base model are frozen; those of a kept adapter are as well, unless it is `trainable`.
-    Raises `BadModelFolder` for an adapter that does not fit, and `OutOfTolerance` if the merged model differs from the
-    model of PEFT by more than rounding.
+    The weights of the base model are frozen; the parameters of a kept adapter are frozen, too, unless the adapter is
+    `trainable`. Raises `BadModelFolder` for an adapter that does not fit, and `OutOfTolerance` if the merged model
+    differs from the model of PEFT by more than rounding.
     """
     require_adapter_weights(adapter)
     peft_model: Any = plugins.import_object(f"{PEFT}:PeftModel")

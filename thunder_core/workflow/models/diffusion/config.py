@@ -47,7 +47,7 @@ def config_of_model(model: Any) -> PretrainedConfig:
 
 
 def is_diffusers(config: PretrainedConfig) -> bool:
-    """Whether a config is that of a diffusers model."""
+    """Whether a config describes a diffusers model."""
     return isinstance(config, DiffusersConfig)
 
 

@@ -14,7 +14,7 @@ DENOISERS = ("unet", "transformer")  # the components of a pipeline that take mo
 
 
 def is_diffusers_config(content: Mapping[str, Any]) -> bool:
-    """Whether the content of a config is that of a diffusers model."""
+    """Whether the content of a config describes a diffusers model."""
     return isinstance(content.get("_class_name"), str) and "model_type" not in content
 
 

@@ -58,7 +58,7 @@ def sample(draw: RandomInputs, settings: Mapping[str, Any]) -> torch.Tensor:
 
 
 def sample_size(settings: Mapping[str, Any], height: int | None, width: int | None) -> tuple[int, int]:
-    """Return the requested height and width of samples, or those of the config."""
+    """Return the requested height and width of samples, or the height and width of the config."""
     size = settings.get("sample_size") or USUAL_SIZE
     own = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
     return (own[0] if height is None else height, own[1] if width is None else width)

@@ -19,7 +19,7 @@ from thunder_core.workflow.models.request.names import DIFFUSERS_TASK, usual_spe
 
 
 def is_diffusers_folder(folder: ModelFolder) -> bool:
-    """Whether the config in a folder is that of a diffusers model."""
+    """Whether the config in a folder describes a diffusers model."""
     return is_diffusers_config(folder.content)
 
 

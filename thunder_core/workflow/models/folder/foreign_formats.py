@@ -1,4 +1,4 @@
-"""Recognize folders and files that are not models in Hugging Face layout, and describe what users can do.
+"""Recognize folders and files that are not models in Hugging Face layout, and advise the user.
 
 Formats are recognized by file names and JSON files. Nothing is loaded or unpickled.
 """
@@ -44,7 +44,7 @@ PACKED = frozenset(
 
 
 class FormatAnswer(NamedTuple):
-    """A description of the content of a folder, and what users can do."""
+    """A description of the content of a folder, and advice for the user."""
 
     holds: str
     fix: str
@@ -55,7 +55,7 @@ KINDS: list[Recognizer] = []
 
 
 def kind(recognizer: Recognizer) -> Recognizer:
-    """Register a recognizer, which returns None for a folder of another kind."""
+    """Register a recognizer, which returns None for a folder of another format."""
     KINDS.append(recognizer)
     return recognizer
 

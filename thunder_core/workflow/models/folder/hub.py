@@ -118,7 +118,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 def are_stages_unknown(model: HubModel) -> bool:
     """Whether the local cache does not tell if a model is one of sentence-transformers, whose stages it may lack.
 
-    Only base models and masked language models can be the transformer of such a model.
+    Only base models and masked language models can be its transformer.
     """
     if _cached_file(model.name, MODULES, model.commit) is not None or _is_known_absent(
         model.name, MODULES, model.commit

@@ -60,6 +60,6 @@ def image_size(config: PretrainedConfig) -> tuple[int, int]:
 
 
 def requested_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
-    """Return the requested height and width of images, or those of the config."""
+    """Return the requested height and width of images, or the height and width of the config."""
     own = image_size(config)
     return (own[0] if height is None else height, own[1] if width is None else width)

@@ -59,5 +59,5 @@ def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
 
 
 def names_beside_tokens(names: Sequence[str]) -> tuple[str, ...]:
-    """Return those of a tokenizer's names that callers may leave out."""
+    """Return the names of a tokenizer's outputs that callers may leave out."""
     return tuple(name for name in names if name in BUILDERS)

@@ -1,4 +1,4 @@
-"""The kind of a model: everything in which the models of one library differ from those of another library."""
+"""The kind of a model: all differences between the models of different libraries."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ModelKind:
     weights that may be missing; it checks the weights and returns caveats about them. `example_inputs` takes whether
     labels are needed, and the length of a cache. `require_loss` takes a task, a config and the batch size, and raises
     `NoLoss` or `BadOption` if the model cannot be trained so; `add_loss` changes the config of a model whose loss is
-    not part of it. `describe_part` says which part of a folder is the model, if it is
-    not the whole. The weights of a kind without `is_mapped` are converted in memory. A kind without
-    `config_sets_outputs` has no attribute in its configs for the type of outputs.
+    not part of it. `describe_part` describes the part of a folder that is the model, if the folder contains more than
+    the model. The weights of a kind without `is_mapped` are converted in memory. A kind without `config_sets_outputs`
+    has no attribute in its configs for the type of outputs.
     """
 
     library: str

@@ -1,4 +1,4 @@
-"""Models of the transformers library, and those of timm, which the transformers library wraps."""
+"""Models of the transformers library, and models of timm, which the transformers library wraps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def describe_part(origin: FolderOrigin, config: PretrainedConfig) -> str | None:
 
 
 def is_timm_folder(folder: ModelFolder) -> bool:
-    """Whether the config in a folder is that of timm."""
+    """Whether the config in a folder describes a timm model."""
     return is_timm_config(folder.content)
 
 

@@ -20,7 +20,7 @@ CLASSIFIER, FEATURES = "TimmWrapperForImageClassification", "TimmWrapperModel"
 
 
 def is_timm_config(content: Mapping[str, Any]) -> bool:
-    """Whether the content of a config is that of timm, which names an architecture and no family."""
+    """Whether the content of a config describes a timm model: it names an architecture and no family."""
     return "model_type" not in content and isinstance(content.get("architecture"), str)
 
 

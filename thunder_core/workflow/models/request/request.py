@@ -25,7 +25,7 @@ def require_outputs(option: str, name: str) -> None:
 
 
 def require_adapter_mode(option: str, name: str) -> None:
-    """Raise `BadOption` for an unknown way to apply an adapter."""
+    """Raise `BadOption` for an unknown value of the option `adapter`."""
     if name not in (MERGE, KEEP):
         raise BadOption(f"{option} is {name!r:.80}", fix=f"use one of: {MERGE}, {KEEP}")
 
@@ -112,7 +112,7 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="Way to apply the PEFT adapter in MODEL: `merge` adds the adapter to the weights of its base model, "
+        help="Use of the PEFT adapter in MODEL: `merge` adds the adapter to the weights of its base model, "
         "`keep` computes it separately.",
         default_text="merge",
         check=require_adapter_mode,

@@ -98,8 +98,9 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
 def generating_task(config: PretrainedConfig) -> str:
     """Return the task with which a model generates; raise `CannotGenerate` if it cannot generate.
 
-    It is that of the architecture which the config names. The base model of a decoder has one too, but not that of an
-    encoder, for which the transformers library has a decoder of the same weights that means nothing.
+    The task is the task of the architecture in the config. The config may also name the base model of a decoder, but
+    not of an encoder: the library can load the weights of an encoder as a decoder, but such a decoder was never
+    trained.
     """
     task, _ = deduce_task(config)
     tasks = tasks_of(config.model_type)

@@ -358,7 +358,7 @@ class TextPieces:
         return str(self.tokenizer.decode(self.ids, skip_special_tokens=True))
 
 
-def cleans_up(tokenizer: Any) -> bool:
+def cleans_up(tokenizer: object) -> bool:
     """Whether a tokenizer removes spaces before punctuation and contractions from the text of tokens."""
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
     return bool(getattr(tokenizer, "clean_up_tokenization_spaces", False) or getattr(decoder, "cleanup", False))

@@ -109,7 +109,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for values in [self._values[tensor] for tensor in tensors if tensor in self._values]:
             values.fill_(self._unknown_of(values.dtype))
 
-    def _unknown_of(self, dtype: torch.dtype) -> Any:
+    def _unknown_of(self, dtype: torch.dtype) -> int:
         return False if dtype is torch.bool else self._unknown
 
     def _knows_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -82,7 +82,7 @@ class Link:
         with suppress(RuntimeError):
             self.send(None)
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """Return the values of all ranks in order on the first rank, and an empty list on the other ranks."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
         packed = pack(value)
@@ -129,7 +129,7 @@ def store_of_run() -> Any:
     return c10d.PrefixStore(names[0], dist.distributed_c10d._get_default_store())
 
 
-def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> BaseException:
+def failure_on(store: object, error: BaseException, link: Link, watch: Watch) -> BaseException:
     """Return the error that this rank raises: the error of the rank that caused it, or this rank's own error."""
     if isinstance(error, RankFailed):
         return error
@@ -142,7 +142,7 @@ def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> Ba
     return error
 
 
-def tell(store: Any, error: BaseException, link: Link) -> None:
+def tell(store: object, error: BaseException, link: Link) -> None:
     """Report the error of this rank to the other ranks, unless another rank failed first."""
     text = str(error) if isinstance(error, ThunderError) else f"{type(error).__name__}: {message_line(error)}"
     with suppress(RuntimeError):
@@ -151,7 +151,7 @@ def tell(store: Any, error: BaseException, link: Link) -> None:
             link.send((FAILURE, text))
 
 
-def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFailed | None:
+def failure_of_other(store: object, error: BaseException, launch: Launch) -> RankFailed | None:
     """Return the error of another rank, if it interrupted a collective of this rank; None for an error of this rank."""
     if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
         return None

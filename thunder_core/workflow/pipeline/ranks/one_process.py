@@ -20,7 +20,7 @@ def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
     """Return a model that computes the steps of `size` ranks one after the other, and joins the results.
 
     The returned model shares the state of the model. Its loss is the mean of the ranks' losses, so its gradients are
-    the means of the ranks' gradients. Each step uses the random numbers of its rank. The buffers are those of the first
+    the means of the ranks' gradients. Each step uses the random numbers of its rank. The buffers come from the first
     rank.
     """
     kind: Any = type(model)
@@ -66,7 +66,7 @@ def rows_of(inputs: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
 def join_results(parts: Sequence[Sequence[Any]]) -> list[Any]:
     """Join the leaves of the results of all ranks: concatenate tensors, and average floating-point scalars.
 
-    Other leaves are those of the first rank.
+    Other leaves come from the first rank.
     """
     return [_join(leaves) for leaves in zip(*parts, strict=True)]
 

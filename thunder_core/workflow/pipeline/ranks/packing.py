@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """Return a picklable value as bytes."""
     buffer = io.BytesIO()
     torch.save(value, buffer)

@@ -222,7 +222,7 @@ class RanksGenerator:
     rank: Rank
     name: str
 
-    def generate(self, *, streamer: Any = None, **options: Any) -> Any:
+    def generate(self, *, streamer: object = None, **options: Any) -> Any:
         """Return the result of the first rank; the `streamer` gets the tokens of the first rank."""
         return self.rank.ask("generate", self.name, options, streamer=streamer)
 

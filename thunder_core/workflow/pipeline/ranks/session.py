@@ -43,7 +43,7 @@ class RanksSession(Session):
 
     @property
     def rounded_to(self) -> torch.dtype:
-        """The dtype of the model, or that of the products of quantized layers which the ranks round before a sum."""
+        """The dtype of the model, or of the products of quantized layers, which ranks round before a sum."""
         layers = (layer for layer in self.model.modules() if isinstance(layer, QuantizedLinear))
         return super().rounded_to if all(layer.sums_exactly for layer in layers) else torch.bfloat16
 

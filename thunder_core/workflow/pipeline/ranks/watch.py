@@ -1,9 +1,9 @@
 """The watch of a rank over the other ranks: a rank that failed, or that does not respond, ends this rank, too.
 
 A thread of each rank writes a sign of life to the store of the process group. The first rank reads the signs of all
-ranks, and the others read that of the first rank. If another rank fails, the thread interrupts this rank. A rank that
-waits in a collective cannot be interrupted, so the thread then ends the process. A sign also tells where the rank
-stands, from which the first rank finds endless loops; such a rank is interrupted, too.
+ranks, and the other ranks read the sign of the first rank. If another rank fails, the thread interrupts this rank. A
+rank that waits in a collective cannot be interrupted, so the thread then ends the process. A sign also tells where the
+rank stands, from which the first rank finds endless loops; such a rank is interrupted, too.
 """
 
 from __future__ import annotations

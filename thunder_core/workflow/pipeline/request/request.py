@@ -140,7 +140,8 @@ class Request:
     compiler: str = option(
         "",
         metavar="NAME",
-        help="Tracer of the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an artifact)",
+        help="Front end that traces the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an "
+        "artifact)",
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
@@ -214,8 +215,8 @@ class Request:
         kind=dict,
         metavar="NAME=N",
         repeats=True,
-        help="Axis of the mesh of ranks, with its number of ranks, for recipes that are combined for several ranks. "
-        "The outermost axis comes first: for `ddp`, then `fsdp`, then `tensor-parallel`.",
+        help="Axis of the device mesh and its number of ranks, for combined parallel recipes. Give the outermost axis "
+        "first: the axis of `ddp`, then of `fsdp`, then of `tensor-parallel`.",
         parse=axes_in,
         check=require_axes,
     )
@@ -251,7 +252,7 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Number of CPU threads for PyTorch; the kernels are compiled for it",
+        help="Number of CPU threads for PyTorch; the kernels are compiled for this number",
         default_text="PyTorch's choice",
         least=1,
         check=require_threads,

@@ -89,8 +89,7 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency, throughput, memory or size. `memory` is the weights and the peak "
-        "of a call, `size` only the weights",
+        help="Objective of the search: latency, throughput, memory (weights plus the peak of a call) or size (weights)",
     )
     max_kl: float | None = option(
         None,
@@ -100,7 +99,7 @@ class SearchRequest:
         least=0,
         check=require_finite,
         help="Largest KL divergence of the logits from those of eager PyTorch, in nats",
-        default_text="what each recipe allows",
+        default_text="the bound of each recipe",
     )
     min_top1: float | None = option(
         None,
@@ -111,7 +110,7 @@ class SearchRequest:
         most=1,
         check=require_finite,
         help="Smallest top-1 agreement with eager PyTorch, 0 to 1",
-        default_text="what each recipe allows",
+        default_text="the bound of each recipe",
     )
     max_error: float | None = option(
         None,
@@ -121,7 +120,7 @@ class SearchRequest:
         least=0,
         check=require_finite,
         help="Largest relative error of an output, compared with eager PyTorch",
-        default_text="what each recipe allows",
+        default_text="the bound of each recipe",
     )
     max_memory: int | None = option(
         None,
@@ -129,7 +128,7 @@ class SearchRequest:
         panel=SEARCH,
         parse=bytes_of,
         check=require_bytes,
-        help="Largest memory of the weights and the peak of a call, such as 8GiB.",
+        help="Largest sum of the size of the weights and the peak memory of a call, such as 8GiB.",
     )
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 

@@ -37,15 +37,15 @@ def compile(  # noqa: A001 - the usual name
     without: Sequence[str] = (),
     **options: object,
 ) -> Module:
-    """Return a module that computes the same as the model, compiled by a recipe at its first call; it shares all state.
+    """Return a module that computes the same as the model and shares its state; a recipe compiles it at the first call.
 
-    `recipe` is a name (`"hf-llama"`), a class, an instance, or a list that is added up, which may also contain
-    plug-ins, transforms, executors and lookasides; `"auto"` selects a recipe for the model and its device. `options`
-    are the recipe's options. Executors that this machine lacks are skipped; a `DegradedWarning` reports parts of the
-    recipe whose requirements the model's device does not meet. `max_programs` limits the number of programs, as in
-    `jit`, and overrides the recipe. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions of
-    the recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, also in some modules, as
-    in `jit`, in addition to the recipe's own.
+    `recipe` is a name (`"hf-llama"`), a class, an instance, or a list of recipes, plug-ins, transforms, executors and
+    lookasides, which are combined; `"auto"` selects a recipe for the model and its device. `options` are the recipe's
+    options. Executors that this machine lacks are skipped; a `DegradedWarning` reports parts of the recipe whose
+    requirements the model's device does not meet. `max_programs` limits the number of programs, as in `jit`, and
+    overrides the recipe. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions of the
+    recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, also in some modules, as in
+    `jit`, in addition to the recipe's own.
 
     Raises BadSymbolicArgument as `jit` does, and for a dimension that the model does not have; UnknownName for a recipe
     that does not exist, and for an unknown name in `without`; BadOption or UnknownName for invalid options;

@@ -58,8 +58,8 @@ class Results:
     evaluation: Evaluation | None
     benchmark: BenchmarkReport | None
     shares: TimeShares
-    points: tuple[BenchmarkReport, ...] = ()
-    probed: str = ""
+    further_benchmarks: tuple[BenchmarkReport, ...] = ()
+    tried_sizes: str = ""
     generation: GenerationReport | None = None
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     comparison: ComparisonFacts | None = None
@@ -98,7 +98,7 @@ def build_report(
         executors=executor_shares(computation, results.shares, traces_behind(program)),
         refused=refusals(plan.prepared.executors, computation),
         choices=kernel_choices(computation),
-        recorded=program.recorded,
+        no_backward_reason=program.no_backward_reason,
         operations=operation_counts(computation),
         memory=memory_points(use),
         saved_bytes=use.saved,
@@ -114,10 +114,10 @@ def build_report(
         evaluation=results.evaluation,
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),
-        probed=results.probed,
+        tried_sizes=results.tried_sizes,
         programs=len(programs),
         constraints=tuple(constraint_facts(session.compiled)),
-        points=results.points,
+        further_benchmarks=results.further_benchmarks,
     )
 
 
@@ -165,7 +165,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
 
 
 def kernel_note(plan: Plan, programs: Sequence[Program], kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
-    """Return a note on the kernels for a target: those of the artifact, and those within compiled regions."""
+    """Return a note on the kernels for a target, both in the artifact and within compiled regions."""
     target = plan.request.target
     if not target:
         return ()

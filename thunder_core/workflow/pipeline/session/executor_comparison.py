@@ -92,7 +92,7 @@ def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
 
 @contextmanager
 def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
-    """Suppress all errors of the block except those of a class."""
+    """Suppress all errors of the block except errors of a class."""
     try:
         yield
     except kind:

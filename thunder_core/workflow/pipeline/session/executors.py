@@ -103,7 +103,7 @@ def unused_executors(traces: Sequence[Trace]) -> Iterator[Degradation]:
 
 
 def executors_of(bound_symbols: Iterable[BoundSymbol]) -> Iterator[str]:
-    """Yield the executors of bound symbols, including those of nested bound symbols."""
+    """Yield the executors of bound symbols and of nested bound symbols."""
     for bsym in bound_symbols:
         yield bsym.executor
         yield from executors_of(bsym.subsymbols)

@@ -71,7 +71,7 @@ class MemoryPlan:
 
     @property
     def way(self) -> str:
-        """The way in which weights are accessed, in words; empty if everything fits into memory, or nothing does."""
+        """A note if weights are read from the disk on use; empty if everything fits into memory, or nothing does."""
         return ON_DISK if self.fits and self.free is not None and self.peak > self.free else RESIDENT
 
     def rows(self) -> Iterator[str]:

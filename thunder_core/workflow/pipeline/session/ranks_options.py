@@ -91,7 +91,7 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
 
 
 def require_purpose(request: Request, names: list[str]) -> None:
-    """Raise `BadOption` for inference or generation by recipes other than that which divides models."""
+    """Raise `BadOption` for inference or generation, unless the only recipe is the recipe that divides models."""
     if request.generates and names != [DIVIDES]:
         other = next(name for name in names if name != DIVIDES)
         raise BadOption(f"the recipe {other} and --task generate exclude each other", fix=GENERATES)

@@ -112,7 +112,7 @@ class Session:
         return self.compiled
 
     @property
-    def generator(self) -> Any:
+    def generator(self) -> torch.nn.Module:
         """The object whose `generate` is called, validated and measured: the compiled model."""
         return self.compiled
 

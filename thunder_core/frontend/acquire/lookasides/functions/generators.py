@@ -94,7 +94,7 @@ def _seed(run: TracedRun, generator: torch.Generator, /) -> Any:
     return _unknown_number("seed", run, generator)
 
 
-def _unknown_number(name: str, run: TracedRun, generator: torch.Generator) -> Any:
+def _unknown_number(name: str, run: TracedRun, generator: torch.Generator) -> SymbolicNumber:
     """Record a method that returns a number that each call computes."""
     number = run.recorder.numbers.new(int)
     _emit(run, name, generator, output=number.proxy)

@@ -52,7 +52,7 @@ class BranchRegion:
 def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
     """Return the regions of the branch at a frame's position, the shortest first.
 
-    There is none if the arms do not meet, or do more than assign variables.
+    There is no region if the arms do not meet, or do more than assign variables.
     """
     memory, key = frame.program.memory, f"branch at {frame.pc}"
     if key not in memory:
@@ -103,8 +103,8 @@ def _find(code: CodeType, program: DecodedCode, start: int) -> Iterator[BranchRe
 def _may_be_inside(steps: Steps, inside: set[int], step: int) -> bool:
     """Whether a step may be in an arm.
 
-    It is no effect on other variables, raises no error that the function may catch, and belongs to no loop around the
-    branch.
+    A step in an arm only assigns variables, raises no error that the function may catch, and belongs to no loop around
+    the branch.
     """
     name = steps.names[step]
     if steps.program.catches[step] is not None:

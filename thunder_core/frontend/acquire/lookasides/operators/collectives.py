@@ -53,7 +53,7 @@ QUERIES = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
-def collective_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def collective_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record or refuse a method of a process group, a backend or a work."""
     owner = getattr(function, "__self__", None)
     if type(owner) in NEVER_COMMUNICATE:
@@ -68,7 +68,9 @@ def collective_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     return refuse(run, f"`{name}` of a {name_of(type(owner))}")
 
 
-def record(run: TracedRun, process_group: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def record(
+    run: TracedRun, process_group: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TracedWork | None:
     """Record a method of a process group. The work that the program receives records its `wait`."""
     called = f"torch.distributed.ProcessGroup.{name}"
     if run.recorder.levels.depth:
@@ -90,7 +92,7 @@ def record(run: TracedRun, process_group: Any, name: str, args: tuple[Any, ...],
     return None
 
 
-def guarded_group(run: TracedRun, group: Any) -> Group:
+def guarded_group(run: TracedRun, group: object) -> Group:
     """Return a process group of the program. The prologue compares its name, rank and size."""
     name = name_of_group(group)
     if registered_group(name) is not group:
@@ -110,7 +112,7 @@ def name_of_group(group: Any) -> str:
         return ""
 
 
-def guard_options(run: TracedRun, options: Any) -> None:
+def guard_options(run: TracedRun, options: object) -> None:
     """Guard the attributes of a collective's options from outside, which C code reads."""
     if run.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
         for name in OPTIONS:
@@ -130,7 +132,7 @@ def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
     raise run.recorder.failure
 
 
-def finish_works(run: TracedRun, output: Any) -> None:
+def finish_works(run: TracedRun, output: object) -> None:
     """Record that the program waits, at its end, for all unfinished works. Refuse to return a work."""
     for work in run.works:
         work.wait()

@@ -139,7 +139,7 @@ def are_alike(subtraces: Subtraces, true_leaves: Sequence[Any], false_leaves: Se
 
 
 def are_tracked(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
-    """Whether autograd is on and an input requires a gradient. Then all floating-point results require one."""
+    """Whether autograd is on and an input requires a gradient; then all floating-point results require a gradient."""
     tensors = (subtraces.recorder.tensors.named(proxy.name) for proxy in inputs if isinstance(proxy, TensorProxy))
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 

@@ -8,7 +8,7 @@ import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
 
 class Rows:
@@ -20,13 +20,13 @@ class Rows:
 
 
 @lookaside(torch.stack)
-def stack_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
+def stack_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Return the stack of the rows of a recorded loop along a dimension."""
     return join_rows(run, *args, **kwargs) if args and type(args[0]) is Rows else NOT_TAKEN
 
 
 @lookaside(torch.cat)
-def concatenate_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
+def concatenate_rows(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Return the concatenation of the rows of a recorded loop along a dimension."""
     return join_rows(run, *args, **kwargs, flat=True) if args and type(args[0]) is Rows else NOT_TAKEN
 

@@ -81,7 +81,7 @@ def _source_of(loop: ast.For, function: ast.FunctionDef, call: ast.Call) -> Loop
 
 
 def _targets(loop: ast.For, *, is_range: bool, functions: list[str]) -> tuple[str | None, str | None]:
-    """Return the variable of the index, and that of the tensor."""
+    """Return the variable of the index and the variable of the tensor."""
     target = loop.target
     if functions in ([], ["reversed"]) and isinstance(target, ast.Name):
         return (target.id, None) if is_range else (None, target.id)

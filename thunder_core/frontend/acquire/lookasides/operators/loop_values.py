@@ -101,8 +101,8 @@ def is_module_function(function: BuiltinFunctionType) -> bool:
 class Unchanged:
     """A check that a call of a loop's body leaves objects of the program, generators and clocks as they are.
 
-    `roots` refers to the objects, and `tensors` are those of its variables. A function that the body calls could ask
-    whether two of them are the same object, which may hold in the first iteration only.
+    `roots` refers to the objects, and `tensors` are the tensors among its variables. A function that the body calls
+    could ask whether two of them are the same object, which may hold in the first iteration only.
     """
 
     def __init__(self, run: TracedRun, roots: object, tensors: Sequence[Any]) -> None:

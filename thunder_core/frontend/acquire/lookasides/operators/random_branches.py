@@ -29,7 +29,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.machine import run as run_frame
 from thunder_core.frontend.interpreter.native import UNBOUND
-from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.capture.transform_levels import is_wrapped
 from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace
@@ -58,7 +58,9 @@ class RecordedArms:
         return (*self.copied, *self.results)
 
 
-def branch_on_random_number(run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
+def branch_on_random_number(
+    run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int
+) -> int | NotTaken:
     """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
 
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
@@ -165,10 +167,10 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
 
 
 def require_distinct_tensors(run: TracedRun, output: object) -> None:
-    """Raise `Retrace` if the program could tell a tensor that an arm copied from the copy.
+    """Raise `Retrace` if the program could distinguish a tensor from its copy that an arm has made.
 
-    It could if it writes to one of them, because they would share memory in eager. It also could if two results, or a
-    result and an input, may be the same after one arm only. All inputs count as one tensor.
+    In eager, both would share memory. The program can distinguish them if it writes to the tensor or the copy, or if
+    two results, or a result and an input, may be the same tensor after one arm only. All inputs count as one tensor.
     """
     if not run.recorded_arms:
         return

@@ -62,7 +62,7 @@ def is_subclass_of_abstract(run: TracedRun, /, kind: Any, candidate: Any) -> Not
 
 
 @lookaside(abc.get_cache_token)
-def number_of_registrations(run: TracedRun, /) -> Any:
+def number_of_registrations(run: TracedRun, /) -> NotTaken:
     """Guard the number of classes that were registered with abstract classes; `functools.singledispatch` reads it."""
     run.settings.answers["abc.get_cache_token()"] = abc.get_cache_token()
     return NOT_TAKEN

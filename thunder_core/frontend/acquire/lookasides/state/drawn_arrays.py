@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
+from thunder_core.frontend.acquire.numbers import is_torch_function
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -109,7 +110,7 @@ def operation_of_prologue(run: TracedRun, function: Any, operands: tuple[Any, ..
     return operation_on_sequences(function, operands) if value is NOT_TAKEN else value
 
 
-def combine_numbers(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+def combine_numbers(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
     """Apply an operator on a symbolic number and a value of NumPy or a list; return `NotImplemented` for others."""
     value = operation_of_prologue(run, function, operands)
     return NotImplemented if value is NOT_TAKEN else value
@@ -199,12 +200,17 @@ def apply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str
 
 def with_numbers(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of tensors, or a conversion, with symbolic numbers for random NumPy scalars."""
+    args, kwargs = with_symbolic_scalars(run, (args, kwargs))
+    return run.machine.call(function, *args, **kwargs)
+
+
+def with_symbolic_scalars(run: TracedRun, tree: Any) -> Any:
+    """Return nested values with symbolic numbers for random NumPy scalars."""
 
     def number(leaf: object) -> Any:
         return run.draws.method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
 
-    args, kwargs = replace_leaves((args, kwargs), number)
-    return run.machine.call(function, *args, **kwargs)
+    return replace_leaves(tree, number)
 
 
 def is_drawn(run: TracedRun, value: object) -> bool:
@@ -223,14 +229,6 @@ def is_arithmetic(operand: object) -> bool:
         return all(map(is_arithmetic, operand))
     plain = operand is None or isinstance(operand, int | float | complex | slice | SymbolicNumber) or operand is ...
     return plain or any(derives_from(type(operand), kind) for kind in (ARRAY, NUMBER))
-
-
-def is_torch_function(function: object) -> bool:
-    """Whether a function belongs to PyTorch, or is a method of a tensor."""
-    if isinstance(getattr(function, "__self__", None), TENSORS):
-        return True
-    home = function.__objclass__ if isinstance(function, UNBOUND) else function
-    return str(getattr(home, "__module__", "")).partition(".")[0] == "torch"
 
 
 def is_pure(function: object) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.sequences import (
     SEQUENCE_CLASSES,
@@ -32,7 +32,7 @@ def is_unread(value: object) -> bool:
 
 
 @lookaside_of_each(list, tuple)
-def copy_of(function: type, run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
+def copy_of(function: type, run: TracedRun, /, *args: Any, **kwargs: Any) -> SymbolicSequence | NotTaken:
     """Return a list or tuple of the numbers of a sequence."""
     if len(args) != 1 or kwargs or not is_unread(args[0]):
         return NOT_TAKEN

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookasides.functions.generators import unsigned_seed
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import with_symbolic_scalars
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete, to_proxies
@@ -83,7 +84,11 @@ def seed(run: TracedRun, /) -> Any:
 
 @lookaside(torch.manual_seed)
 def manual_seed(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Generator:
-    """Record seeding as a bound symbol. Tracing leaves the generators unchanged."""
+    """Record seeding as a bound symbol. Tracing leaves the generators unchanged.
+
+    A random NumPy scalar becomes the number that the prologue draws.
+    """
+    args, kwargs = with_symbolic_scalars(run, (args, kwargs))
     run.seeds[id(torch.default_generator)] = unsigned_seed(next(iter((*args, *kwargs.values())), 0))
     args, kwargs = to_proxies((args, kwargs))
     run.recorder.emit(BoundSymbol(symbol_of(torch.manual_seed), args, kwargs, None, ordered=True))

@@ -12,7 +12,7 @@ from thunder_core.tracing.capture.torch_facts.modes import without_recording
 
 
 @lookaside(torch.UntypedStorage.from_buffer)
-def from_buffer(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
+def from_buffer(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.UntypedStorage:
     """Make a storage from bytes, which are guarded. In the fake mode, the storage would have no device."""
     for buffer in (*args, *kwargs.values()):
         run.outside.expand_whole(buffer)

@@ -66,7 +66,7 @@ def is_date_of_now(function: object) -> bool:
 
 
 def again(
-    run: TracedRun, function: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    run: TracedRun, function: object, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return the result of a function that the prologue calls again.
 

@@ -1,7 +1,7 @@
-"""Short names of rooms: `thunder_core.errors` is `thunder_core.foundation.errors`.
+"""Short names of packages: `thunder_core.errors` is `thunder_core.foundation.errors`.
 
-The wings (`foundation`, `tracing`, ...) group the rooms for readers of the source. Programs that use a room do not name
-its wing. Generated code names the wing of `thunder_core.tracing.library`, which is not in this table.
+The layers (`foundation`, `tracing`, ...) group the packages for readers of the source. Programs import a package
+without its layer. Generated code names the layer of `thunder_core.tracing.library`, which is not in this table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 PACKAGE = "thunder_core"
-ROOMS_OF = {
+PACKAGES_OF = {
     "foundation": ("errors", "options", "package", "plugins", "printable", "storage"),
     "tracing": ("analysis", "capture", "extension", "ir"),
     "backend": ("cache", "claiming", "functionalization", "fusion", "parallel", "patterns", "quantization", "runtime"),
@@ -35,11 +35,11 @@ ROOMS_OF = {
         "validation",
     ),
 }
-WING_OF = {room: wing for wing, rooms in ROOMS_OF.items() for room in rooms}
+LAYER_OF = {package: layer for layer, packages in PACKAGES_OF.items() for package in packages}
 
 
-class RoomFinder(MetaPathFinder):
-    """The finder of `thunder_core.ROOM` and its modules, whose files are in the room's wing."""
+class PackageFinder(MetaPathFinder):
+    """The finder of `thunder_core.PACKAGE` and its modules, whose files are in the package's layer."""
 
     def find_spec(
         self,
@@ -47,11 +47,13 @@ class RoomFinder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002 - the signature is `importlib`'s
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return the spec of the module in the room's wing, or None if the name does not begin with a room."""
-        package, _, inner = fullname.partition(".")
-        if package != PACKAGE or (wing := WING_OF.get(inner.partition(".")[0])) is None:
+        """Return the spec of the module in the package's layer, or None if the name begins with no package of the
+        table.
+        """
+        root, _, inner = fullname.partition(".")
+        if root != PACKAGE or (layer := LAYER_OF.get(inner.partition(".")[0])) is None:
             return None
-        spec = find_spec(f"{PACKAGE}.{wing}.{inner}")
+        spec = find_spec(f"{PACKAGE}.{layer}.{inner}")
         if spec is None:
             return None
         is_package = spec.submodule_search_locations is not None
@@ -80,6 +82,6 @@ class SameModule(Loader):
 
 
 def register_short_names() -> None:
-    """Make the rooms importable by their short names."""
-    if not any(isinstance(finder, RoomFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, RoomFinder())
+    """Make the packages importable by their short names."""
+    if not any(isinstance(finder, PackageFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, PackageFinder())

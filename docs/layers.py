@@ -1,4 +1,4 @@
-"""Writes the table of wings and rooms in docs/design.md: `python -m docs.wings`; a test compares it."""
+"""Write the table of layers and packages in docs/design.md: `python -m docs.layers`; a test compares it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "design.md"
-BEGIN, END = "<!-- Written by `make docs`: wings -->\n", "<!-- end of wings -->\n"
+BEGIN, END = "<!-- Written by `make docs`: layers -->\n", "<!-- end of layers -->\n"
 
-# The wings of `thunder_core` from the lowest up, and the levels of the rooms in each. A room imports rooms of lower
-# levels and lower wings; rooms of the same level do not import each other.
-WINGS = {
+# The layers of `thunder_core` from the lowest up, and in each layer the levels of its packages, from the lowest up. A
+# package imports packages of lower levels and of lower layers. Packages of the same level do not import each other.
+LAYERS = {
     "foundation": (
-        ("own_builtins", "printable", "package", "progress_marks", "quick_objects", "rooms", "time_format"),
+        ("own_builtins", "printable", "package", "progress_marks", "quick_objects", "short_names", "time_format"),
         ("errors",),
         ("similar_names", "tested_versions", "transformers_versions"),
         ("storage", "plugins", "options"),
@@ -66,42 +66,44 @@ WINGS = {
         ("inspect", "recipe_search"),
     ),
 }
-# The other packages, by the wing above which they are.
-BESIDE = {
+# The packages outside of the layers, by the highest layer that they may import.
+ABOVE = {
     "frontend": ("thunder_executors",),
     "compilation": ("thunder_recipes", "thunder_core.functional"),
     "workflow": ("thunder_cli",),
 }
 
 
-def storeys() -> Iterator[tuple[str, ...]]:
-    """Yield the levels of all rooms, from the lowest up."""
-    for wing, levels in WINGS.items():
-        yield from (tuple(f"thunder_core.{wing}.{room.replace('/', '.')}" for room in level) for level in levels)
-        yield from ((package,) for package in BESIDE.get(wing, ()))
+def levels() -> Iterator[tuple[str, ...]]:
+    """Yield the levels of all packages, from the lowest up."""
+    for layer, levels_within in LAYERS.items():
+        yield from (
+            tuple(f"thunder_core.{layer}.{package.replace('/', '.')}" for package in level) for level in levels_within
+        )
+        yield from ((package,) for package in ABOVE.get(layer, ()))
 
 
-def summary(wing: str) -> str:
-    """Return the purpose of a wing: the docstring of its package, without the full stop."""
-    tree = ast.parse((ROOT / "thunder_core" / wing / "__init__.py").read_text(encoding="utf-8"))
+def summary(layer: str) -> str:
+    """Return the purpose of a layer: the docstring of its package, without the full stop."""
+    tree = ast.parse((ROOT / "thunder_core" / layer / "__init__.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").removesuffix(".")
 
 
 def table() -> str:
-    """Return the table of wings, from the top down, and the packages above wings."""
-    rows = [f"| `{wing}/` | {summary(wing)} | {levels_of(wing)} |" for wing in reversed(WINGS)]
-    beside = "; ".join(f"{' and '.join(f'`{name}`' for name in names)} on `{wing}`" for wing, names in BESIDE.items())
+    """Return the table of layers, from the top down, and the packages above layers."""
+    rows = [f"| `{layer}/` | {summary(layer)} | {levels_of(layer)} |" for layer in reversed(LAYERS)]
+    above = "; ".join(f"{' and '.join(f'`{name}`' for name in names)} on `{layer}`" for layer, names in ABOVE.items())
     return (
         "\n".join(
-            ("| wing | purpose | rooms |", "|---|---|---|", *rows, "", f"Other packages above the wings: {beside}.")
+            ("| layer | purpose | packages |", "|---|---|---|", *rows, "", f"Other packages above the layers: {above}.")
         )
         + "\n"
     )
 
 
-def levels_of(wing: str) -> str:
-    """Return the rooms of a wing: levels from the top down, separated by semicolons."""
-    return "; ".join(", ".join(f"`{room}`" for room in level) for level in reversed(WINGS[wing]))
+def levels_of(layer: str) -> str:
+    """Return the packages of a layer: levels from the top down, separated by semicolons."""
+    return "; ".join(", ".join(f"`{package}`" for package in level) for level in reversed(LAYERS[layer]))
 
 
 def render(page: str) -> str:

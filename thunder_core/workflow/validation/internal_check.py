@@ -124,7 +124,7 @@ class NotCompared(ReportFacts):
     reason: str
 
 
-class InsideReport(ReportFacts):
+class InternalCheck(ReportFacts):
     """A program line by line compared with eager PyTorch: lines that executors run, transforms, and the backward."""
 
     lines: tuple[CheckedLines, ...] = ()
@@ -136,9 +136,9 @@ class InsideReport(ReportFacts):
     budget: float = 0.0
     """The time limit in seconds; 0 for no limit."""
 
-    def join(self, other: InsideReport) -> InsideReport:
+    def join(self, other: InternalCheck) -> InternalCheck:
         """Return the report of the programs of two reports."""
-        return InsideReport(
+        return InternalCheck(
             lines=(*self.lines, *other.lines),
             stages=tuple(dict.fromkeys((*self.stages, *other.stages))),
             faults=(*self.faults, *other.faults),

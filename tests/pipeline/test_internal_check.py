@@ -64,19 +64,19 @@ def test_a_failed_validation_names_the_line(out):
 
 def test_a_recipe_that_allows_an_error_is_believed(out):
     report = optimize(quick(out, Loose)).report
-    assert report.inside is not None
-    assert not report.inside.faults
+    assert report.internal_check is not None
+    assert not report.internal_check.faults
 
 
 @pytest.mark.parametrize("train", [False, True])
 def test_the_report_shows_the_internal_check(out, train):
     report = optimize(quick(out, "default", train=train)).report
-    inside = report.inside
-    assert inside is not None
-    assert inside.compared > 0
-    assert not inside.faults
-    assert {line.trace for line in inside.lines} <= {"computation", "backward"}
-    assert all(line.used <= 1.0 for line in inside.lines)
+    internal_check = report.internal_check
+    assert internal_check is not None
+    assert internal_check.compared > 0
+    assert not internal_check.faults
+    assert {line.trace for line in internal_check.lines} <= {"computation", "backward"}
+    assert all(line.used <= 1.0 for line in internal_check.lines)
     assert "Internal check" in render_html(report)
     assert "## Internal check" in render_markdown(report)
 
@@ -85,5 +85,5 @@ def test_programs_that_generate_are_looked_into(out):
     model = ModelRequest(sample=SAMPLES["llama"], task="generate")
     lengths = {"prompt_length": 9, "new_tokens": 3, "validate": True, "benchmark": False}
     report = optimize(Request(recipe="hf-llama", model=model, out=out, **lengths)).report
-    assert report.inside is not None
-    assert report.inside.compared > 0
+    assert report.internal_check is not None
+    assert report.internal_check.compared > 0

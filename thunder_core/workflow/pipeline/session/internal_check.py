@@ -28,18 +28,18 @@ from thunder_core.workflow.fault_localization.examination import examine, examin
 from thunder_core.workflow.fault_localization.rounding import Allowance
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.session.session import Session
-from thunder_core.workflow.validation.inside import Fault, InsideReport
+from thunder_core.workflow.validation.internal_check import Fault, InternalCheck
 from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
 from thunder_core.workflow.validation.verdict import BY_HAND
 
-NOT_INSIDE = "the internal check of the program failed: {}"
+CHECK_FAILED = "the internal check of the program failed: {}"
 SHARE = 0.5  # the time limit of the internal check, relative to the time of comparing outputs
 AT_LEAST = 0.25  # seconds
 AFTER_FAILURE = 60.0  # seconds
 ReportT = TypeVar("ReportT", ValidationReport, GenerationReport)
 
 
-def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> InsideReport | None:
+def run_internal_check(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> InternalCheck | None:
     """Check the program for these inputs, for at most `seconds` seconds (0: without limit).
 
     Return None for a program without traces, such as a stored program or a program of Dynamo, and for a model that
@@ -50,12 +50,12 @@ def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> In
         session.release()
         program = program_with_traces(session)
         try:
-            return None if program is None else inside_report(session, program, inputs, seconds)
+            return None if program is None else check_program(session, program, inputs, seconds)
         except GuardFailed:
             return None
 
 
-def inside_report(session: Session, program: Program, inputs: Inputs, seconds: float) -> InsideReport:
+def check_program(session: Session, program: Program, inputs: Inputs, seconds: float) -> InternalCheck:
     """Return the report of a check within the recipe's allowance."""
     allowance = allowance_of(session)
     call = (program, session.model, (), dict(inputs))
@@ -82,7 +82,7 @@ def has_traces(program: object) -> bool:
     return isinstance(program, Program) and len(program.stages) > 1 and len(program.traces("computation")) > 1
 
 
-def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: float = 0.0) -> InsideReport | None:
+def check_calls(session: Session, run: Callable[[], object], *, seconds: float = 0.0) -> InternalCheck | None:
     """Check the computation of each program that `run` calls, on the inputs of the call.
 
     Return None if no called program has traces. The check takes at most `seconds` seconds (0: without limit).
@@ -98,22 +98,22 @@ def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: f
     with torch.no_grad():
         share, allowance = seconds / len(called), allowance_of(session)
         reports = [examine_computation(capture, seconds=share, allowance=allowance) for capture in called]
-    return reduce(InsideReport.join, reports)
+    return reduce(InternalCheck.join, reports)
 
 
 @contextmanager
-def naming_the_line(look: Callable[[float], InsideReport | None]) -> Iterator[None]:
+def naming_the_line(look: Callable[[float], InternalCheck | None]) -> Iterator[None]:
     """Let the error of a failed validation name the wrong line, if the internal check finds one."""
     try:
         yield
     except (OutOfTolerance, NotComparable, OtherRandomNumbers) as error:
-        report = inside_after_failure(look)
+        report = check_after_failure(look)
         if report is not None and report.faults:
             name_fault(error, report.faults)
         raise
 
 
-def inside_after_failure(look: Callable[[float], InsideReport | None]) -> InsideReport | None:
+def check_after_failure(look: Callable[[float], InternalCheck | None]) -> InternalCheck | None:
     """Return the report of an internal check after a failed validation; None if the check fails, too."""
     try:
         return look(AFTER_FAILURE)
@@ -122,25 +122,25 @@ def inside_after_failure(look: Callable[[float], InsideReport | None]) -> Inside
 
 
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
-    """Add the first wrong line to an error, with the way to leave it out."""
+    """Add the first wrong line to an error, with the option that leaves out the cause."""
     error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{count_other_faults(faults)}"
     rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
     error.faults = tuple(faults)
 
 
-def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], seconds: float) -> ReportT:
+def with_internal_check(report: ReportT, look: Callable[[float], InternalCheck | None], seconds: float) -> ReportT:
     """Return a validation's report with an internal check of half its time, but at least a quarter of a second.
 
     A failed check is noted. Raises `WrongResult` for a wrong line that the outputs have hidden.
     """
     try:
-        inside_report = look(max(AT_LEAST, SHARE * seconds))
+        check_program = look(max(AT_LEAST, SHARE * seconds))
     except Exception as failure:  # the outputs agree; lines that cannot run alone are not errors
         said = message_line(failure)
-        return report.model_copy(update={"notes": (*report.notes, NOT_INSIDE.format(said))})
-    extended = report.model_copy(update={"inside": inside_report})
-    if inside_report is not None and (faults := inside_report.faults):
+        return report.model_copy(update={"notes": (*report.notes, CHECK_FAILED.format(said))})
+    extended = report.model_copy(update={"internal_check": check_program})
+    if check_program is not None and (faults := check_program.faults):
         error = WrongResult(
             f"the outputs agree, but a line inside does not: {in_words(faults[0])}{count_other_faults(faults)}",
             fix=advice(faults[0]),
@@ -164,7 +164,7 @@ def count_other_faults(faults: Sequence[Fault]) -> str:
 
 
 def advice(fault: Fault) -> str:
-    """Return the way to leave out the cause of a wrong line, in words."""
+    """Return the option that leaves out the cause of a wrong line, in words."""
     module = f":{fault.module}" if fault.module and fault.kind == "executor" else ""
     if fault.kind == "executor":
         return f"leave out the executor there with --without {fault.by}{module}; `thunder debug` shows details"
