@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.outside.drawing_functions import belongs_to_torch
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
@@ -71,8 +72,7 @@ def may_hash_tensors(function: object) -> bool:
         return False
     if isinstance(getattr(function, "__self__", None), torch.Tensor):
         return False
-    home = getattr(function, "__objclass__", function)
-    return str(getattr(home, "__module__", "")).partition(".")[0] != "torch"
+    return not belongs_to_torch(getattr(function, "__objclass__", function))
 
 
 def is_fixed(value: object) -> bool:
