@@ -230,3 +230,33 @@ def test_constant_without_effects_is_computed_while_tracing() -> None:
     for _ in range(3):
         assert compiled(torch.ones(2)).tolist() == [3, 3]
     assert (thunder.cache_misses(compiled), cached.cache_info().misses) == (1, 1)
+
+
+def test_cache_that_drops_its_values_is_no_reason_to_stay_in_eager() -> None:
+    @functools.lru_cache(maxsize=1)
+    def ones(length: int) -> torch.Tensor:
+        return torch.ones(length)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x[:1] * ones(1)).sum() + x * ones(x.shape[0])
+
+    compiled = thunder.jit(program)
+    for _ in range(5):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x), x[0] + x)
+    assert thunder.cache_hits(compiled) >= 2
+
+
+def test_effects_of_a_cache_that_drops_its_values_are_eagers() -> None:
+    calls = []
+
+    @functools.lru_cache(maxsize=1)
+    def ones(length: int) -> torch.Tensor:
+        calls.append(length)
+        return torch.ones(length)
+
+    compiled = thunder.jit(lambda x, lengths: sum(x * ones(length).sum() for length in lengths))
+    for lengths, added in (((1, 2), 2), ((1, 2), 2), ((1, 2), 2), ((2,), 0), ((2, 2), 0), ((1,), 1)):
+        before = len(calls)
+        compiled(torch.ones(2), lengths)
+        assert len(calls) - before == added

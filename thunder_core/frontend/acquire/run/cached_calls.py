@@ -23,8 +23,8 @@ class CachedCalls:
     has no side effects. Otherwise, eager PyTorch makes this call of the whole program, so that the next call finds the
     value in the cache.
 
-    There are two exceptions: if `fills` is not set, or if an argument is an object that the program creates, so that no
-    later call can find the value. In these cases, the trace computes the value at each call.
+    There are three exceptions: `fills` is not set, an argument is an object that the program creates, so that no later
+    call can find the value, or the cache overflows. In these cases, the trace computes the value at each call.
     """
 
     def __init__(self, run: TracedRun, *, fills: bool) -> None:
@@ -44,7 +44,8 @@ class CachedCalls:
             return True
         has_effects = self._counts[id(cached)].pop() != self._count()
         is_kept = is_fixed(value) and not has_effects
-        if not is_kept and self._is_filled(cached) and not any(map(self._is_new, arguments)):
+        is_computed_again = any(map(self._is_new, arguments)) or (overflows(cached) and not has_effects)
+        if not is_kept and self._is_filled(cached) and not is_computed_again:
             raise self._run.retrace(FillsCache())
         self._run.outside.guard_cached_value(cached)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
@@ -75,3 +76,9 @@ class CachedCalls:
         if is_fixed(argument) or self._run.outside.path_of(argument) is not None:
             return False
         return type_lookup(type(argument), "__hash__") in HASHED_BY_IDENTITY
+
+
+def overflows(cached: Any) -> bool:
+    """Whether a full cache has dropped more values than it holds, and found fewer than half of the requested values."""
+    hits, misses, maxsize, size = cached.cache_info()
+    return maxsize is not None and size == maxsize and misses > 2 * max(maxsize, 1) and hits < misses
