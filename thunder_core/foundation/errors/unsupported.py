@@ -142,8 +142,8 @@ class CollectivesDiffer(UnsupportedError):
     Such programs would wait for each other forever, or compute with each other's numbers. Ranks have to call the same
     collectives in the same order, with tensors of the same sizes and dtypes. Before the first run of a program, the
     ranks compare its collectives. A rank that finds a difference raises this error; the message names the first
-    collective that differs. If a rank starts the program more than ten seconds after another rank, it may be the only
-    rank that raises the error, and the other rank waits in its collective. `THUNDER_COMPARE_COLLECTIVES=0` disables the
+    collective that differs. A rank that starts the program more than ten seconds after the others may be the only rank
+    that raises the error. The others then wait in their collective. `THUNDER_COMPARE_COLLECTIVES=0` disables the
     comparison.
 
     The error also ends a deadlock: a rank waits in a collective for another rank, but the other rank has ended or waits
