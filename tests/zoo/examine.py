@@ -246,7 +246,7 @@ def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str
     for (name, one), other in zip(model.named_buffers(), twin.buffers(), strict=True):
         require_close(f"the buffer {name}", one, other)
     reason = thunder.last_backward_reason(compiled)
-    return {"training": f"right, recorded: {reason}" if reason else "right"}
+    return {"training": f"right, recorded: {without_folders(reason)}" if reason else "right"}
 
 
 def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any]) -> None:
@@ -336,7 +336,8 @@ def compare_sizes(model: torch.nn.Module, calls: Iterable[dict[str, Any]]) -> Ro
 
 
 def without_folders(text: str) -> str:
-    """A text whose paths begin with the name of a package."""
+    """A text whose paths begin with the name of a package, and whose temporary folders are called MODEL."""
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/\w+", "MODEL", text)
     return re.sub(r"[^\s:(]*site-packages/", "", text)
 
 
@@ -380,7 +381,7 @@ def require_close(name: str, one: torch.Tensor, other: torch.Tensor, allowed: fl
 def in_words(error: BaseException) -> str:
     """An error as one line."""
     code = f"{error.code} " if isinstance(error, ThunderError) else ""
-    return f"{code}{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
+    return f"{code}{type(error).__name__}: {without_folders(str(error).partition(chr(10))[0]):.160}"
 
 
 def examine_within(
