@@ -70,7 +70,7 @@ def may_hash_tensors(function: object) -> bool:
     """Whether a C function may hash tensors or compare them by identity: no function or method of PyTorch does."""
     if not isinstance(function, MAY_HASH) or getattr(function, "__name__", "") in STORING_VALUES:
         return False
-    if isinstance(getattr(function, "__self__", None), torch.Tensor):
+    if issubclass(type(getattr(function, "__self__", None)), torch.Tensor):
         return False
     return not belongs_to_torch(getattr(function, "__objclass__", function))
 

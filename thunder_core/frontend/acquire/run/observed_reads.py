@@ -212,7 +212,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         self.native_reads.operation(function, operands)
         self.native_calls.require_own_iterators(function, operands)
         is_of_tensors = function not in (hash, operator.contains) and any(
-            isinstance(operand, torch.Tensor) for operand in operands
+            issubclass(type(operand), torch.Tensor) for operand in operands
         )
         reader = None if is_of_tensors else function
         for operand in operands:
