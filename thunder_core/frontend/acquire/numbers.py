@@ -10,8 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
-
+from thunder_core.frontend.acquire.outside.call_traits import is_function_of_torch
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.guards import OfType
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
@@ -165,7 +164,7 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     if delegates_call(function):
         return args, kwargs
     if accepts_symbolic(function):
-        if belongs_to_torch(function) and any(type(leaf) in SEQUENCE_CLASSES for leaf in leaves((args, kwargs))):
+        if is_function_of_torch(function) and any(type(leaf) in SEQUENCE_CLASSES for leaf in leaves((args, kwargs))):
             args, kwargs = replace_leaves((args, kwargs), plain_sequence)
         return args, kwargs
     return plain_arguments(args, kwargs)
@@ -210,7 +209,7 @@ def accepts_symbolic(function: object) -> bool:
 
     This holds for their own methods, PyTorch's functions, operators, and functions that only store their arguments.
     """
-    if belongs_to_torch(function) or str(getattr(function, "__module__", "")).partition(".")[0] == "thunder_core":
+    if is_function_of_torch(function) or str(getattr(function, "__module__", "")).partition(".")[0] == "thunder_core":
         return True
     if isinstance(function, type) and (issubclass(function, BaseException) or function in ITERATORS):
         return True
@@ -227,35 +226,4 @@ def accepts_symbolic(function: object) -> bool:
     return isinstance(owner, SymbolicNumber) or container_base(owner) is not None
 
 
-def is_torch_function(function: object) -> bool:
-    """Whether a function belongs to PyTorch, or is a method of a tensor.
-
-    Methods of PyTorch's other objects are excluded: a generator's `manual_seed`, for example, refuses NumPy scalars.
-    """
-    return (
-        is_name_of_torch(getattr(function, "__module__", ""))
-        or getattr(torch, getattr(function, "__name__", ""), None) is function  # a C function without a module name
-        or issubclass(owner_class(function), TENSOR_BASE)
-    )
-
-
-def belongs_to_torch(function: object) -> bool:
-    """Whether a function is PyTorch's own, or a method of an object of PyTorch, such as a tensor or a generator."""
-    return is_torch_function(function) or is_name_of_torch(owner_class(function).__module__)
-
-
-def is_name_of_torch(module: object) -> bool:
-    """Whether the name of a module is the name of a module of PyTorch."""
-    return str(module).partition(".")[0] == "torch"
-
-
-def owner_class(function: object) -> type:
-    """Return the class whose method a function is, and the class of None for other functions."""
-    owner = getattr(function, "__self__", None)
-    if owner is None:
-        owner = getattr(function, "__objclass__", None)
-    return owner if isinstance(owner, type) else type(owner)
-
-
-TENSOR_BASE = torch.Tensor.__base__ or torch.Tensor  # the class in C that has the methods of tensors
 OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the C module

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.frontend.acquire.outside.drawing_functions import belongs_to_torch
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
@@ -92,8 +93,7 @@ def is_bound_anew(value: Any, owner: Any) -> bool:
 
 def is_held(function: object, module: types.ModuleType) -> bool:
     """Whether a module other than PyTorch's has a function under the function's name."""
-    is_torchs = module.__name__.partition(".")[0] == "torch"
-    return not is_torchs and vars(module).get(getattr(function, "__name__", "")) is function
+    return not belongs_to_torch(module) and vars(module).get(getattr(function, "__name__", "")) is function
 
 
 def _of_type(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:

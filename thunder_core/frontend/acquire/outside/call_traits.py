@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.drawing_functions import belongs_to_torch
+from thunder_core.frontend.acquire.outside.drawing_functions import is_name_of_torch
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
@@ -20,6 +20,7 @@ SHALLOW_FUNCTIONS = frozenset(
         *(getattr, hasattr, setattr, delattr, callable),
     }
 )
+TENSOR_BASE = torch.Tensor.__base__ or torch.Tensor  # the class in C that has the methods of tensors
 STORING_METHODS = ("append", "extend", "setdefault")
 STORING_VALUES = (*STORING_METHODS, "insert", "setattr", "__setattr__", "__setitem__")
 # The kinds of C functions that may hash an argument; other callables of C call a function, which is examined itself.
@@ -70,9 +71,32 @@ def may_hash_tensors(function: object) -> bool:
     """Whether a C function may hash tensors or compare them by identity: no function or method of PyTorch does."""
     if not isinstance(function, MAY_HASH) or getattr(function, "__name__", "") in STORING_VALUES:
         return False
-    if issubclass(type(getattr(function, "__self__", None)), torch.Tensor):
-        return False
-    return not belongs_to_torch(getattr(function, "__objclass__", function))
+    return not is_function_of_torch(function)
+
+
+def is_torch_function(function: object) -> bool:
+    """Whether a function belongs to PyTorch, or is a method of a tensor.
+
+    Methods of PyTorch's other objects are excluded: a generator's `manual_seed`, for example, refuses NumPy scalars.
+    """
+    return (
+        is_name_of_torch(getattr(function, "__module__", ""))
+        or getattr(torch, getattr(function, "__name__", ""), None) is function  # a C function without a module name
+        or issubclass(owner_class(function), TENSOR_BASE)
+    )
+
+
+def is_function_of_torch(function: object) -> bool:
+    """Whether a function is PyTorch's own, or a method of an object of PyTorch, such as a tensor or a generator."""
+    return is_torch_function(function) or is_name_of_torch(owner_class(function).__module__)
+
+
+def owner_class(function: object) -> type:
+    """Return the class whose method a function is, and the class of None for other functions."""
+    owner: Any = getattr(function, "__self__", None)
+    if owner is None:
+        owner = getattr(function, "__objclass__", None)
+    return owner if issubclass(type(owner), type) else type(owner)
 
 
 def is_fixed(value: object) -> bool:

@@ -74,7 +74,12 @@ def writes_or_yields(code: types.CodeType) -> bool:
 def belongs_to_torch(value: object) -> bool:
     """Whether a value is PyTorch itself, or one of its modules, functions or classes."""
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-    return str(home).partition(".")[0] == PYTORCH
+    return is_name_of_torch(home)
+
+
+def is_name_of_torch(module: object) -> bool:
+    """Whether the name of a module is the name of a module of PyTorch."""
+    return str(module).partition(".")[0] == PYTORCH
 
 
 def can_be_passed(value: Any, is_computable: Callable[[Any], bool]) -> bool:

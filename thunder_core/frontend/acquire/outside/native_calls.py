@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, is_shallow, reads_only_classes
+from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, reads_only_classes
 from thunder_core.frontend.acquire.outside.containers import (
     MUTATORS,
     container_base,
@@ -81,18 +81,11 @@ class NativeCalls:
             self._writes.call_changing(function, args, kwargs)
         if name in ("setdefault", "__setitem__") and rest:
             self._outside.expand_key(rest[0])
-        for arg in (*rest, *kwargs.values()):
-            if not (reads_only_classes(function) and has_state(arg) and arg is rest[0]):
-                self._expand(function, arg)
+        only_classes = reads_only_classes(function)
+        read = [arg for arg in (*rest, *kwargs.values()) if not (only_classes and has_state(arg) and arg is rest[0])]
+        self._outside.expand_for(function, read)
         self.require_own_iterators(function, (*rest, *kwargs.values()))
         return NOT_TAKEN
-
-    def _expand(self, function: object, argument: object) -> None:
-        """Guard what a C function reads of an argument."""
-        if is_shallow(function):
-            self._outside.expand(argument)
-        else:
-            self._outside.expand_whole(argument, function)
 
     def require_own_iterators(self, function: object, args: Iterable[Any]) -> None:
         """Leave a function to eager PyTorch that may take items out of an iterator from outside.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.frontend.acquire.outside.call_traits import may_hash_tensors
+from thunder_core.frontend.acquire.outside.call_traits import is_shallow, may_hash_tensors
 from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards import TensorMetadata
@@ -55,6 +55,18 @@ class WholeReads(FunctionReads):
                 continue
             (self._whole if number in self.paths else seen).add(number)  # only the ids of outside objects stay valid
             pending += parts_of(current)
+
+    def expand_for(self, function: object, values: Iterable[object], *, hashes: bool = True) -> None:
+        """Guard values that a C function is about to read: their direct items, or all of their contents.
+
+        If `hashes` is False, the function neither hashes tensors nor compares them by identity.
+        """
+        is_whole, reader = not is_shallow(function), function if hashes else None
+        for value in values:
+            if is_whole:
+                self.expand_whole(value, reader)
+            else:
+                self.expand(value)
 
     def expand_key(self, key: object) -> None:
         """Guard a key that C code looks up in a mapping of the program, which compares the key with other keys."""

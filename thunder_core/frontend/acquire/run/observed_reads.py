@@ -27,7 +27,6 @@ from thunder_core.frontend.acquire.outside.call_traits import (
     dereferenced_reference,
     is_making_class,
     is_plain_mapping,
-    is_shallow,
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
@@ -214,11 +213,6 @@ class ObservedReads(ObservedWrites, TracedRun):
         is_of_tensors = function not in (hash, operator.contains) and any(
             issubclass(type(operand), torch.Tensor) for operand in operands
         )
-        reader = None if is_of_tensors else function
-        for operand in operands:
-            if is_shallow(function):
-                self.outside.expand(operand)
-            else:
-                self.outside.expand_whole(operand, reader)
+        self.outside.expand_for(function, operands, hashes=not is_of_tensors)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
             self.native_calls.mutate(operands[0], f"__{function.__name__}__", operands[1:], {})

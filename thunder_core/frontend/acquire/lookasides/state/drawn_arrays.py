@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
-from thunder_core.frontend.acquire.numbers import is_torch_function
+from thunder_core.frontend.acquire.outside.call_traits import is_torch_function
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
