@@ -45,8 +45,8 @@ def test_pages_show_collectives_only_for_several_ranks(bare: Report) -> None:
     report = bare.model_copy(update={"ranks": (rank_times(0), rank_times(1, late=0.001))})
     page, text = render_html(report), render_markdown(report)
     assert (
-        "all_reduce, 1.00 MiB in group dp, line 12 of the backward: starts at 2.50 ms, 5.00 ms of computation beside "
-        "it, wait of 1.00 ms" in page
+        "all_reduce, 1.00 MiB in group dp, line 12 of the backward: starts at 2.50 ms, 5.00 ms of overlapping "
+        "computation, wait of 1.00 ms" in page
     )
     assert (
         "| `all_reduce` | 1.00 MiB | dp | backward | 12 | 2.50 ms | 8.00 ms | 8.00 ms | 5.00 ms | 1.00 ms | 1 |" in text

@@ -74,7 +74,7 @@ def listing(group: Group) -> list[Listed]:
 
 
 def packages() -> frozenset[str]:
-    """The top-level packages of executors and recipes: Thunder's own and the ones of installed plug-ins."""
+    """The top-level packages of executors and recipes: Thunder's packages and the packages of installed plug-ins."""
     return frozenset(
         {"thunder_core"} | {name.partition(".")[0] for group in ENTRY_POINTS for name in _plugin_modules(group)}
     )

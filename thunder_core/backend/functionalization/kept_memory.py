@@ -29,9 +29,8 @@ AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 class KeptMemory:
     """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
 
-    `tracked_since` has the alias sets that are touched with grad mode off or detached, and that autograd tracks only
-    since a later write.
-    Each is mapped to the index of that write, where the written tensor becomes memory of its own.
+    `tracked_since` maps each alias set that is touched with grad mode off or detached, and that autograd tracks only
+    since a later write, to the index of that write, where the written tensor becomes memory of its own.
     """
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:

@@ -155,6 +155,6 @@ def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
     return (
         f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
         f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "
-        f"{format_time(rank.computed_beside(collective))} of computation beside it, "
+        f"{format_time(rank.computed_beside(collective))} of overlapping computation, "
         f"wait of {format_time(collective.end - collective.wait)}"
     )

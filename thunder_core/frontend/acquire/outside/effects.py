@@ -107,7 +107,7 @@ class EffectLog:
         self._undo: list[Callable[[], object]] = []
         self._states: list[tuple[Path, Any]] = []
         self.announced: Announced | None = None
-        self.announcements = 0  # the number of writes, including those that replaced an earlier effect
+        self.announcements = 0  # the number of writes, whether or not they replaced an earlier effect
         # by container: the keys of its items that were set, or None after other changes
         self.stored: dict[int, set[Any] | None] = {}
 

@@ -27,7 +27,7 @@ from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.validation.gradients import loss_of
 
-RECORDED = 3  # the calls whose times are recorded, after one that compiles the clocks into the programs
+RECORDED = 3  # the calls whose times are recorded; a first call compiles the clocks into the programs
 
 
 @dataclass(frozen=True)
