@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -45,12 +46,30 @@ def test_mutating_program_with_inductor_equals_eager(name: str) -> None:
             assert outcome(function, make()).differences(outcome(compiled, make()), exact=False) == []
 
 
-def test_giving_a_tensor_other_memory_is_refused_at_the_users_line() -> None:
+def test_giving_a_tensor_the_memory_of_another_tensor_equals_eager() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor, bool]:
+        copied = x.clone()
+        view = copied[0]
+        result = copied.set_(x + 1)
+        copied.mul_(2)
+        x.set_(copied)
+        x.add_(1)
+        return copied, view, result is copied
+
+    compiled = thunder.jit(program)
+    for _ in range(3):
+        expected, found = numbers(3), numbers(3)
+        torch.testing.assert_close(compiled(found), program(expected))
+        torch.testing.assert_close(found, expected)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_giving_a_tensor_a_storage_is_refused_at_the_users_line() -> None:
     def program(x: Tensor) -> Tensor:
-        x.set_(x + 1)
+        x.set_((x + 1).untyped_storage())
         return x
 
-    with pytest.raises(OperationFailed, match="`set_` gives a tensor the memory of another one") as caught:
+    with pytest.raises(OperationFailed, match="`set_` gives a tensor the memory of a storage") as caught:
         thunder.jit(program)(numbers(3))
     assert caught.value.where is not None
     assert caught.value.where.function.endswith("program")
@@ -66,19 +85,70 @@ class Symmetric(torch.nn.Module):
         return weight.triu()
 
 
-def test_assigning_to_a_parametrized_weight_is_refused_with_the_remedy() -> None:
+def test_assigning_to_a_parametrized_weight_equals_eager() -> None:
     linear = torch.nn.Linear(3, 3)
     torch.nn.utils.parametrize.register_parametrization(linear, "weight", Symmetric())
-    kept = linear.weight.detach().clone()
+    twin = copy.deepcopy(linear)
 
-    def program(x: Tensor) -> Tensor:
+    def program(linear: torch.nn.Linear, x: Tensor) -> Tensor:
         linear.weight = x
         return linear(x)
 
-    with pytest.raises(OperationFailed, match="`set_`") as caught:
-        thunder.jit(program)(torch.eye(3))
-    assert "parametrized weight" in caught.value.fix
-    torch.testing.assert_close(linear.weight, kept)
+    compiled = thunder.jit(program)
+    for x in (torch.eye(3), torch.ones(3, 3), torch.arange(9.0).reshape(3, 3)):
+        torch.testing.assert_close(compiled(linear, x), program(twin, x))
+        torch.testing.assert_close(linear.state_dict(), twin.state_dict())
+    assert thunder.cache_misses(compiled) == 1
+
+
+class Added(torch.nn.Module):
+    """A parametrization that adds a tensor."""
+
+    def __init__(self, addend: Tensor) -> None:
+        super().__init__()
+        self.addend = addend
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + self.addend
+
+
+class Adapted(torch.nn.Module):
+    """A linear layer whose parameters are parametrized during each call, as PEFT's LoRA of parameters does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = torch.nn.Linear(3, 3)
+        self.down = torch.nn.Parameter(torch.randn(1, 3))
+        self.up = torch.nn.Parameter(torch.randn(3, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        added = {"weight": self.up @ self.down, "bias": self.up[:, 0]}
+        for name, addend in added.items():
+            torch.nn.utils.parametrize.register_parametrization(self.base, name, Added(addend))
+            self.base.parametrizations[name].original.requires_grad_(True)
+        with torch.nn.utils.parametrize.cached():
+            result = self.base(x)
+        for name in added:
+            torch.nn.utils.parametrize.remove_parametrizations(self.base, name, leave_parametrized=False)
+        return result
+
+
+def test_a_parametrization_during_the_call_equals_eager_with_one_program() -> None:
+    torch.manual_seed(0)
+    module = Adapted()
+    twin = copy.deepcopy(module)
+    compiled = thunder.jit(module)
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        expected, found = twin(x), compiled(x)
+        torch.testing.assert_close(found, expected)
+        expected.sum().backward()
+        found.sum().backward()
+        torch.testing.assert_close(module.state_dict(), twin.state_dict())
+        for parameter, twins in zip(module.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad, twins.grad)
+        assert type(module.base) is torch.nn.Linear
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_an_error_restores_inference_mode() -> None:

@@ -24,10 +24,10 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
 from thunder_core.tracing.capture.torch_facts.symbols import (
-    REPLACES_MEMORY,
     SET_GRAD,
     is_higher_order,
     is_ordered,
+    replaces_memory,
     symbol_of,
 )
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
@@ -146,11 +146,10 @@ class RecordedLines:
         if is_higher_order(function):
             self.failure = hides(function, self._location().source)
             raise self.failure
-        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+        if replaces_memory(function):
             raise self._refuse(
-                "`set_` gives a tensor the memory of another one, and views of the tensor keep the former memory",
-                "assign to a variable, or copy the values with `copy_`; assign to a parametrized weight "
-                "(torch.nn.utils.parametrize) outside of the program",
+                "`set_` gives a tensor the memory of a storage, of another dtype, or of a tensor that autograd tracks",
+                "assign to a variable, copy the values with `copy_`, or call `set_` on tensors under torch.no_grad()",
             )
 
     def with_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -59,6 +59,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
     SET_DATA,
     SPARSE_PARTS,
     VALUE_READERS,
+    is_data_assignment,
     is_idle,
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
@@ -223,6 +224,9 @@ class Recorder(RecordedLines):
             raise self._fail(function)
         if function in DATA:
             return DATA[function](self.data, *args, **kwargs)
+        if is_data_assignment(function, args, kwargs):
+            self._run_function(SET_DATA, args, kwargs)
+            return args[0]
         self._require_traceable(function)
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)

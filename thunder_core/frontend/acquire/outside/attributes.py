@@ -34,6 +34,9 @@ class GuardedReads(Protocol):
     def absent(self, path: Path, name: object) -> None:
         """Guard that the namespace at the path has no such name."""
 
+    def is_made(self, kind: type) -> bool:
+        """Whether the program made a class."""
+
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
         """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns."""
 
@@ -112,10 +115,13 @@ def _of_type(outside: GuardedReads, path: Path, name: str, value: Any) -> Path |
 def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> None:
     """Guard the entry of a class's base under a name, and that no class before the base has the name."""
     for hiding in mro_of(kind)[: mro_of(kind).index(base)]:
+        if outside.is_made(hiding):
+            continue
         hidden = outside.root("class", hiding.__name__, hiding)
         outside.absent(hidden.attribute("__dict__", dict_of(hiding)), name)
     unbound = dict_of(base)[name]
-    outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
+    if not outside.is_made(base):
+        outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
 
 
 def guard_added_entry(outside: GuardedReads, kind: type, name: str) -> Any:
@@ -175,6 +181,8 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: object) -> Pa
     for base in mro_of(kind):
         if name not in dict_of(base):
             continue
+        if outside.is_made(base):
+            return None
         unbound = dict_of(base)[name]
         is_python_group = isinstance(unbound, types.FunctionType | property | staticmethod)
         if is_python_group and is_hidden_by_metaclass(kind, name):
@@ -185,6 +193,9 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: object) -> Pa
             return path.attribute(name, value)
         if is_python_group:
             require_unshadowed(outside, path, name, unbound)
+            if outside.is_made(kind):
+                _read_entry(outside, kind, base, name)
+                return None
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
             return None
@@ -206,7 +217,7 @@ def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
     if isinstance(namespace, dict):
         outside.absent(path.attribute("__dict__", namespace), name)
     for kind in (*mro_of(type(owner)), *(mro_of(owner) if isinstance(owner, type) else ())):
-        if not is_native(kind):
+        if not is_native(kind) and not outside.is_made(kind):
             outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 

@@ -47,21 +47,16 @@ class Classes:
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
-        self._made: dict[int, type] = {}
         self._seen: set[tuple[int, str]] = set()
         self._of_user: dict[int, tuple[type, bool]] = {}
         self._met: dict[int, type] = {}
-
-    def note_class(self, kind: type) -> None:
-        """Note that the program made a class."""
-        self._made[id(kind)] = kind
 
     def note_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
 
         Other answers never change: an abstract class remembers a subclass that was found or registered.
         """
-        if id(kind) in self._made or id(candidate) in self._made or not isinstance(kind, abc.ABCMeta):
+        if self._outside.is_made(kind) or self._outside.is_made(candidate) or not isinstance(kind, abc.ABCMeta):
             return
         if isinstance(candidate, type) and not regards(kind, candidate):
             self._outside.guard_abstract(kind, candidate)
@@ -189,7 +184,7 @@ class Classes:
         if entry is None:
             module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
             entry = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
-        return entry[1] and id(kind) not in self._made
+        return entry[1] and not self._outside.is_made(kind)
 
 
 def _is_users_module(kind: type, module: object) -> bool:

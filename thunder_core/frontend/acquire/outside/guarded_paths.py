@@ -30,6 +30,7 @@ class GuardedPaths:
     def __init__(self) -> None:
         self.paths: dict[int, Path] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
+        self._made: dict[int, type] = {}
         self._roots: dict[int, Path] = {}
         self._identified: dict[type, dict[Path, None]] = {}  # by class, the paths of objects compared by identity
         self._absent: dict[Path, dict[Any, None]] = {}
@@ -56,10 +57,18 @@ class GuardedPaths:
             self.register_cells(path, value)
         return path
 
+    def note_class(self, kind: type) -> None:
+        """Note that the program made a class. Such a class is new at each call, and is not guarded."""
+        self._made[id(kind)] = kind
+
+    def is_made(self, kind: type) -> bool:
+        """Whether the program made a class."""
+        return id(kind) in self._made
+
     def class_of(self, value: object) -> None:
         """Note that the program read the class of an object. The class of an outside object becomes a root."""
         kind = type(value)
-        if id(value) in self.paths and id(kind) not in self.paths:
+        if id(value) in self.paths and id(kind) not in self.paths and not self.is_made(kind):
             self.root("class", kind.__name__, kind)
 
     def globals_root(self, namespace: dict[str, Any]) -> Path:
@@ -133,7 +142,7 @@ class GuardedPaths:
 
         Classes of C do not change. All names of one class share one guard.
         """
-        if is_native(kind) or not name.isidentifier():
+        if is_native(kind) or not name.isidentifier() or self.is_made(kind):
             return
         names = (self._stored if is_stored else self._looked_up).setdefault(kind, {})
         if name not in names:

@@ -120,7 +120,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         elif not self.context_variables.has_set(function):
             self.native_reads.after(function, args, kwargs, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
-            self.classes.note_class(value)
+            self.outside.note_class(value)
         return value
 
     def on_missing_attr(self, owner: object, name: str) -> None:

@@ -79,7 +79,6 @@ FACTS: dict[Callable[..., Any], str] = {
 }
 LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
 
-# Functions that give a tensor the memory of another tensor without notice to its views.
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
@@ -155,6 +154,19 @@ IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
 def is_idle(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether this call sets a state to its present value."""
     return function in IDLE and IDLE[function](*args, **kwargs)
+
+
+def replaces_memory(function: Callable[..., Any]) -> bool:
+    """Whether a function gives a tensor the memory of another tensor without notice to its views."""
+    return getattr(function, "overloadpacket", function) in REPLACES_MEMORY
+
+
+def is_data_assignment(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether `x.set_(y)` does what `x.data = y` does: for a tensor of the same dtype that autograd does not track."""
+    if not replaces_memory(function) or kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
+        return False
+    tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in args)
+    return not tracked and args[0].dtype == args[1].dtype and args[0].device == args[1].device
 
 
 @cache
