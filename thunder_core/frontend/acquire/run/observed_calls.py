@@ -143,7 +143,7 @@ class ObservedCalls(ObservedReads):
         if "_thunder" in plain.__dict__ and (value := compiled_function(self, function, args, kwargs)) is not NOT_TAKEN:
             return value
         if (lookaside := late_lookaside_of(plain)) is not None:
-            return lookaside(self, *args, **kwargs)
+            return lookaside(self, *owner_of(function), *args, **kwargs)
         value = foreign(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
