@@ -39,7 +39,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     `torch.testing._internal`, which other tests import, forbids to set flags of `torch.backends` outside a context.
     """
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     options = dict(vars(torch._tensor_str.PRINT_OPTS))
     restores = [setting.keep() for setting in SETTINGS]
     yield
