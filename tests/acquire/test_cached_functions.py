@@ -258,6 +258,26 @@ def test_cache_that_is_cleared_and_filled_again_is_noticed(
     assert thunder.cache_hits(compiled) >= 4
 
 
+def test_one_value_is_found_with_several_keys() -> None:
+    """The program makes some keys itself, and uses the values as keys, by their identity."""
+    values = [State(), State()]
+
+    @functools.cache
+    def cached(key: Any) -> State:
+        return values[0 if key == Size(1) or key == ("first", 1) else 1]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        found = {cached(Size(1)), cached(("first", 1)), cached(("second",)), cached(Size(2))}
+        return x * len(found) + cached(("first", 1)).factor
+
+    compiled = thunder.jit(program)
+    for factor in (2, 2, 3):
+        values[0].factor = factor
+        for _ in range(3):
+            assert torch.equal(compiled(torch.ones(2)), program(torch.ones(2)))
+    assert thunder.cache_hits(compiled) >= 4
+
+
 def test_constant_without_effects_is_computed_while_tracing() -> None:
     @functools.cache
     def cached(number: int) -> int:

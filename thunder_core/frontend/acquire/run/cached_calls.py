@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
+from thunder_core.frontend.acquire.outside.guards import SameAs
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -73,13 +74,17 @@ class CachedCalls:
         key = tuple((type(operand), operand) for operand in (*keywords, *operands))
         if key not in self._paths:
             self._paths[key] = computed_path(cached_value, (operands[0], tuple(keywords), *operands[1:]), value)
-        self._run.outside.read(self._paths[key], value)
+        known_path = self._run.outside.path_of(value)
+        if known_path is not None and known_path.step == "cached":  # found with a key that has no path
+            self._run.outside.guard(SameAs(self._paths[key], known_path))
+        else:
+            self._run.outside.read(self._paths[key], value)
         return True
 
     def _operand(self, argument: object) -> Any:
         """Return an argument as the prologue refers to it: a constant, or a path; otherwise `NO_OPERAND`."""
         path = self._run.outside.path_of(argument)
-        return path if path is not None else argument if is_constant(argument) else NO_OPERAND
+        return path if path is not None else argument if is_fixed(argument) else NO_OPERAND
 
     def _note_object(self, cached: Any, value: Any) -> None:
         """Note that a value of the cache is an object from outside, which later calls find unless the cache changes.
