@@ -226,7 +226,7 @@ class TracedValues:
 
 def random_states() -> list[torch.Tensor]:
     """Return the states of PyTorch's default generators."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]  # type: ignore[no-untyped-call]
 
 
 def fake_like(
