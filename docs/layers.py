@@ -15,7 +15,16 @@ BEGIN, END = "<!-- Written by `make docs`: layers -->\n", "<!-- end of layers --
 # package imports packages of lower levels and of lower layers. Packages of the same level do not import each other.
 LAYERS = {
     "foundation": (
-        ("own_builtins", "printable", "package", "progress_marks", "quick_objects", "short_names", "time_format"),
+        (
+            "model_configs",
+            "own_builtins",
+            "printable",
+            "package",
+            "progress_marks",
+            "quick_objects",
+            "short_names",
+            "time_format",
+        ),
         ("errors",),
         ("similar_names", "tested_versions", "transformers_versions"),
         ("storage", "plugins", "options"),

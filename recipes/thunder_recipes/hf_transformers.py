@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Recipe
 
@@ -27,7 +28,7 @@ class HFTransformers(Recipe):
 
     def validate(self, model: torch.nn.Module) -> None:
         """Raise `RecipeMismatch` for a module that has no config of transformers."""
-        if getattr(getattr(model, "config", None), "model_type", None) is None:
+        if model_type_of(model) is None:
             raise RecipeMismatch(
                 f"recipe {self.name} is for models of the transformers library; this is a {type(model).__name__}",
                 fix="use the recipe `default`, which takes every torch.nn.Module",

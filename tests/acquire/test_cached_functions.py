@@ -221,6 +221,63 @@ def test_cleared_cache_is_noticed() -> None:
     assert compiled(x).tolist() == [3, 3]
 
 
+REFILLED: dict[str, Callable[[int], Any]] = {
+    "constant": lambda factor: factor,
+    "tensor": lambda factor: torch.ones(2) * factor,
+    "object": lambda factor: Size(factor),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", REFILLED.values(), ids=REFILLED)
+@pytest.mark.parametrize("is_filled_before", [False, True])
+@pytest.mark.parametrize("maxsize", [None, 2])
+def test_cache_that_is_cleared_and_filled_again_is_noticed(
+    make: Callable[[int], Any], is_filled_before: bool, maxsize: int | None
+) -> None:
+    """The number of computed values is the same; each call reads the value as in eager."""
+    factors, owner = [2], State()
+
+    @functools.lru_cache(maxsize=maxsize)
+    def cached(owner: State, number: int, *, scale: int = 1) -> Any:
+        return make(factors[0] * number * scale)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        value = cached(owner, 1, scale=x.shape[0])
+        return x * (value.number if isinstance(value, Size) else value)
+
+    compiled = thunder.jit(program)
+    x = torch.ones(2)
+    for factor in (2, 3, 4, 2):
+        factors[0] = factor
+        cached.cache_clear()
+        if is_filled_before or factor == 3:
+            cached(owner, 1, scale=2)
+        for _ in range(3):
+            assert torch.equal(compiled(x), program(x))
+    assert thunder.cache_hits(compiled) >= 4
+
+
+def test_one_value_is_found_with_several_keys() -> None:
+    """The program makes some keys itself, and uses the values as keys, by their identity."""
+    values = [State(), State()]
+
+    @functools.cache
+    def cached(key: Any) -> State:
+        return values[0 if key == Size(1) or key == ("first", 1) else 1]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        found = {cached(Size(1)), cached(("first", 1)), cached(("second",)), cached(Size(2))}
+        return x * len(found) + cached(("first", 1)).factor
+
+    compiled = thunder.jit(program)
+    for factor in (2, 2, 3):
+        values[0].factor = factor
+        for _ in range(3):
+            assert torch.equal(compiled(torch.ones(2)), program(torch.ones(2)))
+    assert thunder.cache_hits(compiled) >= 4
+
+
 def test_constant_without_effects_is_computed_while_tracing() -> None:
     @functools.cache
     def cached(number: int) -> int:

@@ -136,3 +136,29 @@ def test_a_variable_with_the_name_of_the_check():
         can_delete.a = 1
         assert compiled(can_delete, torch.ones(1)).tolist() == [2]
     assert thunder.cache_misses(compiled) == 1
+
+
+class Inheriting(Plain):
+    """A class that also has the attribute, which an instance may have itself."""
+
+    a = 5
+
+
+def deleted_if_possible(owner: Any, x: torch.Tensor) -> torch.Tensor:
+    factor = owner.a if hasattr(owner, "a") else 3
+    try:
+        del owner.a
+    except AttributeError:
+        factor += 10
+    return x * factor
+
+
+@pytest.mark.parametrize("make", [Inheriting, Plain, Slotted, lambda: type("Derived", (Inheriting,), {"a": 1})])
+def test_deletion_that_raises_is_guarded_by_what_the_object_has_itself(make: Callable[[], Any]) -> None:
+    ours, eagers = make(), make()
+    compiled = thunder.jit(lambda x: deleted_if_possible(ours, x))
+    for step in range(6):
+        if step == 4:
+            ours.a = eagers.a = 7
+        assert torch.equal(compiled(torch.ones(2)), deleted_if_possible(eagers, torch.ones(2)))
+        assert hasattr(ours, "a") == hasattr(eagers, "a")

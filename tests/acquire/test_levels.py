@@ -425,3 +425,31 @@ def test_a_refused_program_leaves_the_order_of_a_module_unchanged() -> None:
     assert list(module._modules) == ["first", "second"]
     assert module._non_persistent_buffers_set == {"mean"}
     assert list(module.state_dict()) == list(eager.state_dict())
+
+
+class OwnCall(nn.Module):
+    """A module that replaces the method that calls hooks and `forward`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return super()._call_impl(*args, **kwargs) + self.calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["outermost", "submodule"])
+@pytest.mark.parametrize("hooks", [False, True])
+def test_own_method_that_calls_forward_is_called(inside: bool, hooks: bool) -> None:
+    ours, eagers = OwnCall(), OwnCall()
+    for module in (ours, eagers) if hooks else ():
+        module.register_forward_hook(lambda module, args, result: result * 3)
+    programs = [nn.Sequential(module) if inside else (lambda x, module=module: module(x)) for module in (ours, eagers)]
+    compiled = thunder.jit(programs[0])
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), programs[1](torch.ones(2)))
+        assert ours.calls == eagers.calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,38 @@ class Counting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         return x * self.calls
+
+
+class Holding(nn.Module):
+    """A module with attributes that contain tensors and numbers, of which C++ code makes new lists and dicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors = [torch.ones(2), torch.full((2,), 2.0)]
+        self.numbers = {"factor": 3}
+        self.nested = [[1, 2], [3]]
+        self.pair = (2, torch.ones(2))
+        self.optional = torch.jit.Attribute(None, Tensor | None)
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x) * self.numbers["factor"] * self.nested[-1][0] + self.pair[1] * self.pair[0]
+        for tensor in self.tensors:
+            y = y * tensor
+        optional = self.optional
+        return y if optional is None else y + optional
+
+
+class Collecting(nn.Module):
+    """A module that appends to a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = [1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(x.size(0))
+        return x * len(self.sizes)
 
 
 def scripted() -> Any:
@@ -136,3 +169,53 @@ def test_eager_makes_calls_of_methods() -> None:
     module.eval()
     with warnings.catch_warnings(record=True):
         assert torch.equal(compiled(torch.ones(2, 2)), module(torch.ones(2, 2)) * 2)
+
+
+HELD_CHANGES: dict[str, Callable[[Any], object]] = {
+    "other tensors": lambda module: setattr(module, "tensors", [torch.full((2,), 5.0)]),
+    "values of a tensor": lambda module: module.tensors[0].mul_(3),
+    "a dict": lambda module: setattr(module, "numbers", {"factor": 7}),
+    "a nested list": lambda module: setattr(module, "nested", [[1, 2], [4]]),
+    "a tuple": lambda module: setattr(module, "pair", (3, torch.zeros(2))),
+    "a tensor that may be missing": lambda module: setattr(module, "optional", torch.ones(2)),
+}
+
+
+def saved_and_loaded(module: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+@pytest.mark.parametrize("change", HELD_CHANGES.values(), ids=HELD_CHANGES)
+@pytest.mark.parametrize("make", [lambda module: module, saved_and_loaded], ids=["scripted", "loaded"])
+def test_changes_of_attributes_with_contents_are_noticed(
+    change: Callable[[Any], object], make: Callable[[Any], Any]
+) -> None:
+    torch.manual_seed(0)
+    module = make(torch.jit.script(Holding()))
+    compiled = thunder.jit(lambda x: module(x) * 2)
+    for step in range(4):
+        torch.testing.assert_close(outcome(compiled, 3), outcome(lambda x: module(x) * 2, 3))
+        if step == 1:
+            change(module)
+    assert thunder.cache_hits(compiled) >= 2
+
+
+def test_changed_attribute_of_a_frozen_module_is_noticed() -> None:
+    module = torch.jit.freeze(torch.jit.script(Holding()).eval(), preserved_attrs=["numbers", "tensors"])
+    compiled = thunder.jit(lambda x: module(x))
+    for factor in (3, 3, 5):
+        module.numbers = {"factor": factor}
+        module.tensors = [torch.full((2,), float(factor))]
+        torch.testing.assert_close(outcome(compiled, 3), outcome(module, 3))
+
+
+def test_eager_makes_calls_whose_code_appends_to_a_list() -> None:
+    module = torch.jit.script(Collecting())
+    compiled = thunder.jit(lambda x: module(x))
+    with pytest.warns(RecompileWarning, match="writes its attribute `sizes`"):
+        assert compiled(torch.ones(2)).tolist() == [2, 2]
+    assert compiled(torch.ones(2)).tolist() == [3, 3]
+    assert module.sizes == [1, 2, 2]

@@ -34,8 +34,12 @@ def state() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Restore every setting that a test changes."""
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore every setting that a test changes.
+
+    `torch.testing._internal`, which other tests import, forbids to set flags of `torch.backends` outside a context.
+    """
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     options = dict(vars(torch._tensor_str.PRINT_OPTS))
     restores = [setting.keep() for setting in SETTINGS]
     yield

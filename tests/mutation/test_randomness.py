@@ -335,3 +335,29 @@ def test_checkpoint_recomputes_with_the_same_random_numbers(reentrant: bool, pre
         gradients.append(x.grad)
     if preserve:
         assert torch.equal(*gradients)
+
+
+def numbers_of_random_length(x: Tensor) -> Any:
+    length = torch.randint(2, 5, (1,))
+    noise = torch.rand(length[0])
+    other_length = torch.randint(2, 9, (1,))
+    return noise, torch.rand(other_length[0]), x * (2 if other_length[0] > 4 else 3)
+
+
+def written_slices(x: Tensor) -> Any:
+    y = x.clone()
+    for _ in range(2):
+        length = torch.randint(1, 3, (1,))
+        y[: length[0]] = torch.randn(length[0])
+    return y
+
+
+@pytest.mark.parametrize("program", [numbers_of_random_length, written_slices])
+def test_random_numbers_whose_count_is_random_are_drawn_before_later_ones(program: Callable[[Tensor], Any]) -> None:
+    """A function that PyTorch runs on values while tracing draws too, and so changes the values of later draws."""
+    compiled = thunder.jit(program)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        expected = (program(torch.ones(4)), torch.rand(1))
+        torch.manual_seed(seed)
+        torch.testing.assert_close((compiled(torch.ones(4)), torch.rand(1)), expected, rtol=0, atol=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -143,3 +145,29 @@ def test_a_transform_may_prepare_the_model():
     model, x = Net(), torch.randn(2, 4)
     with torch.no_grad():
         torch.testing.assert_close(thunder_core.compile(model, Doubled)(x), 2 * model(x))
+
+
+class Strict(torch.nn.Module):
+    """A module whose `__getattr__` raises KeyError for a name that it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = {"scale": 2.0}
+        self.linear = torch.nn.Linear(2, 2)
+
+    def __getattr__(self, name: str) -> Any:
+        modules = self.__dict__.get("_modules", {})
+        return modules[name] if name in modules else self.__dict__["table"][name]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(x) * self.scale
+        return result
+
+
+@pytest.mark.parametrize("recipe", ["default", "auto"])
+def test_module_whose_getattr_raises_other_errors_is_compiled(recipe: str) -> None:
+    model, x = Strict(), torch.ones(2, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(thunder_core.compile(model, recipe=recipe)(x), model(x))
+    with pytest.raises(RecipeMismatch, match="this is a Strict"):
+        thunder_core.compile(model, recipe="hf-transformers")

@@ -30,6 +30,7 @@ from thunder_core.backend.parallel.operators import FUNCTIONAL, OPERATORS
 from thunder_core.backend.parallel.replicas import broadcast_values
 from thunder_core.backend.parallel.shards import require_shardable
 from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
 COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
@@ -49,7 +50,7 @@ def models_plan(model: Any, size: int) -> dict[str, str]:
 
     Raises `RecipeMismatch` for a model without a plan, and for attention heads that the ranks cannot divide.
     """
-    plan = getattr(model, "tp_plan", None) or getattr(getattr(model, "config", None), "base_model_tp_plan", None)
+    plan = getattr(model, "tp_plan", None) or getattr(config_or_none(model), "base_model_tp_plan", None)
     if not plan:
         raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
     for name in HEADS:

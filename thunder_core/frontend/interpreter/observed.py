@@ -97,7 +97,7 @@ class ObservedMachine(PlainMachine):
             redirection.add(self.reach.functions_of_call(cached, arguments, keywords))
             value = self._run(cached, arguments, keywords)
             if not redirection.missed:
-                self.observer.on_cached(cached, (*arguments, *keywords.values()), value, hit=True)
+                self.observer.on_cached(cached, arguments, dict(keywords), value, hit=True)
         except NotKeptError as passed:
             value = passed.value
         finally:

@@ -71,7 +71,15 @@ class Observer:
     def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
 
-    def on_cached(self, cached: object, arguments: tuple[Any, ...], value: object, *, hit: bool) -> bool:  # noqa: ARG002
+    def on_cached(
+        self,
+        cached: object,  # noqa: ARG002
+        arguments: tuple[Any, ...],  # noqa: ARG002
+        keywords: dict[str, Any],  # noqa: ARG002
+        value: object,  # noqa: ARG002
+        *,
+        hit: bool,  # noqa: ARG002
+    ) -> bool:
         """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
         return True
 

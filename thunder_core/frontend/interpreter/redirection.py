@@ -130,7 +130,7 @@ class Redirection:
             self.missed = True
             self.suspend()
             try:
-                is_kept = machine.observer.on_cached(self.cached, (*arguments, *keywords.values()), value, hit=False)
+                is_kept = machine.observer.on_cached(self.cached, arguments, keywords, value, hit=False)
             finally:
                 self.resume()
             if not is_kept:

@@ -13,6 +13,7 @@ import torch
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadRecipe, RecipeConflict, RecipeMismatch
+from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options.left_out import left_out_texts
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
@@ -167,7 +168,7 @@ class Recipe(Traits, Composable):
 
     def validate(self, model: torch.nn.Module) -> None:
         """Raise `RecipeMismatch` for a model of a family that the recipe does not support."""
-        family = getattr(getattr(model, "config", None), "model_type", None)
+        family = model_type_of(model)
         if self.families and family not in self.families:
             suitable_recipes = " or ".join((*recipes_for(family), "hf-transformers" if family else "default"))
             raise RecipeMismatch(

@@ -58,8 +58,9 @@ class DataDependentValues:
         """Return the result of a function on the values of its arguments in this call."""
         self._require_repeatable(function)
         call.valued = True
-        result, written = self._evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
+        result, written, draws = self._evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
+        call.random |= draws
         return result
 
     def _require_repeatable(self, function: Callable[..., Any]) -> None:

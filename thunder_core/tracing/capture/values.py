@@ -89,10 +89,11 @@ class TracedValues:
         with outside_recording():
             return self._values([proxy])[proxy.name]
 
-    def call(self, function: Callable[..., Any], args: object, kwargs: object) -> tuple[Any, list[torch.Tensor]]:
-        """Return a function's result on the values of its tensors, with fakes for tensors, and its writes.
+    def call(self, function: Callable[..., Any], args: object, kwargs: object) -> tuple[Any, list[torch.Tensor], bool]:
+        """Return a function's result on the values of its tensors, with fakes for tensors, its writes, and if it draws.
 
-        The writes are the fakes that the function writes to. Raises the function's own errors, and `Unknowable`.
+        The writes are the fakes that the function writes to. The last result is whether the function draws random
+        numbers. Raises the function's own errors, and `Unknowable`.
         """
         if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
             raise Unknowable("it draws from a generator")
@@ -107,15 +108,17 @@ class TracedValues:
             arguments = self._tensors.in_call(
                 replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf))
             )
+            states = random_states()
             with torch.set_grad_enabled(grad):
                 result = function(*arguments[0], **arguments[1])
+            draws = not all(map(torch.equal, states, random_states()))
             pairs = list(zip(fakes, reals, strict=True))
             written = [fake for (fake, real), version in zip(pairs, versions, strict=True) if version != real._version]
             if grad and written and any(proxy.requires_grad for proxy in proxies):
                 raise Unknowable("it writes to its arguments")
             result_fakes = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)}
             result_fakes |= {id(real): fake for fake, real in pairs}
-            return tree_map_only(torch.Tensor, lambda leaf: result_fakes[id(leaf)], result), written
+            return tree_map_only(torch.Tensor, lambda leaf: result_fakes[id(leaf)], result), written, draws
 
     def _values(self, proxies: Sequence[Proxy]) -> dict[str, Any]:
         """Return values by name, including those of the proxies; run the new bound symbols that they need."""
@@ -219,6 +222,11 @@ class TracedValues:
         if bsym := next(filter(is_unknowable, bsyms), changing_autograd):
             raise Unknowable(f"`{bsym.symbol.name}`, which runs before it, cannot be run while tracing")
         return indices, decomposed
+
+
+def random_states() -> list[torch.Tensor]:
+    """Return the states of PyTorch's default generators."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]  # type: ignore[no-untyped-call]
 
 
 def fake_like(

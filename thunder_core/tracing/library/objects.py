@@ -48,6 +48,12 @@ class CaughtError(UnexpectedValue):
         self.with_traceback(error.__traceback__)
 
 
+def cached_value(cached: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
+    """Return a value from the cache of a function under `functools.lru_cache`; the last arguments are keywords."""
+    positional = len(args) - len(names)
+    return cached(*args[:positional], **dict(zip(names, args[positional:], strict=True)))
+
+
 def same_values(actual: object, expected: object) -> bool:
     """Whether two constants are equal and of the same class, like their parts.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 import sys
+import types
 import warnings
 from functools import cache
 from typing import Any
@@ -27,6 +28,16 @@ def log(name: str, level: int, where: tuple[str, int, str], message: object, *ar
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
     """Log a message with a logger method that logs only at its first call, with the logger of that name."""
     getattr(logging.getLogger(name), method)(*words)
+
+
+def log_with_loguru(
+    logger: Any, level: Any, options: Any, where: tuple[str, int, str, Any], words: tuple[Any, ...], named: Any
+) -> None:
+    """Log a message of the program with a logger of loguru, as from the file, line, function and module `where`."""
+    file, line, function, module = where
+    code = compile("\n" * (line - 1) + "log()", file, "exec").replace(co_name=function)
+    names = {"__name__": module, "log": lambda: logger._log(level, False, options, words[0], words[1:], named)}
+    types.FunctionType(code, names)()
 
 
 def warn(category: str, where: tuple[str, int, str], message: str) -> None:

@@ -30,6 +30,11 @@ def of_array(value: Any) -> Any:
     return (value.dtype.str, value.shape, digest(value.tobytes()))
 
 
+def of_memory(value: Any) -> Any:
+    """Return the size and the bytes of an object of ctypes."""
+    return (len(memoryview(value).cast("B")), digest(value))
+
+
 def of_text_buffer(value: Any) -> Any:
     """Return the text of a `StringIO` and its position; None if it is closed."""
     return None if value.closed else (len(value.getvalue()), digest(value.getvalue().encode(*UTF)), value.tell())
@@ -89,6 +94,7 @@ STATES: dict[type | str, State] = {
     bytearray: bytes,
     **dict.fromkeys((types.GenericAlias, types.UnionType, "typing._GenericAlias"), lambda value: value),
     array.array: lambda value: (value.typecode, value.tobytes()),
+    **dict.fromkeys((f"_ctypes.{name}" for name in ("Structure", "Union", "Array", "_SimpleCData")), of_memory),
     memoryview: lambda value: (value.format, value.shape, value.tobytes()),
     "numpy.generic": lambda value: (value.dtype.str, value.tobytes()),
     "numpy.ndarray": of_array,

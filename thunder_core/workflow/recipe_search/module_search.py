@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import BadOption, ThunderError, WrongInputs
+from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options import require_values
 from thunder_core.foundation.options.amount import bytes_of as bytes_in
 from thunder_core.foundation.tested_versions import require_tested_torch
@@ -149,7 +150,7 @@ def describe(value: object) -> object:
 
 def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[Excluded]]:
     """Return the candidates for a module, and the candidates that its class or this machine rules out."""
-    model_type = getattr(getattr(subject.model, "config", None), "model_type", None)
+    model_type = model_type_of(subject.model)
     context = SearchContext(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(request))
     listed, excluded = list_candidates(context)
     candidates = []

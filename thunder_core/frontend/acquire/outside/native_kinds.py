@@ -36,6 +36,7 @@ class NativeState(enum.Enum):
     TENSOR = "PyTorch's own: recorded, or guarded by its metadata"
     RANDOM = "its draws are replayed"
     GETTERS = "methods that only read are called again; all others are sharp edges"
+    MEMORY = "it refers to memory that is not compared: eager PyTorch makes calls that read it"
     OPAQUE = "its reads are unknown: calling one of its methods is a sharp edge"
 
 
@@ -155,6 +156,9 @@ STATE_OF_CLASS: dict[type | str, NativeState] = {
     **_named(NativeState.OPAQUE, "pickle", "PickleBuffer"),
     **_named(NativeState.OPAQUE, "decimal", "SignalDictMixin", "ContextManager"),
     **_named(NativeState.OPAQUE, "_asyncio", "Future", "Task"),
+    **_named(NativeState.STATE, "_ctypes", "Structure", "Union", "Array", "_SimpleCData"),
+    **_named(NativeState.MEMORY, "_ctypes", "_Pointer", "CFuncPtr"),
+    **_named(NativeState.MEMORY, "mmap", "mmap"),
     **_named(NativeState.OPAQUE, "_ctypes", "_CData"),
     **_named(NativeState.OPAQUE, "_csv", "Dialect", "reader", "writer"),
     **_named(NativeState.OPAQUE, "_json", "Scanner", "Encoder"),
@@ -163,7 +167,6 @@ STATE_OF_CLASS: dict[type | str, NativeState] = {
     **_named(NativeState.OPAQUE, "_socket", "socket"),
     **_named(NativeState.OPAQUE, "_ssl", "_SSLSocket", "_SSLContext", "MemoryBIO", "SSLSession", "Certificate"),
     **_named(NativeState.OPAQUE, "select", "epoll", "poll", "kqueue", "kevent"),
-    **_named(NativeState.OPAQUE, "mmap", "mmap"),
     **_named(NativeState.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
     **_named(NativeState.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
     **_named(NativeState.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),

@@ -32,6 +32,9 @@ NUMPY_SETTINGS = "numpy_settings()"
 CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
 DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
 PICKLE_OUTSIDE = "pickle or save the tensor outside the compiled program"
+READ_MEMORY = "read the memory outside the compiled program and pass the values, or make a tensor of it"
+READS_NO_MEMORY = frozenset({"frombuffer", "type", "isinstance", "is_", "is_not", "id", "bool", "truth", "not_"})
+UNKNOWN_READS = (NativeState.OPAQUE, NativeState.GETTERS, NativeState.MEMORY)
 LISTING = "__dir__"
 SPECIAL_NAMES = WHOLE_READERS | {LISTING}
 # Functions that read their arguments as operators do.
@@ -55,12 +58,14 @@ class NativeReads:
         is_users_class: Callable[[type], bool],
         note_edge: Callable[..., None],
         refuse: Callable[[str, str], NoReturn],
+        leave_to_eager: Callable[[str, str], NoReturn],
         answers: dict[str, object],
     ) -> None:
         self._outside = outside
         self._is_users_class = is_users_class
         self._note_edge = note_edge
         self._refuse = refuse
+        self._leave_to_eager = leave_to_eager
         self._answers = answers
         self._decimal_settings = decimal_settings()
         self._numpy_settings = numpy_settings()
@@ -73,6 +78,7 @@ class NativeReads:
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
             self._answers[DECIMAL_SETTINGS] = self._decimal_settings
         self._numpy((*args, owner, function))
+        self._require_no_memory((function, *args, *kwargs.values(), owner), name)
         if owner is None:
             self._function(function, args, kwargs)
         elif id(type(owner)) not in self._known_classes or name in SPECIAL_NAMES:
@@ -120,7 +126,7 @@ class NativeReads:
         """Whether the reads of all methods of a C class are known."""
         if id(kind) in self._known_classes:
             return True
-        has_known_reads = native_state_of(kind) not in (NativeState.OPAQUE, NativeState.GETTERS)
+        has_known_reads = native_state_of(kind) not in UNKNOWN_READS
         if has_known_reads:
             self._known_classes[id(kind)] = kind
         return has_known_reads
@@ -138,6 +144,15 @@ class NativeReads:
         elif self._outside.path_of(owner) is not None and not runs_python(function):
             path = self._outside.path_of(owner)
             self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
+
+    def _require_no_memory(self, operands: Iterable[object], name: str) -> None:
+        """Leave to eager PyTorch a C function that may read a mapped file or what a pointer of ctypes points to."""
+        for operand in operands:
+            kind = type(operand)
+            if id(kind) in self._known_classes or self._has_known_reads(kind) or name in READS_NO_MEMORY:
+                continue
+            if native_state_of(kind) is NativeState.MEMORY:
+                self._leave_to_eager(f"the program reads memory through a {name_of(kind)}", READ_MEMORY)
 
     def _pickle(self, arguments: object) -> None:
         """Guard everything that C code is about to pickle. The bytes would contain the values of tensors."""
@@ -172,6 +187,7 @@ class NativeReads:
         if decimal.Decimal in map(type, operands):
             self._answers[DECIMAL_SETTINGS] = self._decimal_settings
         self._numpy(operands)
+        self._require_no_memory(operands, function.__name__)
         for operand in operands:
             kind = type(operand)
             if id(kind) in self._known_classes or self._has_known_reads(kind):

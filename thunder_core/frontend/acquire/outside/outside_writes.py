@@ -11,6 +11,8 @@ from thunder_core.frontend.acquire.outside.object_guards import CanDelete, Lengt
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import can_delete
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 
 ENTRY_METHODS = ("__setitem__", "__delitem__")
 
@@ -72,9 +74,20 @@ class OutsideWrites:
         """Note that an announced write has raised. A deletion raised because the name did not exist."""
         self._outside.effects.retract(announced)
         if announced.kind == "delete":
-            self._outside.missing(announced.owner, announced.name)
+            self._note_missing(announced.owner, announced.name)
         elif announced.kind == "__delitem__":
             self._outside.absent(self._outside.paths[id(announced.owner)], announced.name)
+
+    def _note_missing(self, owner: Any, name: str) -> None:
+        """Guard that an object itself has no attribute of that name; its class, or a base of it, may have one."""
+        path = self._outside.paths.get(id(owner))
+        is_inherited = type_lookup(type(owner), name) is not ABSENT or (
+            issubclass(type(owner), type) and any(name in dict_of(base) for base in mro_of(owner))
+        )
+        if not is_inherited:
+            self._outside.missing(owner, name)
+        elif path is not None and not can_delete(owner, name) and not self._outside.effects.has_written(owner, name):
+            self._outside.guard(CanDelete(path, name, is_held=False))
 
     def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that the program is about to call a C function that changes the container in its first argument."""

@@ -11,6 +11,7 @@ import sympy
 
 from thunder_core.tracing.ir.literal import keyword_argument
 from thunder_core.tracing.ir.sizes import text_of
+from thunder_core.tracing.library.objects import cached_value
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 COMPUTED = ("computed", "expression", "count")  # steps whose values are computed from several paths
@@ -169,6 +170,11 @@ def _text_of_operand(operand: Any) -> str:
 
 def _computation_text(path: Path) -> str:
     function, operands = path.key
+    if function is cached_value:
+        cached, names, *args = operands
+        positional = len(args) - len(names)
+        keywords = dict(zip(names, args[positional:], strict=True))
+        return f"{cached}({text_of_operands(tuple(args[:positional]), keywords)})"
     texts = [
         f"({operand})" if isinstance(operand, Path) and operand.step == "computed" else str(operand)
         for operand in operands

@@ -7,12 +7,17 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
+from thunder_core.frontend.acquire.outside.guards import SameAs
+from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.retrace import FillsCache
+from thunder_core.tracing.library.objects import cached_value
 
 PYTORCHS = ("torch", "thunder_core")  # packages whose cached functions have no effects that a program sees
+NO_OPERAND = object()
 HASHED_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 
 
@@ -31,26 +36,55 @@ class CachedCalls:
         self._run = run
         self._fills = fills
         self._counts: dict[int, list[tuple[int, ...]]] = {}  # by cached function, the numbers of effects before calls
+        self._paths: dict[tuple[Any, ...], Path] = {}  # the paths to values of caches, by function and arguments
 
     def begin(self, cached: object) -> None:
         """Note that a cached function is about to compute a value that its cache lacks."""
         self._counts.setdefault(id(cached), []).append(self._count())
 
-    def end(self, cached: Any, arguments: tuple[Any, ...], value: Any, *, hit: bool) -> bool:
-        """Return whether a new value stays in the cache. Guard a value that was in the cache."""
+    def end(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any, *, hit: bool) -> bool:
+        """Return whether a new value stays in the cache. Guard a value of the cache."""
         if hit:
             self._run.outside.guard_cached_value(cached)
-            self._note_object(cached, value)
+            if not self._read_again(cached, arguments, keywords, value):
+                self._note_object(cached, value)
             return True
         has_effects = self._counts[id(cached)].pop() != self._count()
         is_kept = is_fixed(value) and not has_effects
-        is_computed_again = any(map(self._is_new, arguments)) or (overflows(cached) and not has_effects)
+        is_computed_again = any(map(self._is_new, (*arguments, *keywords.values()))) or (
+            overflows(cached) and not has_effects
+        )
         if not is_kept and self._is_filled(cached) and not is_computed_again:
             raise self._run.retrace(FillsCache())
         self._run.outside.guard_cached_value(cached)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
+        if is_kept and is_constant(value):
+            self._read_again(cached, arguments, keywords, value)
         return is_kept
+
+    def _read_again(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any) -> bool:
+        """Make the prologue read a value of a cache, which may have been cleared and filled with as many other values.
+
+        Return False if the prologue cannot call the function, because it has no path to an argument.
+        """
+        operands = tuple(map(self._operand, self._run.numbers.values((cached, *arguments, *keywords.values()))))
+        if any(operand is NO_OPERAND for operand in operands):
+            return False
+        key = tuple((type(operand), operand) for operand in (*keywords, *operands))
+        if key not in self._paths:
+            self._paths[key] = computed_path(cached_value, (operands[0], tuple(keywords), *operands[1:]), value)
+        known_path = self._run.outside.path_of(value)
+        if known_path is not None and known_path.step == "cached":  # found with a key that has no path
+            self._run.outside.guard(SameAs(self._paths[key], known_path))
+        else:
+            self._run.outside.read(self._paths[key], value)
+        return True
+
+    def _operand(self, argument: object) -> Any:
+        """Return an argument as the prologue refers to it: a constant, or a path; otherwise `NO_OPERAND`."""
+        path = self._run.outside.path_of(argument)
+        return path if path is not None else argument if is_fixed(argument) else NO_OPERAND
 
     def _note_object(self, cached: Any, value: Any) -> None:
         """Note that a value of the cache is an object from outside, which later calls find unless the cache changes.

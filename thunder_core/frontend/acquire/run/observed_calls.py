@@ -143,7 +143,7 @@ class ObservedCalls(ObservedReads):
         if "_thunder" in plain.__dict__ and (value := compiled_function(self, function, args, kwargs)) is not NOT_TAKEN:
             return value
         if (lookaside := late_lookaside_of(plain)) is not None:
-            return lookaside(self, *args, **kwargs)
+            return lookaside(self, *owner_of(function), *args, **kwargs)
         value = foreign(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
@@ -195,9 +195,11 @@ class ObservedCalls(ObservedReads):
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
         self.cached_calls.begin(cached)
 
-    def on_cached(self, cached: object, arguments: tuple[Any, ...], value: object, *, hit: bool) -> bool:
+    def on_cached(
+        self, cached: object, arguments: tuple[Any, ...], keywords: dict[str, Any], value: object, *, hit: bool
+    ) -> bool:
         """Return whether a new value stays in the cache of `functools.lru_cache`, which is guarded."""
-        is_kept = self.cached_calls.end(cached, arguments, value, hit=hit)
+        is_kept = self.cached_calls.end(cached, arguments, keywords, value, hit=hit)
         self.fills_caches |= not is_kept
         return is_kept
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from blake3 import blake3
 
+from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.foundation.storage.digest import digest_for
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 def structure(model: torch.nn.Module) -> dict[str, object]:
     """Return the plain data of the structure's hash."""
-    config = getattr(model, "config", None)
+    config = config_or_none(model)
     first_name: dict[int, str] = {}
     return {
         "config": canonical_config(config) if is_config(config) else None,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from transformers import PretrainedConfig
 
+from thunder_core.foundation.model_configs import config_or_none
+
 
 def put_into_mode(model: torch.nn.Module, *, train: bool) -> None:
     """Eval mode; or train mode, in which a model of transformers keeps no keys and values for later tokens."""
     model.train(train)
-    config = getattr(model, "config", None)
+    config = config_or_none(model)
     if train and isinstance(config, PretrainedConfig) and getattr(config, "use_cache", None):
         config.use_cache = False

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
+from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 
 HEADS = ("num_key_value_heads", "num_attention_heads")  # the first that a config has
@@ -16,7 +17,7 @@ DIMENSION = 1  # the dimension of the heads in keys and values
 
 def heads_of(model: torch.nn.Module) -> int | None:
     """Return the number of heads whose keys and values the model in one process has; None if unknown."""
-    config = getattr(model, "config", None)
+    config = config_or_none(model)
     numbers = (getattr(config, name, None) for name in HEADS)
     return next((number for number in numbers if isinstance(number, int)), None)
 

@@ -13,6 +13,7 @@ from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
 from thunder_core.compilation.dynamo.entry import acquired_by_dynamo, for_graphs
 from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning
+from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.frontend.acquire.named import parameters_of
@@ -55,7 +56,7 @@ def compile(  # noqa: A001 - the usual name
     require_tested_torch()
     device = device_of(model)
     if asks_for_choice(recipe):
-        model_type = getattr(getattr(model, "config", None), "model_type", None)
+        model_type = model_type_of(model)
         recipe = with_choice(recipe, choose_recipe(model_type, device))
     chosen = find_recipe(recipe, options)
     chosen = chosen.with_(without=without) if without else chosen

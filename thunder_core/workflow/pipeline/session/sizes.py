@@ -11,6 +11,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.errors.tree import message_line
+from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
@@ -85,7 +86,7 @@ def _image_end(ranges: Ranges, traced: InputSize, end: int) -> InputSize:
 @contextmanager
 def _config_kept(model: torch.nn.Module) -> Iterator[None]:
     """Restore the attributes of a model's config after the block."""
-    config = getattr(model, "config", None)
+    config = config_or_none(model)
     if not isinstance(config, PretrainedConfig):
         yield
         return

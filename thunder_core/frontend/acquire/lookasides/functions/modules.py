@@ -27,13 +27,14 @@ GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
 )
+CALL_IMPLEMENTATION = Module._call_impl
 SETTERS = ("__set__", "__delete__")  # special methods of descriptors
 
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
 def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) -> Any:
     """Note which module is running, and interpret only `forward` if the module has no hooks."""
-    if not isinstance(module, Module) or module._compiled_call_impl is not None:
+    if not isinstance(module, Module) or module._compiled_call_impl is not None or has_own_call(module):
         return NOT_TAKEN
     run.modules.append(run.module_names.get(id(module)) or str(run.outside.path_of(module) or type(module).__name__))
     try:
@@ -54,6 +55,11 @@ def _call_forward(run: TracedRun, module: Module, args: tuple[Any, ...], kwargs:
     if isinstance(module, ScriptModule):
         return call_script_module(run, module, args, kwargs)
     return run.machine.call(run.machine.load_attr(module, "forward"), *args, **kwargs)
+
+
+def has_own_call(module: Module) -> bool:
+    """Whether a module or its class replaces the method that calls hooks and `forward`."""
+    return type_lookup(type(module), "_call_impl") is not CALL_IMPLEMENTATION or "_call_impl" in vars(module)
 
 
 def has_hooks(module: Module) -> bool:

@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 INTERPRET = torch._C._jit_interpret_graph  # type: ignore[attr-defined]
+ACCESSES = ("prim::GetAttr", "prim::SetAttr")
 ORIGINAL = "call the original module, which is Python code"
 
 
@@ -31,16 +32,20 @@ def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ..
 
     Eager PyTorch makes the call if the code of the module writes an attribute.
     """
-    before = list(_constants(module))
+    method: Any = module.forward
+    graph = method.inlined_graph  # owns its nodes
+    names = {node.s("name") for kind in ACCESSES for node in graph.findAllNodes(kind)}
+    before = [(part, name, value, _contents(value)) for part, name, value in _attributes(module, names)]
     path = run.outside.path_of(module) or run.outside.root("script module", type(module).__name__, module)
-    _read_state(run, path, module)
-    method = module.forward
+    _read_state(run, path, module, names)
     run.script_methods.append(method)
     try:
         result = run.machine.call(method, *args, **kwargs)
     finally:
         run.script_methods.pop()
-        changes = [(part, name, value) for part, name, value in before if getattr(part, name) != value]
+        changes = [
+            (part, name, value) for part, name, value, contents in before if _contents(getattr(part, name)) != contents
+        ]
         for part, name, value in changes:
             setattr(part, name, value)
     for part, name, _ in changes:
@@ -79,14 +84,15 @@ def _bound(arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, An
     return tuple(given.get(argument.name, argument.default_value) for argument in arguments)
 
 
-def _read_state(run: TracedRun, path: Path, module: Module) -> None:
+def _read_state(run: TracedRun, path: Path, module: Module, names: set[str]) -> None:
     """Read all parameters, buffers and attributes of a module and its submodules, as the C++ code may read them."""
-    for name, value in (*_tensors(module), *((name, value) for _, name, value in _own_constants(module))):
+    for name, value in (*_tensors(module), *_own_attributes(module, names)):
         run.outside.read(path.attribute(name, value), value)
+        run.outside.expand_whole(value)
     for name, child in module.named_children():
         child_path = path.attribute("_modules", module._modules).item(name, child)
         run.outside.read(child_path, child)
-        _read_state(run, child_path, child)
+        _read_state(run, child_path, child, names)
 
 
 def _tensors(module: Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -94,16 +100,30 @@ def _tensors(module: Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_buffers(recurse=False, remove_duplicate=False)
 
 
-def _constants(module: Module) -> Iterator[tuple[Any, str, Any]]:
-    """Yield the attributes of a module and its submodules whose values are constants, with the module and the name."""
+def _attributes(module: Module, names: set[str]) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the attributes of a module and its submodules, with the module and the name."""
     for part in module.modules():
-        yield from _own_constants(part)
+        for name, value in _own_attributes(part, names):
+            yield part, name, value
 
 
-def _own_constants(module: Module) -> Iterator[tuple[Any, str, Any]]:
+def _own_attributes(module: Module, names: set[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of a module's attributes. C++ code makes a new list or dict at each read.
+
+    Those among the `names` that the code reads or writes are included, because a frozen module lists no attributes.
+    """
     declared = getattr(module, "_concrete_type", None)
-    names = {"training": None, **(declared.get_attributes() if declared is not None else {})}
-    for name in names:
-        value = getattr(module, name, None)
-        if is_fixed(value):
-            yield module, name, value
+    listed = declared.get_attributes() if declared is not None else {}
+    tensors = dict(_tensors(module))
+    for name in dict.fromkeys(("training", *listed, *sorted(names))):
+        if name not in tensors and hasattr(module, name) and not isinstance(value := getattr(module, name), Module):
+            yield name, value
+
+
+def _contents(value: Any) -> Any:
+    """Return the contents of an attribute, to compare them: tensors and other objects by their identity."""
+    if isinstance(value, list | tuple):
+        return (type(value), *map(_contents, value))
+    if isinstance(value, dict):
+        return (dict, *((key, _contents(item)) for key, item in value.items()))
+    return (type(value), repr(value)) if is_fixed(value) else id(value)
