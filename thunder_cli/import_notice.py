@@ -31,7 +31,7 @@ def importing(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def importing_tested(console: Console) -> Iterator[None]:
+def importing_tested_torch(console: Console) -> Iterator[None]:
     """Do the same as `importing` for a command that compiles or runs programs; raise `TorchNotTested`."""
     require_tested_torch()
     with importing(console):

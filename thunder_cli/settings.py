@@ -85,14 +85,14 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 }
 
 
-def require_kind(stated: Option, value: object) -> None:
+def require_type(stated: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
     types, accepted = KINDS[stated.kind]
     if stated.repeats and isinstance(value, list | tuple):
         if not value and stated.name in NEEDS_ONE:
             raise Unsuitable(value, "a name, or a list with at least one name")
         for item in value:
-            require_kind(replace(stated, repeats=False), item)
+            require_type(replace(stated, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise Unsuitable(value, accepted)
@@ -167,7 +167,7 @@ def _check(named_values: Mapping[str, object], kind: type[ThunderError], before:
             fix = f"{did_you_mean(name, setting_names)}known: {', '.join(setting_names)}"
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
-            require_kind(SETTINGS[name], value)
+            require_type(SETTINGS[name], value)
         except Unsuitable as error:
             raise kind(
                 f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.accepted}"

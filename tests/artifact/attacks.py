@@ -72,7 +72,7 @@ def imported(text: str) -> ConstantFacts:
 
 
 def way(*steps: tuple[str, Any], text: str = "function") -> ConstantFacts:
-    return ConstantFacts(kind="way", text=text, steps=steps)
+    return ConstantFacts(kind="path", text=text, steps=steps)
 
 
 def resealed(**changes: object) -> Attack:
@@ -182,9 +182,9 @@ IMPORTS: dict[str, Attack] = {
 }
 
 EMPTY_MODELS: dict[str, Attack] = {
-    "an empty model of anything": added(CONFIG, b"{}", shell=EmptyModelFacts(path="os:system", dtype="float32")),
+    "an empty model of anything": added(CONFIG, b"{}", empty_model=EmptyModelFacts(path="os:system", dtype="float32")),
     "an empty model of a library's": added(
-        CONFIG, b"{}", shell=EmptyModelFacts(path="transformers.utils:os.system", dtype="x")
+        CONFIG, b"{}", empty_model=EmptyModelFacts(path="transformers.utils:os.system", dtype="x")
     ),
 }
 
@@ -203,7 +203,9 @@ MANIFESTS: dict[str, Attack] = {
     "a mark of the byte order": lambda folder: (folder / MANIFEST).write_bytes(
         b"\xef\xbb\xbf" + (folder / MANIFEST).read_bytes()
     ),
-    "negative numbers": resealed(drawn={"batch": -1}, files={"x": FileFacts.model_construct(size=-1, digest="")}),
+    "negative numbers": resealed(
+        random_inputs={"batch": -1}, files={"x": FileFacts.model_construct(size=-1, digest="")}
+    ),
 }
 
 
@@ -265,20 +267,20 @@ MODELS: dict[str, Attack] = {
     "code of the hub": added(
         CONFIG,
         b"{}",
-        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel"),
+        empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel"),
     ),
     "code of the hub inside": added(
         CONFIG,
         json.dumps({"text_config": {"attn_implementation": "evil/kernel"}}).encode(),
-        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+        empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
     ),
     "a config that nests": added(
-        CONFIG, b'{"a":' * 100_000, shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32")
+        CONFIG, b'{"a":' * 100_000, empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32")
     ),
     "a config of many digits": added(
         CONFIG,
         b'{"hidden_size": ' + b"9" * 4000 + b"}",
-        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+        empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
     ),
 }
 

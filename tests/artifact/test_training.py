@@ -147,9 +147,9 @@ def test_saving_compiles_a_backward_that_was_not_compiled_before(tmp_path):
     (stage,) = (
         kept_stage
         for kept_stage in open_artifact(folder).manifest.programs[0].stages
-        if kept_stage.runs and kept_stage.given
+        if kept_stage.runs and kept_stage.has_cotangent
     )
-    assert (stage.trace, stage.given) == ("backward", (True, True))
+    assert (stage.trace, stage.has_cotangent) == ("backward", (True, True))
     assert_equal(used(thunder.load(folder, two, strict=True)), used(two))
 
 
@@ -191,7 +191,11 @@ def of_the_second(program: Callable[..., Any]) -> list[torch.Tensor]:
 
 def test_every_compiled_backward_is_saved(tmp_path):
     folder = kept(two, tmp_path / "a", lambda program: (used(program), of_the_second(program)))
-    given = [stage.given for stage in open_artifact(folder).manifest.programs[0].stages if stage.runs and stage.given]
+    given = [
+        stage.has_cotangent
+        for stage in open_artifact(folder).manifest.programs[0].stages
+        if stage.runs and stage.has_cotangent
+    ]
     assert given == [(True, True), (False, True)]
     loaded = thunder.load(folder, two, strict=True)
     assert_equal(used(loaded), used(two))

@@ -74,7 +74,7 @@ def constant(text: str) -> ConstantFacts:
 
 
 def way(*steps: tuple[str, str]) -> ConstantFacts:
-    return ConstantFacts(kind="way", text="function", steps=steps)
+    return ConstantFacts(kind="path", text="function", steps=steps)
 
 
 REFERENCES = {

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.benchmark.test_verdict import report_of
-from tests.cli.small import QUICK, assert_refused, own_model, saved
+from tests.cli.small import QUICK, assert_refused, own_model, save_small_model
 from thunder_core.workflow.models.request import sample_models
 from thunder_core.workflow.pipeline import STAGES
 from thunder_executors.nvfuser import lacking
@@ -20,7 +20,7 @@ from thunder_executors.nvfuser import lacking
 @pytest.fixture
 def damaged(tmp_path):
     """A separate small Llama that a test may damage."""
-    return saved(tmp_path / "damaged")
+    return save_small_model(tmp_path / "damaged")
 
 
 def test_optimize_writes_and_reports_an_artifact(thunder, here, llama):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from tests.cli.small import saved
+from tests.cli.small import save_small_model
 from thunder_cli.commands.run import summary
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.models.request.request import ModelRequest
@@ -39,7 +39,7 @@ class Eager(Recipe):
 def made(tmp_path_factory):
     """A small Llama with a tokenizer in its folder, and an artifact of the Llama that generates text."""
     folder = tmp_path_factory.mktemp("made")
-    saved(folder / "model")
+    save_small_model(folder / "model")
     words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder / "model")

@@ -116,7 +116,7 @@ def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Pat
     manifest = open_artifact(artifact).manifest
     assert manifest.generation is not None
     assert manifest.generation.lengths == GenerationLengths(9, 7, 3)
-    assert (manifest.example, manifest.drawn, manifest.dynamic) == ((), {}, {})
+    assert (manifest.example, manifest.random_inputs, manifest.dynamic) == ((), {}, {})
     assert manifest.validation == "validated"
     # Prompts of a single text and of several, of one token, padded; later tokens, padded or not.
     assert len(manifest.programs) <= 6

@@ -134,7 +134,7 @@ def test_inputs_of_a_small_model_that_do_not_fit_are_lacking_in_the_plan(tmp_pat
     lacking = plan(Request(model=model_of(folder, None), batch=10**11), dry_run=True).lacking_memory
     assert lacking is not None
     assert "use a smaller --batch or --seq" in lacking.fix
-    assert planned(folder, batch=10**11).way == ""
+    assert planned(folder, batch=10**11).storage_note == ""
 
 
 def test_modules_that_the_model_does_not_have_are_refused_in_the_plan(checkpoint):
@@ -147,7 +147,7 @@ def test_modules_that_the_model_does_not_have_are_refused_in_the_plan(checkpoint
 def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint):
     memory = replace(planned(checkpoint, random_weights=False), free=1 << 20)
     assert memory.fits
-    assert "read from the disk" in memory.way
+    assert "read from the disk" in memory.storage_note
     assert not replace(planned(checkpoint), free=1 << 20).fits
 
 

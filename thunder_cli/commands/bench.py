@@ -191,12 +191,12 @@ def measure_artifacts(
     first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact compared with the first; only the device may be changed."""
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     require_two_artifacts(first, second)
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_artifacts
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
     with watching(console) as progress:
@@ -212,11 +212,11 @@ def measure_artifact(
     folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
     """Measure an artifact; only the device may be changed."""
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     device = device_of_artifact(folder, settings)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_artifact
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
     with watching(console) as progress:
@@ -243,11 +243,11 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
 def measure_model(settings: Settings, bench_request: BenchRequest, console: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     request = checked_request(settings, console)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_model
         from thunder_core.workflow.pipeline.generation_bench import bench_generation
     with watching(console) as progress:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from thunder_core.tracing.library.collection import collection_paused
+from thunder_core.tracing.library.collection import pause_collection
 
 DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
@@ -46,7 +46,7 @@ class Cuda:
             stream, current = self._stream(device_stream[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
             stream.wait_stream(current)
-            with torch.cuda.stream(stream), collection_paused(), own_workspaces():
+            with torch.cuda.stream(stream), pause_collection(), own_workspaces():
                 results = capture_into(graph, self._pool(device_stream), function, device_stream[0])
             current.wait_stream(stream)
         return partial(replay, graph), results

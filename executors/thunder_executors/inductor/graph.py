@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 
 from thunder_core.backend.fusion.region import Region
-from thunder_core.tracing.analysis.aliasing import tensors_written
+from thunder_core.tracing.analysis.aliasing import written_tensors
 from thunder_core.tracing.capture.fakes.faithful import settle_contiguity
 from thunder_core.tracing.capture.symbolic.metadata import is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
@@ -148,7 +148,7 @@ def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: Val
         return call_operation(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
 
     for operation in region.operations:
-        into = next(tensors_written(operation), None)
+        into = next(written_tensors(operation), None)
         if into is None:
             evaluate([operation], values, run)
         else:
@@ -174,7 +174,7 @@ def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[s
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:
     """Return the dtype of the tensor that an operation writes to, or else of its only result."""
-    into = next(tensors_written(operation), operation.output)
+    into = next(written_tensors(operation), operation.output)
     return into.dtype if isinstance(into, TensorProxy) else None
 
 

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from thunder_core.backend.cache.built_for import model_of_new_entries
 from thunder_core.backend.cache.entry import Entry
-from thunder_core.backend.cache.folders import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
+from thunder_core.backend.cache.folders import BUILDING, ENTRIES, LOCKS, make_folders, reporting_full_disk
 from thunder_core.backend.cache.key import SCHEMA_VERSION, Key
 from thunder_core.backend.cache.manifest import EntryManifest
 from thunder_core.backend.cache.record import mark_used
@@ -68,7 +68,7 @@ def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -
 
 def build_alone(key: Key, build: Build, label: str) -> Entry:
     """Build an entry in a folder outside the store, without storing it; raises `OutOfDisk`."""
-    with full_disk_named(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
+    with reporting_full_disk(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
         return Entry(key, label, built_files(Path(folder)))
 

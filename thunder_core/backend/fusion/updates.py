@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from thunder_core.tracing.analysis.aliasing import AliasSets, tensors_written
+from thunder_core.tracing.analysis.aliasing import AliasSets, written_tensors
 from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import comparison_keys, generic_hint_of
@@ -22,10 +22,10 @@ NO_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
 def is_update(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol's only effect is to update tensors that it takes, according to its operations."""
     operations = bsym.operations
-    written = {proxy.name for operation in operations for proxy in tensors_written(operation)}
+    written = {proxy.name for operation in operations for proxy in written_tensors(operation)}
     if not operations or bsym.ordered or written != set(bsym.mutates):
         return False
-    return all(result_of(operation) is not None for operation in operations if any(tensors_written(operation)))
+    return all(result_of(operation) is not None for operation in operations if any(written_tensors(operation)))
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy | None:
@@ -36,7 +36,7 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
     plain = without_write(target) if target._schema.is_mutable else target
     if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in POINTWISE_BESIDES):
         return None
-    result = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
+    result = next(written_tensors(operation)) if target._schema.is_mutable else operation.output
     if not isinstance(result, TensorProxy) or (target._schema.is_mutable and not is_plain(result)):
         return None
     return result if OUT not in operation.kwargs or _keeps_shape(operation, result) else None
@@ -101,7 +101,7 @@ def _written_names(operations: Iterable[BoundSymbol], aliasing: AliasSets) -> di
     """Map each storage that operations write to to its only name from then on; None if it has another name."""
     names: dict[str, str] = {}
     for operation in operations:
-        names = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | names
+        names = {aliasing.representative(proxy.name): proxy.name for proxy in written_tensors(operation)} | names
         for proxy in (*operation.inputs, *operation.outputs):
             if names.get(aliasing.representative(proxy.name), proxy.name) != proxy.name:
                 return None

@@ -245,7 +245,7 @@ def linear_product(layer: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.linear(x, layer.weight)
 
 
-def rowwise_quantized(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+def rowwise_quantized_forward(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums results.
 
     Sums are computed in the dtype of the input, or exactly for integers.
@@ -273,4 +273,4 @@ PLACEMENTS: Mapping[str, Mapping[str, Placement]] = {
     ROWWISE: {"weight": Shard(1), "bias": Replicate()},
 }
 FORWARDS = {COLWISE: colwise, ROWWISE: rowwise}
-QUANTIZED_FORWARDS = {COLWISE: colwise, ROWWISE: rowwise_quantized}
+QUANTIZED_FORWARDS = {COLWISE: colwise, ROWWISE: rowwise_quantized_forward}

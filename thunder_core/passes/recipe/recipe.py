@@ -332,7 +332,7 @@ class Recipe(Traits, Composable):
         """Return the unsupported parts: for a model on a device of this machine, or for a GPU architecture `target`."""
         named = [(transform.name, need) for transform in self.all_transforms() for need in transform.requirements]
         needs = (*self.all_requirements(), *named)
-        checked = [(part, need, lacks(need, target, device)) for part, need in needs]
+        checked = [(part, need, unmet_reason(need, target, device)) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in checked if reason)
 
     def with_(
@@ -363,10 +363,10 @@ def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
     return tuple(base for base in kind.__mro__ if base not in Recipe.__mro__)
 
 
-def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
-    """Return why a requirement is not met, for a GPU architecture `target`, for a device, or for this machine.
+def unmet_reason(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
+    """Return the reason why a requirement is not met; None if it is met.
 
-    Else None.
+    The requirement is checked for the GPU architecture `target`, or for a device, or for this machine.
     """
     if target:
         return need.missing_for(target)

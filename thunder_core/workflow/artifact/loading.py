@@ -130,7 +130,7 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
     """Return a placeholder that builds the model when needed; None if the programs need the model here."""
     require_compatible(artifact.manifest)
     trust = trust_in(None, consent.trusted_modules)
-    standalone, facts = standalone_here(artifact, trust), artifact.manifest.shell
+    standalone, facts = standalone_here(artifact, trust), artifact.manifest.empty_model
     if not standalone or facts is None:
         return None
     define_operations(artifact, trust)
@@ -271,10 +271,10 @@ def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote
     The weights come from the artifact if it includes them, else from the model's source. The model is in train mode if
     the artifact is for training. Raises `RemoteCodeRefused` if the model has its own code and that code is not trusted.
     """
-    if artifact.manifest.shell is None:
+    if artifact.manifest.empty_model is None:
         return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
     model = with_weights(
-        artifact, empty_model_of(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code)
+        artifact, empty_model_of(artifact, artifact.manifest.empty_model, trust_remote_code=trust_remote_code)
     )
     return on_device_of_weights(artifact, model) if device is None else torch.nn.Module.to(model, device)
 

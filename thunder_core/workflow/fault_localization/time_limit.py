@@ -43,7 +43,7 @@ _limits: ContextVar[Deadline | None] = ContextVar("time limit of an examination"
 
 
 @contextmanager
-def time_limited(deadline: Deadline | None) -> Iterator[None]:
+def limit_time(deadline: Deadline | None) -> Iterator[None]:
     """While the block runs, let `require_time` raise `OutOfTime` after a deadline; None sets no limit.
 
     After a fault has been found, finding its line is not limited.

@@ -21,7 +21,7 @@ class HeldStatement:
     number: int
 
     @property
-    def inside(self) -> str:
+    def outer(self) -> str:
         """The holder in a few words: `region_0 of inductor, line 3`."""
         return f"{short_name(self.holder)} of {self.holder.executor}, line {self.number}"
 

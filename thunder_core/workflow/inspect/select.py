@@ -26,16 +26,16 @@ NO_STAGES = EarlierStages()
 class StatementMatch:
     """A statement that matches a pattern: its number in the trace (from 1), its text, its metadata and its module.
 
-    A statement inside another statement has the number of the outer statement. `inside` describes the outer statement,
+    A statement inside another statement has the number of the outer statement. `outer` describes the outer statement,
     and `stage` is the last stage in which the statement was at the top level.
     """
 
     number: int
     text: str
-    told: str
+    metadata: str
     module: str
-    place: str
-    inside: str = ""
+    source_line: str
+    outer: str = ""
     stage: str = ""
 
 
@@ -63,7 +63,7 @@ def matches(
                 "",
                 region_statement.statement.module,
                 source_line(region_statement.statement),
-                region_statement.inside,
+                region_statement.outer,
             )
             for match in matching(region_statement.statement, expression, level, empty):
                 stage = earlier.stage_of(region_statement.statement)
@@ -76,9 +76,9 @@ def matching(
     """Yield a match for each part of a statement, at a level, that matches the pattern."""
     claimed = any(part.file for part in statement.parts)
     for part in (statement,) if claimed else at_level(statement, level):
-        about = () if statement.symbol == DELETE else (match.place, part.derives or statement.derives)
+        about = () if statement.symbol == DELETE else (match.source_line, part.derives or statement.derives)
         if any(pattern.search(text) for text in (part.text, result_comment(part), match.module, *about)):
-            yield replace(match, text=part.text, told=result_comment(part))
+            yield replace(match, text=part.text, metadata=result_comment(part))
 
 
 def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:

@@ -40,7 +40,7 @@ from thunder_core.workflow.pipeline.session.planning import calls_first
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
 from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE
-from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, shortfalls_expected
+from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.pipeline.session.sizes import require_images
 from thunder_core.workflow.report import ComparisonFacts
@@ -75,7 +75,7 @@ class CallOptimization:
     def ready(self) -> Iterator[None]:
         """Check the memory and that the model can be evaluated; then set training or evaluation mode."""
         plan, request, session = self.plan, self.plan.request, self.session
-        with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
+        with session.ready(), suppress_shortfalls() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
             if not request.target:
                 require_images(session, request.dynamic, plan.size)
@@ -94,7 +94,7 @@ class CallOptimization:
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             coverage = RangeCoverage(self.session, dynamic, self.plan.size)
-            self.tried_sizes = coverage.proven() if self.plan.request.target else coverage.complete()
+            self.tried_sizes = coverage.coverage_proof() if self.plan.request.target else coverage.complete()
         self.session.release()
         return program
 
@@ -201,7 +201,7 @@ class CallOptimization:
             else {},
             train=request.train,
             dynamic=request.dynamic,
-            drawn=drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},
+            random_inputs=drawn if session.purpose.could_be_random(session.loaded, self.example, **drawn) else {},
             target=request.target,
             kernels=self.kernels,
         )

@@ -192,7 +192,7 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     If `real_inputs` is set, the artifact needs only an example. Raises `WrongInputs` for an artifact that does not
     record its random inputs, or has no example.
     """
-    size, drawn = traced_size(artifact), artifact.manifest.drawn
+    size, drawn = traced_size(artifact), artifact.manifest.random_inputs
     if size is None or not (drawn or real_inputs):
         raise WrongInputs(
             f"{artifact.folder} does not record which inputs its programs take",

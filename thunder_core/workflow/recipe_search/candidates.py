@@ -16,7 +16,7 @@ from thunder_core.backend.claiming.executor import find_executor
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.options.quality import Quality
-from thunder_core.passes.recipe import Recipe, lacks
+from thunder_core.passes.recipe import Recipe, unmet_reason
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.workflow.pipeline.request.automatic import (
     ANY_MODULE,
@@ -148,7 +148,7 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
 
 def _missing(recipe: Recipe, context: SearchContext) -> str:
     """Return the reason why this machine cannot run a part of a recipe, or an empty string."""
-    reasons = (lacks(need, "", context.device) for _, need in recipe.all_requirements())
+    reasons = (unmet_reason(need, "", context.device) for _, need in recipe.all_requirements())
     return next((reason for reason in reasons if reason), "")
 
 

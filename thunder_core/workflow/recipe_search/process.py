@@ -110,10 +110,10 @@ def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | 
     lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     quoted = f": {last:.{LAST}}" if last else ""
-    return TrialRefusal(reason=f"its process {how_it_ended(status)}{quoted}", passing=True)
+    return TrialRefusal(reason=f"its process {describe_exit(status)}{quoted}", passing=True)
 
 
-def how_it_ended(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Describe how a process ended, from its exit status."""
     if status >= 0:
         return f"ended with exit status {status}"

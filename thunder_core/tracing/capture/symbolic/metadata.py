@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
+from thunder_core.tracing.capture.symbolic.all_sizes import decide_sizes_of_one
 from thunder_core.tracing.capture.torch_facts.convolutions import CONVOLUTIONS, convolutions_for_all_sizes
 from thunder_core.tracing.ir.sizes import hint_of
 
@@ -95,7 +95,7 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
         return convolutions_for_all_sizes()
     if operation.overloadpacket not in DECISIONS:
         return nullcontext()
-    return every_size_asked()
+    return decide_sizes_of_one()
 
 
 def is_symbolic_slice(

@@ -166,7 +166,7 @@ def made_of(kind: type, progressions: Iterable[Progression]) -> Any:
     return SEQUENCES[kind](progressions)
 
 
-def added(left: object, right: object) -> Any:
+def sum_of_sequences(left: object, right: object) -> Any:
     """Return the sum of two lists or two tuples of numbers; None for other values."""
     kinds = {getattr(type(value), "kind", type(value)) for value in (left, right)}
     kind = next(iter(kinds))
@@ -176,7 +176,7 @@ def added(left: object, right: object) -> Any:
     return made_of(kind, [progression for part in progressions if part is not None for progression in part])
 
 
-def repeated(items: Any, count: Any) -> Any:
+def repeated_sequence(items: Any, count: Any) -> Any:
     """Return a list or tuple of one number, repeated a symbolic number of times; None for other values."""
     if type(items) not in (list, tuple) or len(items) != 1 or not is_number(items[0]) or not bool(count > 0):
         return None
@@ -203,7 +203,7 @@ def item_or_slice(sequence: SymbolicSequence, key: object) -> Any:
             progression.part(progression.count - 1, progression.count, -1) for progression in reversed(progressions)
         )
     else:
-        progressions = between(progressions, sequence.length(), key.start, key.stop)
+        progressions = items_between(progressions, sequence.length(), key.start, key.stop)
     strided = every(progressions, abs(step))
     return None if strided is None or (not strided and sequence.kind is range) else made_of(sequence.kind, strided)
 
@@ -224,7 +224,7 @@ def item_at(sequence: SymbolicSequence, index: Any) -> Any:
     return None
 
 
-def between(progressions: Progressions, length: Any, start: Any, stop: Any) -> Progressions:
+def items_between(progressions: Progressions, length: Any, start: Any, stop: Any) -> Progressions:
     """Return the progressions of the items from one index to another."""
     first, last = (bound if bound is None or bool(bound >= 0) else length + bound for bound in (start, stop))
     return without_first(progressions if last is None else first_of(progressions, last), 0 if first is None else first)

@@ -37,7 +37,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
         transforms=tuple(facts for _, facts in transforms if facts is not None),
         lookasides=tuple(facts for _, facts in lookasides if facts is not None),
         operators=tuple(facts for _, facts in operators if facts is not None),
-        lacks="; ".join(lacking),
+        no_tracing_reason="; ".join(lacking),
     )
 
 
@@ -51,9 +51,9 @@ def is_another(executor: Executor) -> bool:
 
 def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
     """Return the compiler that `facts` describes; raise `ArtifactForeign` if a part is missing, or `ImportRefused`."""
-    if facts.lacks:
+    if facts.no_tracing_reason:
         raise WrongInputs(
-            f"the artifact has no program for these inputs, and none can be traced: {facts.lacks}",
+            f"the artifact has no program for these inputs, and none can be traced: {facts.no_tracing_reason}",
             fix="pass inputs like the traced ones",
         )
     parts = (part_of(part, Operator, trust) for part in facts.operators)

@@ -87,7 +87,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     """Whether the facts about a derivative are consistent."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
-    masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
+    masks = [stage.has_cotangent for stage in facts.stages if stage.trace == "backward"]
     is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
@@ -157,7 +157,7 @@ def stored_derivative(
         rules=derivative.rules,
         tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
         cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
-        backwards={stage.given: source for stage, source in pairs if stage.trace == "backward"},
+        backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},
         folder=artifact.folder,
         strict=strict,
     )
@@ -180,4 +180,4 @@ def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
 def stored_stage(stage: StageFacts, source: Source) -> Stage:
     """Return a stage that runs."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
-    return Stage(trace, stage.seconds, stage.given)
+    return Stage(trace, stage.seconds, stage.has_cotangent)

@@ -35,7 +35,7 @@ from thunder_core.workflow.fault_localization.line_faults import return_fault
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
-from thunder_core.workflow.fault_localization.time_limit import time_limited
+from thunder_core.workflow.fault_localization.time_limit import limit_time
 from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import AFTER_CALL
@@ -76,7 +76,7 @@ def wrong_outside(
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
     fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
     if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
-        with time_limited(None) if fault is not None else nullcontext():
+        with limit_time(None) if fault is not None else nullcontext():
             calls = eager_calls(call, call.own_arguments, states, room_for(acquired))
             followed = follow(acquired, inputs, states, calls)
         fault = followed.fault or fault or wrong_result(acquired, followed.values, mine, right)

@@ -58,12 +58,12 @@ class SubjectCall:
             if not isinstance(self.subject, torch.nn.Module):
                 yield
                 return
-            with self._module_unchanged(self.subject):
+            with self._unchanged_module(self.subject):
                 yield
 
     @staticmethod
     @contextmanager
-    def _module_unchanged(module: torch.nn.Module) -> Iterator[None]:
+    def _unchanged_module(module: torch.nn.Module) -> Iterator[None]:
         dicts = [entries for part in module.modules() for entries in dicts_of(part)]
         before = [(entries, dict(entries)) for entries in dicts]
         with buffers_kept(module):

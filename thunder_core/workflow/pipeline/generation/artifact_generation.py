@@ -308,7 +308,7 @@ def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
 
 def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
     """Return the lengths that an artifact supports; raise `CannotGenerate` if its programs cannot generate text."""
-    ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
+    ranges = {name: (size, size) for name, size in manifest.random_inputs.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
         kind = "a training step" if manifest.train else "calls without a KV cache"
         raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)

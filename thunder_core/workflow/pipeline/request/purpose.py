@@ -67,7 +67,9 @@ class Purpose:
             for left_out in itertools.combinations(optional_names, count):
                 yield {name: value for name, value in inputs.items() if name not in left_out}
 
-    def could_be_drawn(self, loaded: LoadedModel, sample: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
+    def could_be_random(
+        self, loaded: LoadedModel, sample: Inputs, *, batch: int, seq: int, seed: int, **_: int
+    ) -> bool:
         """Whether random inputs have the same names, shapes and dtypes, so that the same programs accept them."""
         if self.data is None:
             return True

@@ -135,7 +135,7 @@ def running_traces(program: Program) -> list[Trace]:
 
 def traces_behind(program: Program) -> list[Trace]:
     """Return the tail and the backwards, which run after the computation."""
-    backwards = {stage.given: stage.trace for stage in program.stages_of("backward")}
+    backwards = {stage.has_cotangent: stage.trace for stage in program.stages_of("backward")}
     return [*program.traces("tail"), *backwards.values()]
 
 

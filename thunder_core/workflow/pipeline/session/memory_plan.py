@@ -28,7 +28,7 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.precision import reference_bytes
-from thunder_core.workflow.validation.streamed_gradients import gradients_taken
+from thunder_core.workflow.validation.streamed_gradients import stream_gradients
 
 COMPILER_BYTES = 160 << 20  # memory that compiling allocates and keeps, measured with Inductor on the CPU
 RESIDENT, ON_DISK = "", "weights are read from the disk on use"
@@ -70,7 +70,7 @@ class MemoryPlan:
         return (self.free is None or self.least <= self.free) and is_within_limit
 
     @property
-    def way(self) -> str:
+    def storage_note(self) -> str:
         """A note if weights are read from the disk on use; empty if everything fits into memory, or nothing does."""
         return ON_DISK if self.fits and self.free is not None and self.peak > self.free else RESIDENT
 
@@ -82,8 +82,8 @@ class MemoryPlan:
         yield f"{bytes_in_words(self.weights)} of weights, {kind}{quantized}{free}"
         if self.stages:
             yield ", ".join(f"{stage} {bytes_in_words(size)}" for stage, size in self.stages)
-        if self.way:
-            yield self.way
+        if self.storage_note:
+            yield self.storage_note
 
     def as_data(self) -> dict[str, object]:
         """Return the plan as plain data."""
@@ -94,7 +94,7 @@ class MemoryPlan:
             "stages": dict(self.stages),
             "peak": self.peak,
             "free": self.free,
-            "way": self.way or "everything in memory",
+            "storage": self.storage_note or "everything in memory",
         }
 
 
@@ -176,7 +176,7 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
                 need = need_of(described, purpose, sample, size.batch)
                 if need is None or not purpose.train:
                     return need
-                with gradients_taken(described.model, lambda name, gradient: True):
+                with stream_gradients(described.model, lambda name, gradient: True):
                     streamed = need_of(described, purpose, sample, size.batch)
                 return need if streamed is None else replace(need, streamed=streamed.peak)
     except Exception:  # the model reads values, or needs other inputs; the stage itself will report it

@@ -326,7 +326,7 @@ def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.M
 
 def traced_size(artifact: Artifact) -> InputSize | None:
     """Return the size of the random or example inputs that an artifact's programs were traced with; None if unknown."""
-    drawn = artifact.manifest.drawn
+    drawn = artifact.manifest.random_inputs
     if drawn:
         return InputSize(**{name: size for name, size in drawn.items() if name in InputSize._fields})
     if not artifact.manifest.example:
