@@ -125,7 +125,7 @@ def usage_error(error: ArgumentError, words: Sequence[str]) -> BadOption:
 
 
 def similar_option_hint(option: str, error: ArgumentError) -> str:
-    """Return the question whether a similar option was meant; empty if there is none."""
+    """Return a hint with the most similar option (`did you mean ...?`); empty if no option is similar."""
     context = getattr(error, "ctx", None)
     names = [name for parameter in (context.command.get_params(context) if context else ()) for name in parameter.opts]
     return did_you_mean(option.lstrip("-"), [name.lstrip("-") for name in names if name.startswith("--")], dashes="--")

@@ -47,7 +47,7 @@ def complete_contender(incomplete: str) -> list[str]:
 
 
 def complete_objective(incomplete: str) -> list[str]:
-    """The objectives of a search whose names begin so."""
+    """Return the objectives of a search whose names begin with a text, for the shell's completion."""
     return [name for name in OBJECTIVES if name.startswith(incomplete)]
 
 

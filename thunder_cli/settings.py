@@ -37,11 +37,11 @@ class Settings:
         return self.values.get(name)
 
     def naming(self, model: str | None) -> Settings:
-        """Return these settings with a model, if one is named."""
+        """Return these settings with the named model; without a name, the settings themselves."""
         return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
-        """Return these settings with the other settings for all names that are not specified; mappings are merged."""
+        """Return these settings, completed by the other settings; mappings are merged."""
         merged = {**other.values, **self.values}
         for name in merged:
             if SETTINGS[name].kind is dict:
@@ -53,7 +53,7 @@ class Settings:
         return Request(model=ModelRequest(**self._fields_of(ModelRequest)), **self._fields_of(Request))
 
     def search_request(self) -> SearchRequest:
-        """The search that these settings ask for; one without a time is none."""
+        """Return the request for a search that these settings describe; without a time, nothing is searched."""
         return SearchRequest(**self._fields_of(SearchRequest))
 
     def _fields_of(self, request: type) -> dict[str, Any]:

@@ -311,7 +311,8 @@ class ScaledDotProductAttention(Executor):
         return super().claim_all(by_groups(trace, self.name))
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return the bound symbol as a call of its backend, which for a GPU elsewhere is chosen there.
+        """Return the bound symbol as a call of its backend, which is chosen at run time for a GPU that this machine
+        lacks.
 
         Returns None if PyTorch chooses that backend by default, so that the call may be part of a region.
         """

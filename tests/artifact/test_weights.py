@@ -26,7 +26,7 @@ from thunder_core.foundation.errors import (
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.manifest import CONFIG, WEIGHTS
 from thunder_core.workflow.artifact.format.tensors import DTYPES, write_tensors
-from thunder_core.workflow.artifact.format.weights import kept_weights, view_of
+from thunder_core.workflow.artifact.format.weights import stored_weights, view_of
 from thunder_core.workflow.models.loading import depth
 
 
@@ -155,7 +155,7 @@ def test_every_dtype_is_written_in_the_safetensors_format(dtype, tmp_path):
 def test_memory_that_no_weight_uses_is_not_kept():
     model = torch.nn.Module()
     model.register_buffer("part", torch.arange(1000.0)[500:503])
-    kept = kept_weights(model)
+    kept = stored_weights(model)
     assert kept.size < 50
     assert view_of(kept.tensors["part"], kept.facts["part"]).tolist() == [500, 501, 502]
 
@@ -165,7 +165,7 @@ def test_memory_of_two_dtypes_is_kept_once():
     whole = torch.arange(64, dtype=torch.uint8)
     model.register_buffer("bytes", whole[3:50])
     model.register_buffer("words", whole[8:24].view(torch.int32)[1:])
-    kept = kept_weights(model)
+    kept = stored_weights(model)
     assert len(kept.tensors) == 1
     views = {name: view_of(kept.tensors["bytes"].clone(), facts) for name, facts in kept.facts.items()}
     assert all(torch.equal(views[name], getattr(model, name)) for name in ("bytes", "words"))
@@ -184,7 +184,7 @@ def test_weights_that_are_more_than_numbers_are_refused(kind):
     model = torch.nn.Module()
     model.register_buffer("odd", SPECIAL[kind].tensor)
     with pytest.raises(CannotReplay, match=f"the weight odd .*{SPECIAL[kind].told}"):
-        kept_weights(model)
+        stored_weights(model)
 
 
 def test_a_function_has_no_weights(tmp_path):

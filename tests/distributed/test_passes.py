@@ -59,10 +59,10 @@ def test_memory_names_the_lines_that_run_beside_a_collective_and_a_wait_allocate
     use = thunder.examine_memory(compiled)
     assert use.own == pytest.approx(peak_allocated(lambda: compiled(*arguments)), rel=0.01)
     starts = [line.number for line in use.lines if line.starts]
-    beside = [(line.call.rpartition(".")[2], line.beside) for line in use.lines if line.beside]
+    overlapping = [(line.call.rpartition(".")[2], line.overlaps) for line in use.lines if line.overlaps]
     assert len(starts) == 2
-    assert beside == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
-    assert str(use).endswith("collectives: 2, 1 of them beside computation")
+    assert overlapping == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
+    assert str(use).endswith("collectives: 2, 1 of them overlap computation")
 
 
 def test_work_begins_and_ends_where_the_program_says() -> None:

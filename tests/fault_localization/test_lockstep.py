@@ -13,7 +13,7 @@ from thunder_core.compilation.compiler import last_program
 from thunder_core.tracing.ir.symbol import Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization import lockstep
-from thunder_core.workflow.fault_localization.lockstep import LineByLine, compute_the_same
+from thunder_core.workflow.fault_localization.lockstep import LineByLine, have_equal_bits
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 
@@ -37,7 +37,7 @@ def with_operation(trace: Trace, old: str, new) -> Trace:
 def alike(first: Trace, second: Trace) -> bool:
     """Whether two traces of one tensor compute the same results."""
     inputs = {first.inputs[0].name: X}
-    return compute_the_same(first, second, inputs, RandomStates.now(inputs))
+    return have_equal_bits(first, second, inputs, RandomStates.now(inputs))
 
 
 def chain(x):

@@ -7,7 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays, lines_called
-from thunder_core.backend.fusion.foreach import one_by_one
+from thunder_core.backend.fusion.foreach import split_foreach
 from thunder_core.backend.fusion.schedule import schedule_groups
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.ir.trace import RefusedOperations
@@ -214,7 +214,7 @@ def test_line_on_lists_matches_its_parts():
     compiled = thunder.jit(rows)
     compiled(*tensors(0, [(3,)] * 3))
     lines = thunder.last_traces(compiled)[0].bound_symbols
-    parts = {line.symbol.short_name: [part.symbol.name for part in one_by_one(line)] for line in lines}
+    parts = {line.symbol.short_name: [part.symbol.name for part in split_foreach(line)] for line in lines}
     assert parts["_foreach_addcmul_"] == ["torch.ops.aten.addcmul_.default"] * 2
     assert parts["_foreach_lerp_"] == ["torch.ops.aten.lerp_.Scalar"] * 2
     assert parts["_foreach_div_"] == ["torch.ops.aten.div_.Scalar"] * 2

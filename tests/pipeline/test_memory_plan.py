@@ -131,7 +131,7 @@ def test_model_that_does_not_fit_is_refused_with_fitting_alternatives(tmp_path, 
 
 def test_inputs_of_a_small_model_that_do_not_fit_are_lacking_in_the_plan(tmp_path):
     folder = config_folder(tmp_path, SMALL)
-    lacking = plan(Request(model=model_of(folder, None), batch=10**11), dry_run=True).lacking_memory
+    lacking = plan(Request(model=model_of(folder, None), batch=10**11), dry_run=True).memory_error
     assert lacking is not None
     assert "use a smaller --batch or --seq" in lacking.fix
     assert planned(folder, batch=10**11).storage_note == ""
@@ -153,7 +153,7 @@ def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint):
 
 def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):
     monkeypatch.setattr(memory_plan, "process_limits", lambda: iter([1 << 20]))
-    lacking = plan(Request(model=ModelRequest(str(checkpoint), device="cpu"))).lacking_memory
+    lacking = plan(Request(model=ModelRequest(str(checkpoint), device="cpu"))).memory_error
     assert "the limits of this process allow 1.00 MiB" in lacking.what
 
 

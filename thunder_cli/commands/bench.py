@@ -101,7 +101,7 @@ def bench(
 
 
 def compare_results(first: str | None, second: str | None, output: BenchOutput) -> bool:
-    """Compare two result files. Return whether both are files, without which nothing is compared."""
+    """Compare two result files, if both paths are files; return whether they are."""
     first_file, second_file = (Path(name or "").expanduser() for name in (first, second))
     if not (first_file.is_file() and second_file.is_file()):
         return False
@@ -143,7 +143,7 @@ def bench_candidates(
 
 
 def refuse_search(settings: Settings) -> None:
-    """Raise `BadOption` for the options of a search where no candidates are to be measured."""
+    """Raise `BadOption` for options of a search if `--candidates` is not set."""
     search_options = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
     if search_options:
         raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --candidates, or leave it out")

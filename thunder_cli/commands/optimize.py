@@ -109,8 +109,8 @@ def carry_out_plan(planned: Plan, console: Console) -> Outcome:
     from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
 
-    if planned.lacking_memory is not None:  # before more is imported
-        raise planned.lacking_memory
+    if planned.memory_error is not None:  # before more is imported
+        raise planned.memory_error
     with importing(console):
         from thunder_core.workflow.pipeline import carry_out
     with watching(console) as progress:
@@ -124,8 +124,8 @@ def follow_first_rank(request: Request, *, dry_run: bool) -> None:
     planned = with_memory(outline(request, dry_run=dry_run))
     if dry_run:
         return
-    if planned.lacking_memory is not None:
-        raise planned.lacking_memory
+    if planned.memory_error is not None:
+        raise planned.memory_error
 
     from thunder_core.workflow.pipeline import follow
 
@@ -133,7 +133,7 @@ def follow_first_rank(request: Request, *, dry_run: bool) -> None:
 
 
 def refuse_early(request: Request, search: SearchRequest, *, dry_run: bool = False) -> None:
-    """Raise errors that names, sizes and paths of a request show, the cheapest checks first."""
+    """Check the names, sizes and paths of a request, the cheapest checks first."""
     from thunder_core.workflow.pipeline.request.search_request import check_search
 
     check_search(search, request)

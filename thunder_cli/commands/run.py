@@ -114,7 +114,7 @@ class GeneratedOutput:
 
     @contextmanager
     def printed_line(self) -> Iterator[None]:
-        """Print the rest of the text after the block, then end the line, also if Ctrl-C ends the block."""
+        """Print the rest of the text and a line end after the block, also if Ctrl-C ends the block."""
         try:
             yield
             if self._pieces:

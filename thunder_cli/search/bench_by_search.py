@@ -13,7 +13,7 @@ from thunder_cli.search.search_progress import observing
 from thunder_cli.search.views import search_view
 from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
-from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
@@ -88,7 +88,7 @@ def write_file(file: Path, text: str) -> None:
     """Write a text into a file atomically; raise `OutOfDisk` or `OutputNotWritable`."""
     try:
         with report_full_disk(f"{file} was not written"):
-            write_whole(file, text)
+            write_atomically(file, text)
     except OSError as error:
         raise OutputNotWritable(f"{file} cannot be written: {reason_of(error)}", fix="name another file") from error
 

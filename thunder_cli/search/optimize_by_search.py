@@ -15,7 +15,7 @@ from thunder_cli.views.outcome import outcome_view, paths_view
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.request.request import Request
     from thunder_core.workflow.pipeline.request.search_request import SearchRequest
-    from thunder_core.workflow.recipe_search.request_search import FoundArtifact
+    from thunder_core.workflow.recipe_search.request_search import ArtifactSearchResult
     from thunder_core.workflow.report import Report
 
 
@@ -36,11 +36,11 @@ def optimize_by_search(
         run = planned.run(observer)
     with watching(console) as progress:
         result = planned.write(run, progress)
-    show_found(result, json=json, quiet=quiet)
+    show_result(result, json=json, quiet=quiet)
     return None if result.outcome is None else result.outcome.report
 
 
-def show_found(result: FoundArtifact, *, json: bool, quiet: bool) -> None:
+def show_result(result: ArtifactSearchResult, *, json: bool, quiet: bool) -> None:
     """Print the result: JSON, the tables of the search and the winner, or with `quiet` only the artifact's path."""
     outcome = result.outcome
     artifact = None if outcome is None else outcome.artifact

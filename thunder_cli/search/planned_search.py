@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def plan_and_print_search(
     request: Request, search: SearchRequest, console: Console, *, whole: bool = False
 ) -> RequestSearch:
-    """Plan a search, and print its candidates; with `whole`, also print why other candidates do not apply."""
+    """Plan a search, and print its candidates; with `whole`, also print the reason for each candidate that does not
+    apply.
+    """
     began = time.monotonic()
     print_hub_notice(console, request.model)
     with importing_tested_torch(console):

@@ -220,7 +220,7 @@ def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
 
 
 def _comparison_cell(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
-    """Return a cell for every candidate except the first, with which the others are compared."""
+    """Return the text for a candidate's cell; the cell of the first candidate, the baseline, stays empty."""
     return Text("" if candidate is benchmark.first else text, style)
 
 
@@ -331,7 +331,7 @@ def list_lines(title: str, lines: Iterable[Text], style: str) -> RenderableType:
 
 
 def paths_view(report: Report, artifact: Path) -> Text:
-    """Return the paths of the results, not wrapped so that they can be copied, and the parts that were skipped."""
+    """Return the paths of the results, unwrapped for copying, and the skipped parts of the recipe."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
         text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")

@@ -19,7 +19,7 @@ from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.ir.layout import layout
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.workflow.inspect.difference import unified_diff
-from thunder_core.workflow.inspect.regions import EarlierStages, all_held
+from thunder_core.workflow.inspect.regions import EarlierStages, all_nested_statements
 from thunder_core.workflow.inspect.runnable import runnable
 from thunder_core.workflow.inspect.select import StatementMatch, belonging_to, matches, module_lines, modules
 from thunder_core.workflow.inspect.subject import InspectedStage, Subject
@@ -103,7 +103,7 @@ class View:
         return runnable(self.subject, self.stage, self.listing, level=self.look.level)
 
     def report_earlier_match(self) -> None:
-        """Print on stderr that nothing matches, and the last earlier stage with a match."""
+        """Print on stderr that nothing matches, and name the last earlier stage that has a match."""
         message = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
             if any(matches(stage.read(), self.look.grep or "", self.look.level)):
@@ -136,7 +136,7 @@ class View:
             return []
         listing = self.stage.read()
         belongs = belonging_to(self.look.module, modules(listing))
-        region_statements = [tensor for tensor in all_held(listing) if belongs(tensor.statement.module)]
+        region_statements = [tensor for tensor in all_nested_statements(listing) if belongs(tensor.statement.module)]
         comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
         for outer in dict.fromkeys(tensor.outer for tensor in region_statements):
             lines = [tensor.statement for tensor in region_statements if tensor.outer == outer]

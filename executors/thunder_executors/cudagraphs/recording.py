@@ -65,7 +65,7 @@ class Cuda:
 
 
 def replay(graph: torch.cuda.CUDAGraph) -> None:
-    """Replay a graph by the method that its class has now, which a benchmark replaces to note the graph's pool."""
+    """Replay a graph by the current method of its class, which a benchmark replaces to record the graph's pool."""
     graph.replay()
 
 

@@ -38,7 +38,7 @@ SLICE = torch.ops.aten.slice.Tensor
 
 
 class SymbolicMode(FakeTensorMode):
-    """A mode for tensors with symbolic sizes, which count as contiguous only if they are for all sizes.
+    """A mode for tensors with symbolic sizes, which count as contiguous only if they are contiguous for all sizes.
 
     PyTorch's cache of fake tensors is off: finding and rebuilding a cached result takes longer than the call.
     """
@@ -136,8 +136,8 @@ Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
     """Return the results of a region, and the values for its written inputs by name, without any write.
 
-    A name that was written to has the new value from then on. With `checks`, operations get operands that they cannot
-    refuse, and the flag is among the results.
+    After a write, the name has the new value. With `checks`, invalid operands of operations are replaced, and the flag
+    that reports them is among the results.
     """
     count = len(inputs) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)

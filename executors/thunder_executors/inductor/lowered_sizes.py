@@ -36,7 +36,7 @@ def require_traced_sizes() -> Iterator[None]:
 def pooling_size(*args: Any, **kwargs: Any) -> tuple[Any, bool]:
     """Return the pooled size of a dimension, and whether the last window reaches beyond its end.
 
-    Whether that window would begin in the padding must be decided, because neither answer is right for all sizes.
+    A guard decides whether that window would begin in the padding, because the answer depends on the size.
     """
     with decide_sizes_of_one():
         size: tuple[Any, bool] = lowered_pooling_size(*args, **kwargs)

@@ -225,7 +225,7 @@ class ValueChecks:
         return tuple(safe[name] for name in declared[: len(args)]), {name: safe[name] for name in kwargs}
 
     def flag(self) -> torch.Tensor:
-        """Return whether any element would have been refused."""
+        """Return a tensor: whether any element was invalid."""
         return reduce(torch.logical_or, self.refused) if self.refused else torch.zeros((), dtype=torch.bool)
 
 
@@ -268,7 +268,10 @@ def eager_check(region: Region) -> EagerCheck:
 
 
 def _needed_operations(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
-    """Return the operations to run, with their indices; operations whose results are unread get stand-ins."""
+    """Return the operations to run, with their indices.
+
+    If the results of an operation are not needed, its unchecked arguments become stand-ins.
+    """
     read, needed = set[str](), list[tuple[int, BoundSymbol]]()
     for index, operation in reversed([*enumerate(operations)]):
         rule = rule_of(operation)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.backend.fusion.foreach import one_by_one
+from thunder_core.backend.fusion.foreach import split_foreach
 from thunder_core.backend.fusion.schedule import schedule_groups
 from thunder_core.backend.fusion.updates import result_of, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import AliasSets
@@ -99,7 +99,7 @@ class _Window:
         if not any(bsym.mutates for bsym in self.bsyms):
             return ChainSchedule(tuple(self.bsyms))
         splittable = (index for index, bsym in enumerate(self.bsyms) if self.conditions.can_split(bsym))
-        parts = {index: split for index in splittable if (split := one_by_one(self.bsyms[index]))}
+        parts = {index: split for index in splittable if (split := split_foreach(self.bsyms[index]))}
         excluded = self.conditions.representatives(self.conditions.excluded_names)
         while True:
             steps = [*self._steps(parts)]

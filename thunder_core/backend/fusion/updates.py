@@ -56,10 +56,10 @@ def is_plain(value: object) -> bool:
     """Whether each element of a tensor has its own place in memory, for all values of symbolic sizes."""
     if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
         return False
-    return has_distinct_places(value.shape, value.stride)
+    return has_distinct_addresses(value.shape, value.stride)
 
 
-def has_distinct_places(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+def has_distinct_addresses(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
     """Whether no two elements of a tensor share a place in memory, for all symbolic sizes; False if unsure."""
     end: Any = 1
     sizes = [pair for pair in zip(strides, shape, strict=True) if not statically_known_true(pair[1] <= 1)]

@@ -64,7 +64,7 @@ def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
 
 
 def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
-    """The error for a call that programs refused for too many different values of tensors; None for all others."""
+    """Return the error if programs refused too many different values of tensors; None otherwise."""
     errors_by_line: dict[SourceLine | None, list[UnexpectedValue]] = {}
     for program, error in refusals:
         if isinstance(error, UnexpectedValue):

@@ -100,7 +100,7 @@ def same_option(request: type, field_name: str, *, starts: object = MISSING, **c
 
 
 def options_of(request: type) -> Mapping[str, Option]:
-    """The options of a request by field name, in the order of the fields."""
+    """Return the options of a request by field name, in the order of the fields."""
     stated = ((each.name, each.metadata[METADATA]) for each in dataclasses.fields(request) if METADATA in each.metadata)
     return {name: replace(option, field=name, name=option.name or name.replace("_", "-")) for name, option in stated}
 

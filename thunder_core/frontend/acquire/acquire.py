@@ -105,7 +105,7 @@ def trace_program(run: Run) -> Acquired:
 
 
 def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
-    """Return a request to trace again; add the guards to a request to make the call in eager PyTorch."""
+    """Return a `Retrace`; if eager PyTorch must make the call, the `Retrace` also carries the guards."""
     if not isinstance(request.reason, RunsInEager):
         return request
     prologue = prologue_of_guards(run, state | run.settings.answers)
@@ -133,8 +133,8 @@ def require_complete(run: Run) -> None:
 def _interpret(run: Run, state: dict[str, object]) -> Any:
     """Interpret the program and return its result.
 
-    If the program raises, report its sharp edges and raise `ProgramRaised`. `acquire` names the cases in which the
-    program's own error is raised.
+    If the program raises, report its sharp edges and raise `ProgramRaised`, or the program's own error in the cases
+    that `acquire` lists.
     """
     args, kwargs = run.arguments()
     try:

@@ -162,7 +162,7 @@ class Recipe(Traits, Composable):
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of the recipe's description."""
+        """Return the first line of the recipe's description."""
         return (cls.__doc__ or "").strip().partition("\n")[0]
 
     def validate(self, model: torch.nn.Module) -> None:

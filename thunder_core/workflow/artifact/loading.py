@@ -33,7 +33,7 @@ from thunder_core.workflow.artifact.format.weights import (
     read_weights,
     weights_of,
 )
-from thunder_core.workflow.artifact.retracing import Retracer, Strict, kept_before_call, kept_methods
+from thunder_core.workflow.artifact.retracing import Retracer, Strict, functions_before_call, recipe_methods
 from thunder_core.workflow.artifact.standalone.lazy_model import (
     ArtifactInMemory,
     LazyModel,
@@ -211,7 +211,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         return compiled_function(call)
     forward: ProgramCompiler = _refusing(artifact, (), trust) if strict else compiler
     rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
-    methods, before_call = kept_methods(facts, subject, trust), kept_before_call(facts, subject, trust)
+    methods, before_call = recipe_methods(facts, subject, trust), functions_before_call(facts, subject, trust)
     of_forward = Specializations(subject.forward, forward, options)
     return compiled_module(call, of_forward, rebinding, methods, before_call=before_call)
 
@@ -252,8 +252,8 @@ class Rebinding:
     def _compiled_by_recipe(self, module: torch.nn.Module) -> torch.nn.Module:
         compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
-        methods = kept_methods(self.facts, module, self.trust)
-        before_call = kept_before_call(self.facts, module, self.trust)
+        methods = recipe_methods(self.facts, module, self.trust)
+        before_call = functions_before_call(self.facts, module, self.trust)
         call = Specializations(module, compiler, options)
         return compiled_module(call, forward, self, methods, before_call=before_call)
 

@@ -66,7 +66,7 @@ class RankTimes(BenchmarkFacts):
         """The seconds in which the rank computes while a collective is in flight."""
         return self.in_flight - self.waiting
 
-    def computed_beside(self, collective: CollectiveTimes) -> float:
+    def seconds_computed_during(self, collective: CollectiveTimes) -> float:
         """Return the seconds in which the rank computes between the start of a collective and the wait for it."""
         window = (collective.start, collective.wait)
         return window[1] - window[0] - union_length(clip_span(wait, window) for wait in self.waits)

@@ -84,7 +84,7 @@ class Differentiation:
 def examine_backward(examination: Examination, inputs: Values, states: RandomStates, seed: int) -> None:
     """Compare the backward with autograd, its stages with each other, and its claimed lines with eager PyTorch.
 
-    The checked backward is the backward that was compiled last, or the backward for all results if there is none yet.
+    The last compiled backward is checked, or the backward for all results if none was compiled.
     The cotangents are random numbers from a seed.
     """
     derivative = examination.program.derivative
@@ -163,7 +163,7 @@ def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, ex
         has_room = examination.has_room(differentiation.backward)
         return wrong_gradient_fault(differentiation, values, allowance) if has_room else None
     parts = parts_of(differentiation, unlike)
-    if not any(found_gradient(differentiation, values, allowance, names) for names in parts):
+    if not any(first_wrong_gradient(differentiation, values, allowance, names) for names in parts):
         return None
     with limit_time(None):
         return wrong_gradient_fault(differentiation, differentiation.values(), allowance)
@@ -201,7 +201,7 @@ def parts_of(differentiation: Differentiation, names: Sequence[str]) -> Iterator
         yield part
 
 
-def found_gradient(
+def first_wrong_gradient(
     differentiation: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
 ) -> tuple[str, Difference] | None:
     """Return the first wrong gradient of a backward, of these names or of all; None if all are right."""

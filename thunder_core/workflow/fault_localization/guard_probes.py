@@ -80,7 +80,7 @@ def difference_of(
     *,
     raising_is_right: bool = False,
 ) -> str:
-    """Return the program's difference from eager PyTorch for a call; empty if the call is refused or the result right.
+    """Return the program's difference from eager PyTorch for a call; empty if the program refuses the call or is right.
 
     `arguments` makes new arguments for each run.
     """
@@ -137,8 +137,8 @@ def unlike_values(
 ) -> str:
     """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
 
-    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes at its
-    place, because the program then amplifies rounding.
+    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes from the
+    same inputs, because the program then amplifies rounding.
     """
     if unlike_path((), ours, theirs) is None:
         return ""

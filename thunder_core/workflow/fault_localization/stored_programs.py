@@ -1,7 +1,4 @@
-"""Stored programs: run the source in an artifact, and compare the tensors of its lines.
-
-They are compared with the tensors of the same program compiled now.
-"""
+"""Comparison of stored programs, line by line, with the same programs compiled now."""
 
 from __future__ import annotations
 

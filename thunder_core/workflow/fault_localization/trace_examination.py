@@ -17,8 +17,8 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.passes.autodiff.output_aliases import PART_VIEWS
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
-from thunder_core.workflow.fault_localization.determinism import first_unsteady
-from thunder_core.workflow.fault_localization.lockstep import compute_the_same, has_large_values
+from thunder_core.workflow.fault_localization.determinism import first_nondeterministic_line
+from thunder_core.workflow.fault_localization.lockstep import has_large_values, have_equal_bits
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
@@ -134,11 +134,11 @@ class Examination:
         """Run a claimed trace twice on the same inputs; the results must have the same bits."""
         if self.deadline.is_over or self.faults:
             return
-        if has_large_values(claimed) and compute_the_same(claimed, claimed, inputs, states):
+        if has_large_values(claimed) and have_equal_bits(claimed, claimed, inputs, states):
             return
         if not self.has_room(claimed):
             return
-        fault = first_unsteady(claimed, inputs, states)
+        fault = first_nondeterministic_line(claimed, inputs, states)
         self.faults += [] if fault is None else [fault]
 
     def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
@@ -188,7 +188,7 @@ class Examination:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
             elif is_same(before, stage):
                 continue
-            elif compute_the_same(before, stage, inputs, states):
+            elif have_equal_bits(before, stage, inputs, states):
                 self.stages.append(stage.made_by)
             else:
                 unequal.append(stage)

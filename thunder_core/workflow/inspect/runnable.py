@@ -139,7 +139,7 @@ def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Ite
 
 
 def obstacle(subject: Subject, listing: Listing) -> str:
-    """Return the reason why a trace cannot be called from a separate file; empty if it can."""
+    """Return the reason why a separate file cannot call a trace; empty if it can."""
     if not subject.source:
         return "the origin of the model is not known: import the function and call it yourself"
     if not subject.example and not subject.random_inputs:
@@ -208,7 +208,7 @@ def _call_computation(subject: Subject, stage: InspectedStage, listing: Listing)
     yield from _print_outputs(result_names(listing))
 
 
-def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+def _call_after_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """Yield the call of a tail or a backward, which takes values from the computation."""
     yield f"from {REPLAY} import arguments_of"
     yield ""
@@ -263,7 +263,7 @@ def _call_epilogue(subject: Subject, stage: InspectedStage, listing: Listing) ->
 CALLS = {
     "prologue": _call_prologue,
     "computation": _call_computation,
-    "tail": _call_behind_forward,
-    "backward": _call_behind_forward,
+    "tail": _call_after_forward,
+    "backward": _call_after_forward,
     "epilogue": _call_epilogue,
 }

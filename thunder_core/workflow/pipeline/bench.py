@@ -179,7 +179,7 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     named = dict.fromkeys(InputSize._fields, False)
     named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
-    optional_sizes = traced_beside_tokens(sessions)
+    optional_sizes = traced_other_sizes(sessions)
     sizes = [InputSize(batch or 1, sequence, **optional_sizes) for batch, sequence in product(batches, sequences)]
     served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
     ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
@@ -187,13 +187,13 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     return list(dict.fromkeys(point for size in served for point in points_of(ranges if drawn else {}, size)))
 
 
-def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
+def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:
     """Return the artifacts' other sizes than samples and tokens: the common size, or the first artifact's in a range.
 
     Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
     """
     traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
-    optional_sizes = {name: size for traced_size in traced.values() for name, size in traced_size.beside_tokens.items()}
+    optional_sizes = {name: size for traced_size in traced.values() for name, size in traced_size.other_sizes.items()}
     for name in optional_sizes:
         without = [subject for subject, traced_size in traced.items() if name not in traced_size.stated]
         if without:

@@ -96,7 +96,7 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     if generation is None:
         size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
     else:
-        require_drawn(artifact, request)
+        require_random_inputs(artifact, request)
     require_inference(artifact, request.evaluate)
     if writes:
         require_writable(artifact.folder)
@@ -176,7 +176,7 @@ def _generation_findings(
         )
 
 
-def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
+def require_random_inputs(artifact: Artifact, request: ValidateRequest) -> None:
     """Raise `BadOption` for samples with an artifact for generation, because samples are for single calls."""
     for option, file in (("--input", request.input), ("--eval", request.evaluate)):
         if file is not None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from thunder_core.backend.cache.folders import cache_folder
-from thunder_core.foundation.storage.folder import clean_up, locked_folder
+from thunder_core.foundation.storage.folder import clean_up, new_locked_folder
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.module_transfer import message_of, offer
@@ -67,7 +67,7 @@ def trial_folder() -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
             yield Path(name)
         return
-    with locked_folder(trial_folder) as folder:
+    with new_locked_folder(trial_folder) as folder:
         yield folder
 
 

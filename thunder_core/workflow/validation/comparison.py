@@ -89,7 +89,7 @@ def validate(
         raise Bug("validation needs at least one input", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, train=train))
     comparison, budget, done = _Comparison(), Budget(len(inputs), seconds), 0
-    with torch.no_grad(), _random_state_kept(model):
+    with torch.no_grad(), _preserve_random_state(model):
         for run in _runs(model, inputs, seed, comparison.mismatches, progress, train=train):
             if not budget.allows(done):
                 comparison.left_out.append(budget.note(done))
@@ -272,7 +272,7 @@ def _side_by_side(
     start = copy_before_call(model, called)
     before, own = state_of(start.model, run.inputs), state_of(model, run.inputs)
     generators = random_state(run.devices)
-    with buffers_kept(model, start.buffers), check_layouts() as watch:
+    with preserve_buffers(model, start.buffers), check_layouts() as watch:
         mine = run(optimized, model)
         # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
@@ -338,7 +338,7 @@ def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[st
 
 
 @contextmanager
-def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
+def _preserve_random_state(model: torch.nn.Module) -> Iterator[None]:
     state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=devices_of(model)):
         try:
@@ -362,7 +362,7 @@ def require_unchanged_parameters(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def buffers_kept(model: torch.nn.Module, copies: Mapping[int, torch.Tensor] | None = None) -> Iterator[None]:
+def preserve_buffers(model: torch.nn.Module, copies: Mapping[int, torch.Tensor] | None = None) -> Iterator[None]:
     """Restore the values and identities of the model's buffers after the block.
 
     `copies` are copies of buffers by the ids of the buffers; other buffers are copied.

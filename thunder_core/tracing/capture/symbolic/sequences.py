@@ -158,7 +158,7 @@ def is_number(value: object) -> bool:
     return type(value) in NUMBERS or (isinstance(value, SymbolicNumber) and value.size is not None)
 
 
-def made_of(kind: type, progressions: Iterable[Progression]) -> Any:
+def sequence_of(kind: type, progressions: Iterable[Progression]) -> Any:
     """Return a sequence with these progressions: an ordinary one if its items do not depend on symbols."""
     progressions = tuple(progression for progression in progressions if progression.count)
     if all(progression.is_constant for progression in progressions) and kind is not range:
@@ -173,14 +173,14 @@ def sum_of_sequences(left: object, right: object) -> Any:
     progressions = [progressions_of(left), progressions_of(right)]
     if len(kinds) > 1 or kind is range or None in progressions:
         return None
-    return made_of(kind, [progression for part in progressions if part is not None for progression in part])
+    return sequence_of(kind, [progression for part in progressions if part is not None for progression in part])
 
 
 def repeated_sequence(items: Any, count: Any) -> Any:
     """Return a list or tuple of one number, repeated a symbolic number of times; None for other values."""
     if type(items) not in (list, tuple) or len(items) != 1 or not is_number(items[0]) or not bool(count > 0):
         return None
-    return made_of(type(items), [Progression(items[0], 0, count)])
+    return sequence_of(type(items), [Progression(items[0], 0, count)])
 
 
 # ---- items and slices ----------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def item_or_slice(sequence: SymbolicSequence, key: object) -> Any:
     else:
         progressions = items_between(progressions, sequence.length(), key.start, key.stop)
     strided = every(progressions, abs(step))
-    return None if strided is None or (not strided and sequence.kind is range) else made_of(sequence.kind, strided)
+    return None if strided is None or (not strided and sequence.kind is range) else sequence_of(sequence.kind, strided)
 
 
 def is_index(value: object) -> bool:

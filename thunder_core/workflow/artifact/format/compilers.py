@@ -29,7 +29,9 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     for kind, parts in (("transforms", transforms), ("lookasides", lookasides), ("operators", operators)):
         if unstorable := [name for name, facts in parts if facts is None]:
             lacking.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
-    if nameless := [executor.name for executor in compiler.executors if executor not in own and is_another(executor)]:
+    if nameless := [
+        executor.name for executor in compiler.executors if executor not in own and is_replaced_executor(executor)
+    ]:
         lacking.append(f"the executors {', '.join(nameless)} are not registered under these names")
     return CompilerFacts(
         options=compiler.options,
@@ -41,7 +43,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     )
 
 
-def is_another(executor: Executor) -> bool:
+def is_replaced_executor(executor: Executor) -> bool:
     """Whether another executor is registered under an executor's name; an unknown name may be registered later."""
     try:
         return find_executor(executor.name) is not executor

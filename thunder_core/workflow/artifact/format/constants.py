@@ -162,7 +162,10 @@ def _is_native_member(value: object) -> bool:
 
 
 def _module_path(module: types.ModuleType) -> str:
-    """Return the path of a module; a module without a file, like `torch.ops.aten`, is an attribute of another."""
+    """Return the path of a module.
+
+    A module without a file, such as `torch.ops.aten`, is an attribute of another module.
+    """
     home, rest = module.__name__, ""
     while home not in sys.modules and "." in home:
         home, _, part = home.rpartition(".")
@@ -191,7 +194,10 @@ def _namespace_path(namespace: dict[Any, Any]) -> str | None:
 
 
 def code_location(value: object) -> str:
-    """Return the module and qualified name of a function's or class's code, which reveals a replacement; else ""."""
+    """Return the module and qualified name of the code of a function or class; empty for other objects.
+
+    A replaced function has another code location than the original.
+    """
     if isinstance(value, types.FunctionType):
         return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
     return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else ""
@@ -287,7 +293,7 @@ class ConstantFinder:
         return operation_of(kind)
 
     def missing_constant(self, facts: ConstantFacts) -> object:
-        """Raise LookupError."""
+        """Raise LookupError for a constant that was not saved."""
         raise LookupError(f"{facts.text} could not be saved")
 
 

@@ -96,7 +96,8 @@ def require_axis(facts: GroupFacts, mesh: Sequence[GroupFacts]) -> None:
     world_size, ranks_here = facts.world_size, dist.get_world_size()
     if ranks_here != world_size:
         raise ArtifactForeign(
-            f"the artifact was made for the mesh {in_words(mesh)} of {world_size} ranks, but there are {ranks_here} here",
+            f"the artifact was made for the mesh {in_words(mesh)} of {world_size} ranks, "
+            f"but there are {ranks_here} here",
             fix=f"start {world_size} processes (`torchrun --nproc-per-node {world_size}`), or make the artifact again",
         )
     groups = groups_of_axis(facts.axis)

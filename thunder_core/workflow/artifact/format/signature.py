@@ -115,7 +115,7 @@ def read_signatures(folder: Path) -> Signatures:
 
 
 def verify_signature(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
-    """Return the key whose signature of the artifact this is; None if the signature is not valid."""
+    """Return the key that made a signature of the artifact; None if the signature is not valid."""
     try:
         key = parse_text(facts.key, facts.comment)
         signature = base64.b64decode(facts.signature, validate=True)

@@ -84,7 +84,7 @@ def stored_programs(
 
 
 def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
-    """Whether the facts about a derivative are consistent."""
+    """Whether the facts about a derivative are complete and consistent."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     masks = [stage.has_cotangent for stage in facts.stages if stage.trace == "backward"]
@@ -131,7 +131,7 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
 
 
 def states_tuple(words: str) -> bool:
-    """Whether the words of a guard state that the value was a tuple of constants."""
+    """Whether the text of a guard says that the value was a tuple of constants."""
     try:
         return type(ast.literal_eval(words.removeprefix("was "))) is tuple
     except (SyntaxError, ValueError):

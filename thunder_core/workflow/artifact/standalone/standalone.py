@@ -1,4 +1,4 @@
-"""Artifacts that run before their model is built: the facts that were recorded at writing, compared with this process.
+"""Artifacts that run before their model is built: the circumstances recorded at writing are compared with this process.
 
 A model whose class comes from a library, and whose weights are in the artifact, is the same wherever the same library
 builds it from the same config. The guards of the programs on the model are therefore checked once, in a new process,
@@ -207,7 +207,7 @@ def is_imported(packages: Iterable[str]) -> bool:
 
 
 def holds_without_library(facts: StandaloneFacts) -> bool:
-    """Whether no library of the model is installed here, so that no library can differ from the recorded one."""
+    """Whether no library of the model is installed, so that none can differ from the recorded version."""
     return facts.python == python_version() and not any(map(plugins.is_installed, facts.packages))
 
 

@@ -100,7 +100,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist.
 
     Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too. If the cache
-    has all weights, a Hub that cannot be reached is no error: `are_stages_unknown` then stays true.
+    has all weights, an unreachable Hub is no error; `are_stages_unknown` then stays true.
     """
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
@@ -116,7 +116,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 
 
 def are_stages_unknown(model: HubModel) -> bool:
-    """Whether the local cache does not tell if a model is one of sentence-transformers, whose stages it may lack.
+    """Whether the local cache does not show if a model belongs to sentence-transformers; it may lack the stages.
 
     Only base models and masked language models can be its transformer.
     """

@@ -32,7 +32,7 @@ def tokenize(
     """
     if not dataset.has_text:
         return dataset
-    read = tokenizer_beside(
+    read = tokenizer_for_data(
         origin,
         f"{dataset.file} contains text",
         fix="use tokens (`input_ids`), or put the model's tokenizer.json into its folder",
@@ -53,7 +53,7 @@ def tokenize(
     return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(beside), checked=set())
 
 
-def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
+def tokenizer_for_data(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
     """Return the tokenizer in a model's folder; raise `BadData` with a message if there is no tokenizer."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
     if folder is None or not has_tokenizer(folder):

@@ -16,7 +16,7 @@ ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 NARROWEST = 2  # bytes of an element, if a recipe may choose the dtype
 
 
-def lacking_memory(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
+def memory_shortage(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
     """Return the bytes that random weights need at least, and the free bytes, if too few are free; otherwise None.
 
     Weights on disk are memory-mapped and need not fit. The plan of memory handles cases that are unknown here.

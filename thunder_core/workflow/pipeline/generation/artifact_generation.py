@@ -34,7 +34,7 @@ from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark.memory_bandwidth import memory_bandwidth
 from thunder_core.workflow.models.folder.origin import find_origin, request_of
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
-from thunder_core.workflow.models.inputs.tokens import tokenizer_beside
+from thunder_core.workflow.models.inputs.tokens import tokenizer_for_data
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
@@ -97,7 +97,7 @@ class Generator(ABC):
     def tokenizer(self) -> Any:
         """Return the tokenizer in the model's folder; raise `BadData` if there is none."""
         origin = find_origin(request_of(self.artifact.manifest.source))
-        return tokenizer_beside(
+        return tokenizer_for_data(
             origin,
             "the prompt is text",
             fix="pass the prompt as tokens (--prompt-ids 1,2,3), or put the model's tokenizer.json into its folder",

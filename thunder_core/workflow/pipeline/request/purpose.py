@@ -19,8 +19,8 @@ from thunder_core.workflow.models.inputs.inputs import Inputs, example_inputs
 from thunder_core.workflow.models.inputs.transformers_inputs import require_sizes
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.validation.comparison import buffers_kept
-from thunder_core.workflow.validation.gradients import gradients_kept, loss_of
+from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.workflow.validation.gradients import loss_of, preserve_gradients
 
 Call = Callable[..., object]
 UNFREEZE = "unfreeze the parameters to train (`requires_grad_(True)`)"
@@ -106,7 +106,7 @@ class Purpose:
                 fix=f"{TRAIN_QUANTIZED if is_quantized else UNFREEZE}, or leave out --train",
             )
         put_into_mode(model, train=self.train)
-        with buffers_kept(model), gradients_kept(model):
+        with preserve_buffers(model), preserve_gradients(model):
             yield
 
 

@@ -124,14 +124,14 @@ def options_by_recipe(
 def requested_recipe(request: Request) -> Recipe:
     """Return the recipe of a request, with its additions and removals.
 
-    Raises the errors of `find_recipe` and `Composition.require_whole`.
+    Raises the errors of `find_recipe` and `Composition.require_consistent`.
     """
     requested: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     transforms = map(named_transform, request.add_transform)
     executors = map(named_executor, request.add_executor)
     added = [*transforms, *executors, *without_parts(request.without)]
     recipe = find_recipe((*requested, *added) if added or len(requested) > 1 else requested[0], request.options)
-    recipe.composition.require_whole(CLEANUP_TRANSFORMS)
+    recipe.composition.require_consistent(CLEANUP_TRANSFORMS)
     return recipe.acquired_by(request.compiler) if request.compiler else recipe
 
 

@@ -35,7 +35,7 @@ CHOSEN = (
 
 
 def search_seconds(option: str, text: object) -> float:
-    """The seconds of `90s`, `10m` or `1h`; raises `BadOption` for anything else."""
+    """Return the seconds of `90s`, `10m` or `1h`; raises `BadOption` for anything else."""
     try:
         return parse_duration(option, text)
     except BadOption as error:
@@ -158,7 +158,7 @@ def check_search(search: SearchRequest, request: Request) -> None:
 
 
 def reason_against(name: str) -> str:
-    """The reason why a search does not take a setting of a request, in words."""
+    """Return the reason why a search does not take a setting of a request, in words."""
     needed = {"validate": "each candidate is validated", "benchmark": "each candidate is measured"}
     here = {"target": "candidates are measured on this machine"}
     return {**needed, **here}.get(name, "the search chooses the recipe and its options")

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
 from thunder_core.foundation.options.left_out import parse_left_out
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.extension.leaving_out import require_modules
-from thunder_core.workflow.fault_localization.boundary.eager_calls import room_beside
+from thunder_core.workflow.fault_localization.boundary.eager_calls import bytes_for_results
 from thunder_core.workflow.models.folder.checkpoint import stored_bytes
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
@@ -199,7 +199,7 @@ def stage_needs(
         if stage == "load":
             yield stage, weights
         elif stage == "validate":
-            examined = room_beside(weights)  # the results of eager PyTorch that the internal check keeps
+            examined = bytes_for_results(weights)  # the results of eager PyTorch that the internal check keeps
             beside = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
             yield stage, weights + COMPILER_BYTES + reference + examined + beside
         elif stage in ("compile", *CALLS):
