@@ -59,9 +59,9 @@ def test_memory_names_the_lines_that_run_beside_a_collective_and_a_wait_allocate
     use = thunder.examine_memory(compiled)
     assert use.own == pytest.approx(peak_allocated(lambda: compiled(*arguments)), rel=0.01)
     starts = [line.number for line in use.lines if line.starts]
-    overlapping = [(line.call.rpartition(".")[2], line.overlaps) for line in use.lines if line.overlaps]
+    lines = [(line.call.rpartition(".")[2], line.beside) for line in use.lines if line.beside]
     assert len(starts) == 2
-    assert overlapping == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
+    assert lines == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
     assert str(use).endswith("collectives: 2, 1 of them overlap computation")
 
 

@@ -32,7 +32,8 @@ SHARED = 3  # digits of the digest that name a lock, which gives at most 4,096 l
 
 @contextmanager
 def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
-    """Hold the lock of the entries with the same leading digits within the block; yield why that is impossible, or "".
+    """Hold the lock of the entries with the same leading digits within the block; yield the reason if that fails,
+    otherwise "".
 
     Only the process that holds the lock builds and cleans up these entries. The lock's file is never removed: otherwise
     processes that wait for the file and later processes would lock different files.
@@ -135,7 +136,10 @@ def unfinished_folders(root: Path) -> Iterator[Path]:
 
 
 def _publish(folder: Path, path: Path) -> None:
-    """Rename a finished folder to its final path; if an undroppable entry is there, the new entry is not kept."""
+    """Rename a finished folder to its final path.
+
+    If an entry that cannot be dropped is there, the new entry is not kept.
+    """
     try:
         folder.rename(path)
     except OSError as error:

@@ -211,9 +211,8 @@ def no_exact_value(perturbed: bool = False) -> None:
 
 
 def perturb(value: object) -> Any:
-    """Return a floating-point tensor in float64 with elements changed by one unit in the last place; else the value.
-
-    The elements are alternately larger and smaller.
+    """Return a floating-point tensor in float64 with elements changed by one unit in the last place, alternately up and
+    down; return other values unchanged.
     """
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value

@@ -23,7 +23,7 @@ TAKES: dict[str, Test] = {
 
 
 def split_foreach(bsym: BoundSymbol) -> list[BoundSymbol]:
-    """Return bound symbols that do the same to one tensor each, in the order of the list; empty if impossible."""
+    """Return bound symbols that each apply the operation to one tensor of the list, in order; empty if impossible."""
     operations = bsym.operations
     target = operations[0].symbol.target if len(operations) == 1 else None
     if not isinstance(target, torch._ops.OpOverload) or bsym.executor:

@@ -53,14 +53,14 @@ def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether each element of a tensor has its own place in memory, for all values of symbolic sizes."""
+    """Whether no two elements of a tensor share memory, for all values of symbolic sizes."""
     if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
         return False
     return has_distinct_addresses(value.shape, value.stride)
 
 
 def has_distinct_addresses(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether no two elements of a tensor share a place in memory, for all symbolic sizes; False if unsure."""
+    """Whether all elements of a tensor have distinct addresses, for all symbolic sizes; False if unsure."""
     end: Any = 1
     sizes = [pair for pair in zip(strides, shape, strict=True) if not statically_known_true(pair[1] <= 1)]
     for stride, size in sorted(sizes, key=lambda pair: (generic_hint_of(pair[0]), generic_hint_of(pair[1]))):
@@ -98,7 +98,7 @@ def shares_written_storage_by_one_name(
 
 
 def _written_names(operations: Iterable[BoundSymbol], aliasing: AliasSets) -> dict[str, str] | None:
-    """Map each storage that operations write to to its only name from then on; None if it has another name."""
+    """Map each written storage to its only name from its first write on; None if a storage has several names."""
     names: dict[str, str] = {}
     for operation in operations:
         names = {aliasing.representative(proxy.name): proxy.name for proxy in written_tensors(operation)} | names

@@ -27,7 +27,7 @@ class MemoryLine:
     """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`.
 
     `starts` is the number of collectives that it starts. If it computes, it overlaps the collectives that the lines
-    `overlaps` have started.
+    `beside` have started.
     """
 
     trace: str
@@ -36,7 +36,7 @@ class MemoryLine:
     held: int
     peak: int
     starts: int = 0
-    overlaps: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class MemoryUse:
     @property
     def overlapping(self) -> tuple[MemoryLine, ...]:
         """The bound symbols whose collectives overlap computation."""
-        starts = {(line.trace, number) for line in self.lines for number in line.overlaps}
+        starts = {(line.trace, number) for line in self.lines for number in line.beside}
         return tuple(line for line in self.lines if (line.trace, line.number) in starts)
 
     def __str__(self) -> str:

@@ -188,7 +188,8 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
 
 
 def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:
-    """Return the artifacts' other sizes than samples and tokens: the common size, or the first artifact's in a range.
+    """Return the artifacts' sizes other than samples and tokens: the common size, or the first artifact's size within a
+    range.
 
     Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
     """
@@ -267,7 +268,7 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
 
 @contextmanager
 def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
-    """Add a fix to the error if no program of an artifact accepts the inputs; a benchmark traces nothing."""
+    """Add a fix to the error if no program of an artifact accepts the inputs, because a benchmark does not trace."""
     try:
         yield
     except WrongInputs as error:

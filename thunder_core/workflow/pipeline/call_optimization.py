@@ -186,7 +186,7 @@ class CallOptimization:
         )
 
     def _shares(self) -> TimeShares:
-        """Return each executor's share of the time of the program that the example runs now, after other calls."""
+        """Return each executor's share of the time of the program that runs the example."""
         self.session.call(self.example)
         with torch.set_grad_enabled(self.session.purpose.train):
             return program_shares(last_program(self.session.compiled), self.session.model, self.example)

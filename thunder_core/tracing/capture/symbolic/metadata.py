@@ -45,7 +45,9 @@ def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
 
 
 def decide_view(tensor: torch.Tensor, shape: object) -> None:
-    """Decide that all sizes are one if a tensor is viewed without dimensions, because PyTorch drops known ones."""
+    """Decide that all sizes are one if a tensor is viewed without dimensions, because PyTorch only drops sizes that are
+    known to be one.
+    """
     if isinstance(shape, tuple | list) and not shape:
         for size in tensor.shape:
             bool(size == 1)
@@ -68,7 +70,7 @@ def decide_select(tensor: torch.Tensor, dim: int, index: object) -> None:
 
 
 def decide_select_scatter(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: object) -> None:
-    """Decide the same for an index into a tensor that another tensor is written to."""
+    """Decide the same as `decide_select` for the index of `select_scatter`."""
     decide_select(tensor, dim, index)
 
 

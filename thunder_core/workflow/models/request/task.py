@@ -121,7 +121,7 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 
 
 def require_task(task: str, config: PretrainedConfig) -> None:
-    """Raise `BadOption` where the transformers library has no class of this family for the task."""
+    """Raise `BadOption` if the transformers library has no class of this family for the task."""
     tasks = tasks_of(config.model_type)
     if task == OTHER_TASK:
         named = (config.architectures or [""])[0]

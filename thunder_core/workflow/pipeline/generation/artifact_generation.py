@@ -169,7 +169,9 @@ class LibraryGenerator(Generator):
     lengths: GenerationLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """Return the tokens that the longest text has left after a prompt; all new tokens for an encoder-decoder."""
+        """Return the number of tokens that the longest text can have after a prompt; all new tokens for an
+        encoder-decoder.
+        """
         if prompt > self.lengths.prompt_length:
             return 0
         return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt

@@ -82,7 +82,9 @@ class Purpose:
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, requested: int, traced: int = 1
     ) -> tuple[list[int], int]:
-        """Return the numbers of the inputs to validate on, and how many were also traced for lack of other inputs."""
+        """Return the numbers of the inputs to validate on, and how many of these were traced, because there are too few
+        other inputs.
+        """
         if self.data is None:
             return list(range(1, requested + 1)), 0
         count = len(self.batches(loaded, self.data, batch=batch, seq=seq))

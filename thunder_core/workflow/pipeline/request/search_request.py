@@ -43,7 +43,7 @@ def search_seconds(option: str, text: object) -> float:
 
 
 def require_time(option: str, seconds: float) -> None:
-    """Raise `BadOption` for no time at all, or more than a week."""
+    """Raise `BadOption` for a time of zero, or of more than a week."""
     if not 0 < seconds <= LONGEST:
         how = "leaves no time" if seconds <= 0 else "is more than a week"
         raise BadOption(f"{option} {how}", fix=TIME_FIX.format(option))
@@ -141,7 +141,7 @@ class SearchRequest:
 
 
 def check_search(search: SearchRequest, request: Request) -> None:
-    """Raise for invalid values, for bounds without a search, and for options that the search sets itself."""
+    """Raise an error for invalid values, for bounds without a search, and for options that the search itself sets."""
     require_values(search)
     if search.search is None:
         if search_options := search.given_options:

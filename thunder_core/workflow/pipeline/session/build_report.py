@@ -68,7 +68,9 @@ class Results:
 
 
 def includes_weights(plan: Plan, session: Session) -> bool:
-    """Whether the artifact includes the weights: requested ones, and prepared ones that no ranks have parts of."""
+    """Whether the artifact includes the weights: if requested, or if they were prepared and are not divided among
+    ranks.
+    """
     has_prepared = session.loaded.original is not None and not plan.prepared.parallel
     return plan.request.include_weights or has_prepared
 

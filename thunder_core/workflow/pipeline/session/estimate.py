@@ -95,7 +95,7 @@ def least_bytes(size: InputSize) -> int:
 
 
 def are_small(inputs: int, free: int | None) -> bool:
-    """Whether a call with this number of bytes of inputs fits into the free bytes, whatever the model is."""
+    """Whether a call with this number of bytes of inputs fits into the free bytes for any model."""
     return free is None or inputs * MAX_BYTES_PER_INPUT_BYTE <= free
 
 

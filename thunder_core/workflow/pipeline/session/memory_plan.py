@@ -55,7 +55,7 @@ class MemoryPlan:
 
     @property
     def peak(self) -> int:
-        """The bytes of the stage that needs most."""
+        """The bytes of the stage that needs the most memory."""
         return max((size for _, size in self.stages), default=self.weights)
 
     @property
@@ -71,7 +71,9 @@ class MemoryPlan:
 
     @property
     def storage_note(self) -> str:
-        """A note if weights are read from the disk on use; empty if everything fits into memory, or nothing does."""
+        """A note if weights are read from the disk on use; empty if everything fits into memory, or if the plan does
+        not fit.
+        """
         return ON_DISK if self.fits and self.free is not None and self.peak > self.free else RESIDENT
 
     def rows(self) -> Iterator[str]:
