@@ -123,7 +123,7 @@ PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_compiled_calls_have_the_effects_of_eager_ones(program: Callable[[Box, Tensor], Tensor]) -> None:
+def test_compiled_calls_have_the_effects_of_eager_calls(program: Callable[[Box, Tensor], Tensor]) -> None:
     compiled = thunder.jit(program)
     for _ in range(2):
         ours, eager = Box(), Box()

@@ -22,7 +22,7 @@ def unnoticed(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SCENES])
-def test_without_one_kind_of_guard_a_change_goes_unnoticed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_kind_of_guard_a_change_is_not_detected(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "condition", lambda guard, subject, scope: "True")
     assert any(unnoticed(case) for case in CASES.values() if case.reason)
 

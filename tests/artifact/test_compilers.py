@@ -172,7 +172,7 @@ def branching_or_not(x: torch.Tensor, branch: bool) -> torch.Tensor:
     return x if not branch or x.sum() > 0 else -x
 
 
-def test_a_copy_of_a_compiled_module_is_compiled_alike():
+def test_a_copy_of_a_compiled_module_is_compiled_too():
     class Scaled(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * SCALE

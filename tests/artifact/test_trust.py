@@ -297,7 +297,7 @@ def test_a_models_own_package_is_trusted(tmp_path):
     assert not any(trust_in(None).covers(name) for name in ("antigravity", "subprocess", "torchevil", "pip"))
 
 
-def test_the_code_of_one_model_is_not_that_of_another(monkeypatch):
+def test_the_code_of_one_model_differs_from_that_of_another(monkeypatch):
     monkeypatch.setattr(Own, "__module__", "transformers_modules.mine.abc.modeling")
     assert trust_in(Own()).covers("transformers_modules.mine.abc.configuration")
     assert not trust_in(Own()).covers("transformers_modules.other.abc.modeling")

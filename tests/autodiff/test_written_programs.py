@@ -250,7 +250,7 @@ def test_results_gradients_and_versions_equal_eager(name: str, cache: str) -> No
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_error_of_a_refused_write_is_that_of_eager(name: str) -> None:
+def test_error_of_a_refused_write_matches_eager(name: str) -> None:
     expected = outcome(REFUSED[name])
     assert "inplace" in expected
     assert outcome(thunder.jit(REFUSED[name])) == expected

@@ -60,7 +60,7 @@ def continued(folder, prompt, count):
 
 
 @pytest.mark.parametrize("kind", ["artifact", "generating"])
-def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch, kind):
+def test_tokens_and_text_match_eager_generate(thunder, made, monkeypatch, kind):
     expected = continued(made, [1, 2, 3, 4, 5, 6], 9)
     run = ("run", made / kind, "--new-tokens", 9)
     monkeypatch.setattr(
@@ -111,7 +111,7 @@ def test_rate_in_words(seconds, traffic, words):
     assert summary([Token(1, duration, False) for duration in seconds], traffic) == words
 
 
-def test_sampled_tokens_are_those_of_eager_generate(thunder, made):
+def test_sampled_tokens_match_eager_generate(thunder, made):
     options = {"temperature": 0.7, "top_k": 40, "top_p": 0.8}
     model = AutoModelForCausalLM.from_pretrained(made / "model").eval()
     ids = torch.tensor([[1, 2, 3]])

@@ -102,7 +102,7 @@ def test_sentence_embeddings(thunder: Thunder, here: Path) -> None:
     require_gradients_of(eager, ours)
 
 
-def test_loss_of_sentence_embeddings_is_that_of_the_library(here: Path) -> None:
+def test_loss_of_sentence_embeddings_matches_the_library(here: Path) -> None:
     library = pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
     from thunder_core.tracing.library.sentences.ranking import ranking_loss
 

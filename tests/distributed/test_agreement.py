@@ -113,7 +113,7 @@ def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
         is_same(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
 
 
-def test_rank_that_has_not_come_tells_nothing() -> None:
+def test_rank_that_has_not_arrived_gives_no_answer() -> None:
     first, _ = ledgers()
     with pytest.raises(LookupError):
         first.difference(1, first.begin(0, REDUCED))
@@ -255,7 +255,7 @@ def test_kept_program_is_noted_in_a_group_made_again(monkeypatch: pytest.MonkeyP
     assert list(ledger.unpublished) == [(0, 0, REDUCED)]
 
 
-def test_all_ranks_are_asked_before_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_are_queried_before_waiting_for_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "SECONDS", 0.3)
     store = dist.HashStore()
     ledger = Ledger("group", 0, 4, store)

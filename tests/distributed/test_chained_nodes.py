@@ -152,7 +152,7 @@ MODELS: dict[Any, Callable[[Any], Tensor]] = {Layers: loss_of_tokens, Net: loss_
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
-def test_gradients_equal_those_of_one_node_and_of_eager(kind: Any, way: Any) -> None:
+def test_gradients_match_one_node_and_eager(kind: Any, way: Any) -> None:
     """Also for tied, frozen and unused parameters, buffers that are written, and random numbers."""
     loss = MODELS[kind]
     chained, single, eager = wrap(thunder.jit(kind())), NoWrapper(thunder.jit(kind())), wrap(kind())

@@ -77,7 +77,7 @@ def program(x, y):
     return gathered + y
 
 
-def test_calls_are_those_of_the_trace_and_of_eager() -> None:
+def test_calls_match_the_trace_and_eager() -> None:
     compiled = thunder.jit(program)
     calls = []
     for function in (program, compiled, compiled):

@@ -125,7 +125,7 @@ def test_program_compiles_where_distributed_is_not_available() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_initialization_is_asked_again() -> None:
+def test_initialization_is_queried_again() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x * (dist.get_world_size() + 1 if dist.is_initialized() else 10)
 

@@ -49,7 +49,7 @@ def overlapping(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (y * 2 + z) / 3
 
 
-def test_memory_names_the_lines_that_run_beside_a_collective_and_a_wait_allocates_nothing() -> None:
+def test_memory_names_the_lines_that_overlap_a_collective_and_a_wait_allocates_nothing() -> None:
     def reduced(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y = overlapping(x, y)
         return y + funcol.all_reduce(y, "sum", dist.group.WORLD)

@@ -64,7 +64,7 @@ def query_of(model: torch.nn.Module) -> str:
 
 @pytest.mark.parametrize("mode", ["merge", "keep", None])
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_outputs_equal_those_of_peft(adapted, name, mode):
+def test_outputs_match_peft(adapted, name, mode):
     folder, theirs = adapted(name)
     loaded = load_model(ModelRequest(model=str(folder), adapter=mode))
     inputs = example_inputs(loaded, batch=1 if name == "head" else 2, seq=12, seed=0)
@@ -110,7 +110,7 @@ def test_task_of_the_adapter_is_the_task(adapted):
     assert load_model(ModelRequest(model=str(folder))).task == "sequence-classification"
 
 
-def test_base_model_may_be_beside_the_adapter(adapted, saved):
+def test_base_model_may_be_next_to_the_adapter(adapted, saved):
     folder, _ = adapted("lora")
     (folder / "base").symlink_to(saved("llama"))
     replaced(folder, base_model_name_or_path="base")

@@ -105,7 +105,7 @@ def test_a_folder_of_models_names_them(tmp_path):
 
 
 @pytest.mark.parametrize("extra", ["model.gguf", "onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "params.json"])
-def test_other_formats_beside_safetensors_do_not_matter(folder, extra):
+def test_other_formats_next_to_safetensors_do_not_matter(folder, extra):
     made(folder, {extra: ""})
     refuse_other_kinds(folder)
 

@@ -74,7 +74,7 @@ def test_loading_leaves_the_random_state_as_it_was():
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float64"])
-def test_a_sample_is_built_in_the_dtype_that_was_asked_for(name):
+def test_a_sample_is_built_in_the_requested_dtype(name):
     loaded = load_model(ModelRequest(sample=SAMPLES["llama"], dtype=name))
     assert {str(p.dtype) for p in loaded.model.parameters()} == {f"torch.{name}"}
     assert loaded.source["dtype"] == name

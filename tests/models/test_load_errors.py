@@ -449,7 +449,7 @@ def test_a_sample_whose_config_is_wrong_names_the_sample():
         (KeyError("rope"), BadModelFolder),
     ],
 )
-def test_what_loading_raises_is_told_in_one_line(raised, kind):
+def test_an_error_of_loading_is_reported_in_one_line(raised, kind):
     with pytest.raises(kind) as told, loading_errors("here", "is bad"):
         raise raised
     assert "here" in told.value.what

@@ -45,7 +45,7 @@ def test_count_is_nearly_that_of_the_model_and_never_more(family, changes):
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "bert"}, {"model_type": "llama"}, {"model_type": ["llama"]}])
-def test_config_that_does_not_tell_is_left_to_the_plan(config):
+def test_config_without_the_facts_is_left_to_the_plan(config):
     assert least_weight_bytes(config, None) is None
 
 

@@ -46,7 +46,7 @@ def measured(contenders: dict[str, Any], *, batch: int = 2, new_tokens: int = 4,
     )
 
 
-def test_the_first_token_and_the_others_are_timed_apart() -> None:
+def test_the_first_token_and_the_others_are_timed_separately() -> None:
     slow, quick = Slow(0.03, 0.002), Slow(0.01, 0.004)
     found = measured({"slow": slow, "quick": quick}, configuration={"model": "m"})
     assert len(slow.asked) == len(quick.asked) == 1 + 1 + 2

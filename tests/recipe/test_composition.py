@@ -248,7 +248,7 @@ def test_executors_of_a_plugin_precede_executors_of_recipes() -> None:
         (("max-memory-saving", "hf-t5"), "t5"),
     ],
 )
-def test_the_sample_is_that_of_the_recipe_for_the_fewest_models(names: tuple[str, ...], sample: str) -> None:
+def test_the_sample_comes_from_the_recipe_for_the_fewest_models(names: tuple[str, ...], sample: str) -> None:
     assert find_recipe(names, {}).shared_sample == sample
     assert find_recipe(names[::-1], {}).shared_sample == sample
 

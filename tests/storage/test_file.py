@@ -34,7 +34,7 @@ def test_the_new_file_has_the_permissions_of_the_old_and_links_stay(tmp_path: Pa
     assert names(tmp_path) == ["file", "link"]
 
 
-def test_a_device_is_written_to_as_it_is() -> None:
+def test_a_device_is_written_to_directly() -> None:
     write_atomically(Path(os.devnull), "gone")
     assert Path(os.devnull).is_char_device()
 

@@ -67,7 +67,7 @@ def assert_like_eager(model, *inputs, is_changed=True):
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("inplace", [False, True])
-def test_networks_are_those_of_eager(end, inplace):
+def test_networks_match_eager(end, inplace):
     assert_like_eager(Network(ENDS[end], inplace=inplace).eval(), torch.randn(2, 3, 12, 16))
 
 
@@ -201,7 +201,7 @@ def test_branches_and_numbers_of_tensors_keep_their_meaning():
     assert_like_eager(Branching().eval(), torch.randn(2, 4, 5, 6))
 
 
-def test_a_network_under_autocast_is_that_of_eager():
+def test_a_network_under_autocast_matches_eager():
     model, x = Network().eval(), torch.randn(2, 3, 12, 16)
     compiled = thunder.jit(model, transforms=(ChannelsLast(),), executors=("torch",))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

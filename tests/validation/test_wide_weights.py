@@ -86,7 +86,7 @@ def test_reference_by_layer_of_quantized_layers_equals_the_whole_reference(schem
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "t5"])
-def test_gradients_by_layer_are_those_of_the_whole_reference(family, monkeypatch):
+def test_gradients_by_layer_match_the_whole_reference(family, monkeypatch):
     loaded = sample(family)
     require_equal(*reports(loaded.model, inputs_for(loaded, labels=True), monkeypatch, train=True))
 

@@ -144,7 +144,7 @@ def test_gradients_match_eager(step: Callable[..., Any]) -> None:
     assert thunder.cache_misses(compiled) <= 2
 
 
-def test_frozen_parameters_and_buffers_stay_as_they_are() -> None:
+def test_frozen_parameters_and_buffers_stay_unchanged() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     model[0].weight.requires_grad_(False)
     assert_same(fresh, X, model=nn.Sequential(model, nn.Linear(2, 3)))

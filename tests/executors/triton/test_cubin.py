@@ -78,7 +78,7 @@ def test_kernels_are_compiled_for_the_specializations_of_triton(rows: list[dict[
 
 
 @pytest.mark.slow
-def test_compiled_specializations_are_those_of_launches(cubins: list[Cubin]) -> None:
+def test_compiled_specializations_match_launches(cubins: list[Cubin]) -> None:
     """The specializations of real tensors in this process equal those of the fake tensors that were compiled for."""
     compiled = {cubin.specialization for cubin in cubins}
     for dtype in DTYPES:
