@@ -58,7 +58,7 @@ def manifest(text: str, **facts: object) -> bytes:
     )
 
 
-def written(folder: Path) -> str:
+def write_artifact_in(folder: Path) -> str:
     return str(json.loads((folder / "manifest.json").read_text())["recipe"])
 
 
@@ -68,7 +68,7 @@ def names(folder: Path) -> list[str]:
 
 def test_artifact_is_written_with_its_parent_folders(tmp_path):
     write(tmp_path / "a" / "b")
-    assert written(tmp_path / "a" / "b") == "new"
+    assert write_artifact_in(tmp_path / "a" / "b") == "new"
     assert names(tmp_path / "a") == ["b"]
 
 
@@ -76,7 +76,7 @@ def test_existing_artifact_is_kept(tmp_path):
     write(tmp_path / "a", "old")
     with pytest.raises(OutputExists, match="was kept"):
         write(tmp_path / "a")
-    assert written(tmp_path / "a") == "old"
+    assert write_artifact_in(tmp_path / "a") == "old"
 
 
 def test_force_replaces_an_artifact_as_a_whole(tmp_path):
@@ -122,7 +122,7 @@ def test_force_keeps_an_artifact_that_holds_foreign_files(tmp_path):
     with pytest.raises(OutputExists, match=r"the artifact does not list: link, traces/notes\.txt\n") as refused:
         write(tmp_path / "a", force=True)
     assert "move these files" in refused.value.fix
-    assert (written(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
+    assert (write_artifact_in(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
 
 
 def test_files_added_while_an_artifact_is_written_are_kept(tmp_path):
@@ -179,7 +179,7 @@ def test_old_artifact_is_put_back_when_the_new_one_cannot_replace_it(tmp_path, m
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)
-    assert written(tmp_path / "a") == "old"
+    assert write_artifact_in(tmp_path / "a") == "old"
     assert names(tmp_path) == ["a"]
 
 
@@ -188,7 +188,7 @@ def test_old_and_new_artifact_are_exchanged_in_one_step(tmp_path, monkeypatch):
     write(tmp_path / "a", "old")
     monkeypatch.setattr(Path, "rename", lambda self, target: pytest.fail("there was a moment without either"))
     write(tmp_path / "a", "new", force=True)
-    assert written(tmp_path / "a") == "new"
+    assert write_artifact_in(tmp_path / "a") == "new"
     assert names(tmp_path) == ["a"]
 
 
@@ -213,7 +213,7 @@ def test_artifact_that_a_dead_process_moved_away_is_put_back(tmp_path):
     (old / "manifest.json").write_bytes(manifest("old"))
     with pytest.raises(OutputExists):
         write(tmp_path / "a")
-    assert written(tmp_path / "a") == "old"
+    assert write_artifact_in(tmp_path / "a") == "old"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -28,7 +28,7 @@ def momentum(parameters, gradients, states):
     torch._foreach_addcdiv_(parameters, gradients, roots, value=-0.5)
 
 
-def compared(function, make, executor=None, calls=3):
+def compare_with_eager(function, make, executor=None, calls=3):
     """Compare several calls with eager, including the versions of tensors; return the final trace."""
     executor = executor or Replays(updates=True)
     compiled = thunder.jit(function, executors=(executor, "torch"))
@@ -51,7 +51,7 @@ def three():
 
 def test_operations_on_lists_become_one_region_for_each_shape():
     executor = Replays(updates=True)
-    trace = compared(momentum, three, executor)
+    trace = compare_with_eager(momentum, three, executor)
     assert len(executor.regions) == 2
     assert sorted(map(len, (region.writes for region in executor.regions))) == [3, 3]
     assert len(lines_called(trace, "region")) == len(SHAPES)
@@ -60,13 +60,13 @@ def test_operations_on_lists_become_one_region_for_each_shape():
 
 def test_executor_without_updates_leaves_operations_on_lists():
     executor = Replays()
-    trace = compared(momentum, three, executor)
+    trace = compare_with_eager(momentum, three, executor)
     assert len(lines_called(trace, "torch._foreach")) == 5
     assert not executor.regions
 
 
 def test_operations_on_lists_stay_whole_if_regions_are_refused():
-    trace = compared(momentum, three, Replays(updates=True, refused="no"))
+    trace = compare_with_eager(momentum, three, Replays(updates=True, refused="no"))
     assert len(lines_called(trace, "torch._foreach")) == 5
     assert set(trace.refused) == {RefusedOperations("replays", "no", 5, lasting=False)}
 
@@ -81,7 +81,7 @@ def test_loop_over_parameters_with_numbers_is_one_region_per_parameter():
             parameter.mul_(1 - rate)
 
     executor = Replays(updates=True)
-    trace = compared(step, lambda: (tensors(0), tensors(1), [torch.zeros(()) for _ in SHAPES]), executor)
+    trace = compare_with_eager(step, lambda: (tensors(0), tensors(1), [torch.zeros(()) for _ in SHAPES]), executor)
     assert len(executor.regions) == 2
     assert all(len(region.numbers) == 2 for region in executor.regions)
     assert len(lines_called(trace, "region")) == len(SHAPES)
@@ -96,7 +96,7 @@ def test_shared_norm_does_not_join_the_regions_of_parameters():
         return norm
 
     executor = Replays(updates=True)
-    trace = compared(clipped, lambda: (tensors(0), tensors(1)), executor)
+    trace = compare_with_eager(clipped, lambda: (tensors(0), tensors(1)), executor)
     assert sum(bool(region.writes) for region in executor.regions) == 2
     assert sum(bool(line.mutates) for line in trace.bound_symbols) == len(SHAPES)
 
@@ -111,7 +111,7 @@ def test_lines_of_a_parameter_that_others_depend_on_are_not_grouped():
         x.mul_(y.sum())
         return x.sin_()
 
-    compared(step, lambda: tensors(0, [(4,), (3,)]))
+    compare_with_eager(step, lambda: tensors(0, [(4,), (3,)]))
 
 
 def through_a_view(x):
@@ -168,7 +168,7 @@ def turned(x):
 
 @pytest.mark.parametrize("function", [through_a_view, through_two_views, fresh, seen_before, broadcast, into, turned])
 def test_views_see_writes(function):
-    compared(function, lambda: tensors(0, [(4, 4)]))
+    compare_with_eager(function, lambda: tensors(0, [(4, 4)]))
 
 
 def test_overlapping_arguments_are_not_passed_to_one_region():
@@ -184,7 +184,7 @@ def test_overlapping_arguments_are_not_passed_to_one_region():
         return base[:4], base[2:]
 
     executor = Replays(updates=True)
-    compared(step, make, executor)
+    compare_with_eager(step, make, executor)
     assert not any(region.writes for region in executor.regions)
 
 
@@ -221,7 +221,7 @@ def test_line_on_lists_matches_its_parts():
     assert parts["_foreach_copy_"] == ["torch.ops.aten.copy_.default"]
     assert parts["_foreach_zero_"] == ["torch.ops.aten.zero_.default"]
     assert parts["_foreach_abs"] == ["torch.ops.aten.abs.default"] * 2
-    compared(rows, lambda: tensors(0, [(3,)] * 3))
+    compare_with_eager(rows, lambda: tensors(0, [(3,)] * 3))
 
 
 def test_mutually_dependent_groups_are_not_reordered():

@@ -13,7 +13,7 @@ from thunder_core.workflow.models.folder.foreign_formats import PACKED, refuse_o
 LORA = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "acme/llama-7b"}
 
 
-def made(folder, files):
+def make_folder(folder, files):
     """A folder with these files; what is no text is written as JSON."""
     for name, content in files.items():
         path = folder / name
@@ -51,7 +51,7 @@ def made(folder, files):
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
-    recognized = recognized_as(made(tmp_path, files), holds, fix)
+    recognized = recognized_as(make_folder(tmp_path, files), holds, fix)
     assert str(tmp_path) in recognized.what
     error = refusal(tmp_path, BadModelFolder)
     assert error.what == recognized.what or "config.json" in files
@@ -80,7 +80,7 @@ def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_an_adapter_or_a_pipeline_of_the_hub_is_recognized(tmp_path, files, holds, fix):
-    recognized_as(made(tmp_path, files), holds, fix)
+    recognized_as(make_folder(tmp_path, files), holds, fix)
 
 
 def recognized_as(folder, holds, fix):
@@ -93,12 +93,12 @@ def recognized_as(folder, holds, fix):
 
 
 def test_the_cache_of_the_hub_names_its_model(tmp_path):
-    folder = made(tmp_path, {"models--acme--llama-7b/snapshots/0/config.json": {}}) / "models--acme--llama-7b"
+    folder = make_folder(tmp_path, {"models--acme--llama-7b/snapshots/0/config.json": {}}) / "models--acme--llama-7b"
     assert "acme/llama-7b" in refusal(folder, BadModelFolder).fix
 
 
 def test_a_folder_of_models_names_them(tmp_path):
-    made(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
+    make_folder(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
     with pytest.raises(BadModelFolder, match="folders in it have one") as caught:
         require_config(tmp_path)
     assert caught.value.fix == f"name one of these folders: {tmp_path / 'one'}, {tmp_path / 'two'}"
@@ -106,7 +106,7 @@ def test_a_folder_of_models_names_them(tmp_path):
 
 @pytest.mark.parametrize("extra", ["model.gguf", "onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "params.json"])
 def test_other_formats_next_to_safetensors_do_not_matter(folder, extra):
-    made(folder, {extra: ""})
+    make_folder(folder, {extra: ""})
     refuse_other_kinds(folder)
 
 
@@ -133,7 +133,7 @@ def test_a_quantized_checkpoint_is_refused_before_it_is_loaded(folder):
 
 @pytest.mark.parametrize(("name", "held"), [("model.gguf", "GGUF"), ("model.onnx", "ONNX"), ("model.pt", "pickled")])
 def test_a_file_of_another_kind(tmp_path, name, held):
-    made(tmp_path, {name: ""})
+    make_folder(tmp_path, {name: ""})
     error = refusal(tmp_path / name, ModelNotFound)
     assert held in error.what
     assert "save_pretrained" in error.fix

@@ -16,7 +16,7 @@ import torch
 
 import thunder_core as thunder
 from tests.executors.inductor.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
-from tests.executors.inductor.test_inductor import drawn as two_drawn
+from tests.executors.inductor.test_inductor import random_tensors as two_drawn
 from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.region import Region
