@@ -192,11 +192,11 @@ def run_once(run: str, folder: Path) -> dict[str, Any]:
     watch = Watch()
     imported = forget_peak()
     began = time.perf_counter()
-    kept = RUNS[run](watch, folder)
+    results = RUNS[run](watch, folder)
     seconds = time.perf_counter() - began
     gc.collect()
     end = forget_peak()
-    del kept
+    del results
     return {"stages": watch.stages, "imported": imported, "end": end, "seconds": seconds}
 
 

@@ -132,9 +132,9 @@ SEARCH_SETTINGS = tuple(options_of(SearchRequest)[name].name for name in options
 EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTINGS if name != "model"))))
 
 
-def help_of(stated: Option) -> str:
+def help_of(option: Option) -> str:
     """Return the help of an option: its purpose, and its default."""
-    return f"{stated.help.removesuffix('.')} [default: {stated.default_text}]" if stated.default_text else stated.help
+    return f"{option.help.removesuffix('.')} [default: {option.default_text}]" if option.default_text else option.help
 
 
 def parameter_of(stated: Option) -> inspect.Parameter:

@@ -57,10 +57,10 @@ class Settings:
         return SearchRequest(**self._fields_of(SearchRequest))
 
     def _fields_of(self, request: type) -> dict[str, Any]:
-        stated = options_of(request).values()
+        options = options_of(request).values()
         values = {
             stated_option.field: stated_option.value_of(self.values[stated_option.name])
-            for stated_option in stated
+            for stated_option in options
             if stated_option.name in self.values
         }
         return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
@@ -85,14 +85,14 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 }
 
 
-def require_type(stated: Option, value: object) -> None:
+def require_type(option: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
-    types, accepted = KINDS[stated.kind]
-    if stated.repeats and isinstance(value, list | tuple):
-        if not value and stated.name in NEEDS_ONE:
+    types, accepted = KINDS[option.kind]
+    if option.repeats and isinstance(value, list | tuple):
+        if not value and option.name in NEEDS_ONE:
             raise Unsuitable(value, "a name, or a list with at least one name")
         for item in value:
-            require_type(replace(stated, repeats=False), item)
+            require_type(replace(option, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise Unsuitable(value, accepted)
@@ -102,13 +102,13 @@ def require_type(stated: Option, value: object) -> None:
         for item in value.values():
             if not isinstance(item, Value):
                 raise Unsuitable(item, "a valid string, boolean or number")
-    for bound, words, holds in _bounds(stated):
+    for bound, words, holds in _bounds(option):
         if not holds(value):
             raise Unsuitable(value, f"{words} {bound}")
 
 
-def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
-    least, most = stated.least, stated.most
+def _bounds(option: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
+    least, most = option.least, option.most
     if least is not None:
         yield least, "greater than or equal to", lambda value: value >= least
     if most is not None:
@@ -185,17 +185,17 @@ def _short_form(value: object) -> str:
         return "a number of many digits"
 
 
-def parse_assignments(stated: Option, assignments: list[str]) -> dict[str, Value]:
+def parse_assignments(option: Option, assignments: list[str]) -> dict[str, Value]:
     """Return the values of an option with `key=value` arguments; raise `BadOption`."""
     parsed: dict[str, Value] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if key.strip() in parsed:
-            raise BadOption(f"{stated.flag} gives {key.strip()} twice", fix="give each name once")
+            raise BadOption(f"{option.flag} gives {key.strip()} twice", fix="give each name once")
         if not equals or not key.strip():
-            form = stated.metavar.lower()
+            form = option.metavar.lower()
             raise BadOption(
-                f"{stated.flag} {assignment!r} is not of the form {form}", fix=f"write it as {stated.flag} {form}"
+                f"{option.flag} {assignment!r} is not of the form {form}", fix=f"write it as {option.flag} {form}"
             )
         parsed[key.strip()] = value.strip()
     return parsed

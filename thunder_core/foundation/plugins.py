@@ -360,14 +360,18 @@ def _describe(name: str, module: str, path: Path) -> Listed:
     except (SyntaxError, UnicodeDecodeError) as error:
         return Listed(name, "", module, f"{path} is not Python: {error}")
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
-    lacking = sorted({package for package in _imported_packages(tree) if not is_installed(package)})
-    reason = f"needs {', '.join(lacking)}, not installed here{_command(lacking)}" if lacking else None
+    missing_packages = sorted({package for package in _imported_packages(tree) if not is_installed(package)})
+    reason = (
+        f"needs {', '.join(missing_packages)}, not installed here{_command(missing_packages)}"
+        if missing_packages
+        else None
+    )
     return Listed(name, summary, module, reason)
 
 
-def _command(lacking: Iterable[str]) -> str:
+def _command(packages: Iterable[str]) -> str:
     """Return the command that installs the missing packages, as the end of a sentence; empty for unknown packages."""
-    extras = sorted({EXTRAS[package] for package in lacking if package in EXTRAS})
+    extras = sorted({EXTRAS[package] for package in packages if package in EXTRAS})
     return f': pip install "thunder-optimize[{",".join(extras)}]"' if extras else ""
 
 

@@ -114,7 +114,9 @@ class TensorParallelism:
                 continue
             require_untied(model, path, module)
             placements = PLACEMENTS[style]
-            shards = {name: self._shard_of(whole, placements[name]) for name, whole in own_parameters(module).items()}
+            shards = {
+                name: self._shard_of(parameter, placements[name]) for name, parameter in own_parameters(module).items()
+            }
             module._parameters.update({name: shard for name, (shard, _) in shards.items()})
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
             module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}

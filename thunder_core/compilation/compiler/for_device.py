@@ -116,8 +116,8 @@ class CompilerForDevice:
             program = compiler(subject, args, kwargs, observed)
         own_images = {code.image for code in self.kernels}
         self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in own_images)
-        stated = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
-        return EagerProgram(**stated, device=self.device)
+        values = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
+        return EagerProgram(**values, device=self.device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -247,15 +247,15 @@ class Recipe(Traits, Composable):
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
         """Return the tolerance of the sum's result: the loosest of its recipes."""
-        stated: list[Tolerance] = [call_part(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
-        return functools.reduce(Tolerance.or_looser, stated)
+        tolerances: list[Tolerance] = [call_part(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
+        return functools.reduce(Tolerance.or_looser, tolerances)
 
     @property
     def loosest_quality(self) -> Quality:
         """The bound on the sum's loss of model quality: the loosest of its recipes."""
         qualities = (call_part(recipe, "quality", (Quality, type(None))) for recipe in self.recipes)
-        stated = [quality for quality in qualities if quality is not None]
-        return functools.reduce(Quality.or_looser, stated) if stated else Quality()
+        bounds = [quality for quality in qualities if quality is not None]
+        return functools.reduce(Quality.or_looser, bounds) if bounds else Quality()
 
     def all_transforms(self) -> tuple[Transform, ...]:
         """Return the ordered transforms of the sum; this method and similar ones raise like `Composition`."""
@@ -283,14 +283,14 @@ class Recipe(Traits, Composable):
         Raises `RecipeConflict` if parts of the sum give an argument different ranges.
         """
         if ranges is not None:
-            stated = [("", argument) for argument in symbolic_arguments(ranges)]
+            arguments = [("", argument) for argument in symbolic_arguments(ranges)]
         else:
             rows: list[tuple[str, Any]] = [
                 (part.title, settings_of(part).get("symbolic", ())) for part in self.components
             ]
             rows += [(recipe.title, recipe.symbolic) for recipe in self.recipes]
-            stated = [(title, argument) for title, row in rows for argument in symbolic_arguments(row)]
-        return tuple(size for argument in common_ranges(stated) for size in self.spelled_out(argument))
+            arguments = [(title, argument) for title, row in rows for argument in symbolic_arguments(row)]
+        return tuple(size for argument in common_ranges(arguments) for size in self.spelled_out(argument))
 
     def spelled_out(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
         """Return the sizes that a dimension names, which are optional in a call; any other argument unchanged."""
@@ -303,12 +303,12 @@ class Recipe(Traits, Composable):
 
     def all_requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """Return the requirements of the sum on the machine; a recipe whose `device` is a GPU requires a GPU."""
-        stated = self.composition.requirements
-        is_stated = any(isinstance(need, Cuda) for _, need in stated)
+        requirements = self.composition.requirements
+        is_stated = any(isinstance(need, Cuda) for _, need in requirements)
         return (
-            stated
+            requirements
             if is_stated
-            else (*stated, *(("the GPU", Cuda()) for recipe in self.recipes if "cuda" in recipe.device))
+            else (*requirements, *(("the GPU", Cuda()) for recipe in self.recipes if "cuda" in recipe.device))
         )
 
     @property

@@ -44,8 +44,8 @@ def fit(line: str, width: int) -> str:
     statement, mark, comment = line.rpartition("  # ") if "  # " in line else ("", "", line)
     if len(line) <= width or not (mark or line.lstrip().startswith("#")):
         return line
-    room = width - len(statement) - len(mark) - 1
-    return f"{statement}{mark}{comment[:room]}…" if room >= FEWEST else line
+    width_left = width - len(statement) - len(mark) - 1
+    return f"{statement}{mark}{comment[:width_left]}…" if width_left >= FEWEST else line
 
 
 def import_line(entry: str) -> str:

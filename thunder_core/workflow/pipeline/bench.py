@@ -183,8 +183,8 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     sizes = [InputSize(batch or 1, sequence, **optional_sizes) for batch, sequence in product(batches, sequences)]
     served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
     ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
-    drawn = not any(session.purpose.data for session in sessions.values())
-    return list(dict.fromkeys(point for size in served for point in points_of(ranges if drawn else {}, size)))
+    are_random = not any(session.purpose.data for session in sessions.values())
+    return list(dict.fromkeys(point for size in served for point in points_of(ranges if are_random else {}, size)))
 
 
 def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:

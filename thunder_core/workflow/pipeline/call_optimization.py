@@ -194,14 +194,16 @@ class CallOptimization:
     def traced_calls(self) -> TracedCalls:
         """Return the facts about the calls that the artifact stores."""
         session, request = self.session, self.plan.request
-        drawn = {**self.plan.size.stated, "seed": session.seed}
+        random_inputs = {**self.plan.size.stated, "seed": session.seed}
         return TracedCalls(
             example=self.example
             if all(isinstance(argument, torch.Tensor) for argument in self.example.values())
             else {},
             train=request.train,
             dynamic=request.dynamic,
-            random_inputs=drawn if session.purpose.could_be_random(session.loaded, self.example, **drawn) else {},
+            random_inputs=random_inputs
+            if session.purpose.could_be_random(session.loaded, self.example, **random_inputs)
+            else {},
             target=request.target,
             kernels=self.kernels,
         )

@@ -114,8 +114,8 @@ class Quantization:
         request = self.plan.request
         if not request.calibrate:
             return ""
-        drawn = f"{request.calibrate} random input{'' if request.calibrate == '1' else 's'}"
-        return drawn if self.plan.calibration is None else self.plan.calibration.name
+        random_inputs = f"{request.calibrate} random input{'' if request.calibrate == '1' else 's'}"
+        return random_inputs if self.plan.calibration is None else self.plan.calibration.name
 
     def _with_fewer_layers(
         self, session: Session, first_report: QuantizationReport

@@ -192,14 +192,14 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     If `real_inputs` is set, the artifact needs only an example. Raises `WrongInputs` for an artifact that does not
     record its random inputs, or has no example.
     """
-    size, drawn = traced_size(artifact), artifact.manifest.random_inputs
-    if size is None or not (drawn or real_inputs):
+    size, random_inputs = traced_size(artifact), artifact.manifest.random_inputs
+    if size is None or not (random_inputs or real_inputs):
         raise WrongInputs(
             f"{artifact.folder} does not record which inputs its programs take",
             fix="pass real inputs with --input, make the artifact with `thunder optimize`, or compare it with the "
             "model in Python",
         )
-    return size, drawn.get("seed", 0)
+    return size, random_inputs.get("seed", 0)
 
 
 def require_inference(artifact: Artifact, evaluate: Path | None) -> None:

@@ -97,8 +97,10 @@ def _quantized_candidates(context: SearchContext, base: tuple[str, ...], added: 
             "top1": context.bounds.min_top1,
             "error": context.bounds.max_error,
         }
-        stated = ((f"{recipe.title}.{name}", str(bound)) for name, bound in bounds.items() if _is_possible(name, bound))
-        yield replace(_candidate((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(stated))
+        bounds_in_words = (
+            (f"{recipe.title}.{name}", str(bound)) for name, bound in bounds.items() if _is_possible(name, bound)
+        )
+        yield replace(_candidate((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(bounds_in_words))
 
 
 def _is_possible(name: str, bound: float | None) -> bool:
@@ -139,8 +141,8 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
             continue
         if recipe.families and context.model_type not in recipe.families:
             reason = f"it is for {', '.join(recipe.families[:4])}"
-        elif lacking := _missing(recipe, context):
-            reason = lacking
+        elif missing := _missing(recipe, context):
+            reason = missing
         else:
             reason = f"{base[0]} is the recipe for {context.model_type or 'this module'}"
         yield Excluded(_candidate((recipe.title,), FUSED), reason)

@@ -76,8 +76,8 @@ class SymbolicSequence:
         return len(self._real) if self.is_read else sum(progression.count for progression in self.progressions)
 
     def __getitem__(self, key: object) -> Any:
-        found = None if self.is_read else item_or_slice(self, key)
-        return self.real()[key] if found is None else found
+        item = None if self.is_read else item_or_slice(self, key)
+        return self.real()[key] if item is None else item
 
     def __bool__(self) -> bool:
         return bool(self.length() > 0)
@@ -232,15 +232,15 @@ def items_between(progressions: Progressions, length: Any, start: Any, stop: Any
 
 def first_of(progressions: Progressions, count: Any) -> Progressions:
     """Return the progressions of the first items."""
-    taken: list[Progression] = []
+    parts: list[Progression] = []
     for progression in progressions:
         if bool(count <= 0):
             break
         if bool(count <= progression.count):
-            return (*taken, progression.part(0, count))
-        taken.append(progression)
+            return (*parts, progression.part(0, count))
+        parts.append(progression)
         count = count - progression.count
-    return tuple(taken)
+    return tuple(parts)
 
 
 def without_first(progressions: Progressions, count: Any) -> Progressions:
@@ -256,7 +256,7 @@ def without_first(progressions: Progressions, count: Any) -> Progressions:
 
 def every(progressions: Progressions, stride: int) -> Progressions | None:
     """Return the progressions of every `stride`-th item; None if their positions depend on a symbolic length."""
-    taken: list[Progression] = []
+    parts: list[Progression] = []
     offset = 0
     for index, progression in enumerate(progressions):
         is_last = index == len(progressions) - 1
@@ -264,6 +264,6 @@ def every(progressions: Progressions, stride: int) -> Progressions | None:
             return None
         count = (progression.count - offset + stride - 1) // stride
         if bool(count > 0):
-            taken.append(progression.part(offset, count, stride))
+            parts.append(progression.part(offset, count, stride))
         offset = 0 if is_last or stride == 1 else (offset - progression.count) % stride
-    return tuple(taken)
+    return tuple(parts)

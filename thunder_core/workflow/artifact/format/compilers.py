@@ -25,21 +25,21 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
     own = [executor for executor in compiler.executors if isinstance(executor, Operator)]
     operators = [(operator.name, part_facts(operator)) for operator in own]
-    lacking = []
+    reasons = []
     for kind, parts in (("transforms", transforms), ("lookasides", lookasides), ("operators", operators)):
         if unstorable := [name for name, facts in parts if facts is None]:
-            lacking.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
+            reasons.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
     if nameless := [
         executor.name for executor in compiler.executors if executor not in own and is_replaced_executor(executor)
     ]:
-        lacking.append(f"the executors {', '.join(nameless)} are not registered under these names")
+        reasons.append(f"the executors {', '.join(nameless)} are not registered under these names")
     return CompilerFacts(
         options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),
         transforms=tuple(facts for _, facts in transforms if facts is not None),
         lookasides=tuple(facts for _, facts in lookasides if facts is not None),
         operators=tuple(facts for _, facts in operators if facts is not None),
-        no_tracing_reason="; ".join(lacking),
+        no_tracing_reason="; ".join(reasons),
     )
 
 

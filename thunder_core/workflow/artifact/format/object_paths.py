@@ -40,13 +40,13 @@ FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
 }
 
 
-def follow(subject: object, way: Iterable[Step], trust: Trust | None = None) -> Any:
+def follow(subject: object, path: Iterable[Step], trust: Trust | None = None) -> Any:
     """Return the object at the end of a path; raise LookupError if a step fails, and `ImportRefused`.
 
     The default of `trust` is the trust in the subject's own modules. No code of the objects on the path is run.
     """
     value, trust = subject, trust or trust_in(subject)
-    for step, key in way:
+    for step, key in path:
         try:
             value = FOLLOW[step](value, key, trust)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError) as error:
@@ -82,14 +82,14 @@ def find_paths(subject: object, objects: Iterable[object]) -> dict[int, ObjectPa
     seen: dict[int, Any] = {id(subject): subject}
     queue: deque[tuple[Any, ObjectPath]] = deque([(subject, ())])
     while queue and missing and len(seen) < MAX_OBJECTS:
-        value, way = queue.popleft()
+        value, path = queue.popleft()
         if id(value) in missing:
             missing.discard(id(value))
-            paths[id(value)] = way
+            paths[id(value)] = path
         for step, child in steps_from(value):
             if id(child) not in seen and not issubclass(type(child), (*ATOMS, *COMPILED)):
                 seen[id(child)] = child
-                queue.append((child, (*way, step)))
+                queue.append((child, (*path, step)))
     return paths
 
 

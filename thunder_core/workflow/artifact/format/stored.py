@@ -75,8 +75,8 @@ def stored_programs(
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
-        if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
-            raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
+        if missing := [name for name in RUNS.values() if name not in running(facts.stages)]:
+            raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(missing)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
             raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
     cubins = read_cubins(artifact)
@@ -123,11 +123,11 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     numbers = dict(facts.numbers)
     in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     guards = (guard.partition(": ") for guard in in_words)
-    stated = (
+    constraints = (
         StatedGuard(path, words, guards_number=n in numbers, guards_tuple=states_tuple(words))
         for n, (path, _, words) in enumerate(guards)
     )
-    return (*stated, *facts.constraints)
+    return (*constraints, *facts.constraints)
 
 
 def states_tuple(words: str) -> bool:

@@ -64,15 +64,15 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
             require_time()
             read, before = values_read(bsym, values), states.current_states()
             evaluate((bsym,), values)
-            drawn = states.current_states()
+            states_after = states.current_states()
             fault = adopt_results(
                 trace,
                 bsym,
                 values,
                 counterparts.get(index, ()),
-                exact_values(bsym, read, drew=not drawn.equal(before)),
+                exact_values(bsym, read, drew=not states_after.equal(before)),
             )
-            drawn.restore()  # the comparison may have computed the line again
+            states_after.restore()  # the comparison may have computed the line again
             if fault is not None:
                 return LineEvaluation(fault)
             for proxy in dying:

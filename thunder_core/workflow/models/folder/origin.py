@@ -133,13 +133,13 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
 def adapted_origin(folder: Path) -> FolderOrigin:
     """Return the origin of an adapter: its base model, which is a folder or a Hub model; raise `ModelNotFound`."""
     adapter = read_adapter(folder)
-    beside = folder / adapter.base
-    if folder in (Path(adapter.base).resolve(), beside.resolve()):
+    sibling = folder / adapter.base
+    if folder in (Path(adapter.base).resolve(), sibling.resolve()):
         raise BadModelFolder(
             f"{folder / ADAPTER} of the adapter names its own folder as the base model",
             fix="write the folder or the Hub name of the base model into that file",
         )
-    name = str(beside) if not _exists(Path(adapter.base)) and _exists(beside) else adapter.base
+    name = str(sibling) if not _exists(Path(adapter.base)) and _exists(sibling) else adapter.base
     try:
         base = find_folder(name, None)
     except ModelNotFound as error:

@@ -93,8 +93,8 @@ def is_regression(config: PretrainedConfig) -> bool:
 
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each token that is not padding."""
-    drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
-    return {"labels": drawn.masked_fill(padding(inputs), IGNORED)}
+    numbers = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
+    return {"labels": numbers.masked_fill(padding(inputs), IGNORED)}
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
@@ -154,8 +154,8 @@ def frame_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
             frames = (frames - kernel) // stride + 1
     else:
         frames = inputs["input_features"].shape[1]
-    drawn = draw.integers(0, count, draw.batch, frames)
-    return {"labels": torch.nn.functional.one_hot(drawn, count).float()}
+    numbers = draw.integers(0, count, draw.batch, frames)
+    return {"labels": torch.nn.functional.one_hot(numbers, count).float()}
 
 
 def objects(draw: RandomInputs, _inputs: Tensors) -> Inputs:

@@ -39,7 +39,7 @@ def tokenize(
         trust_remote_code=trust_remote_code,
     )
     rows: list[dict[str, torch.Tensor]] = []
-    beside: set[str] = set()
+    other_names: set[str] = set()
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
             raise dataset.wrong(
@@ -48,9 +48,11 @@ def tokenize(
         if IDS in row:
             raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
         encoded = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
-        beside |= {name for name in encoded if name != IDS and (keys is None or name in keys)}
-        rows.append({**{name: value for name, value in encoded.items() if name == IDS or name in beside}, **row})
-    return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(beside), checked=set())
+        other_names |= {name for name in encoded if name != IDS and (keys is None or name in keys)}
+        rows.append({**{name: value for name, value in encoded.items() if name == IDS or name in other_names}, **row})
+    return replace(
+        dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(other_names), checked=set()
+    )
 
 
 def tokenizer_for_data(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:

@@ -278,8 +278,8 @@ def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
     """
     own = {name: getattr(loaded.model.generation_config, name, None) for name in WARPERS} if sampling.draws else {}
     settings = {**own, **sampling.stated}
-    stated = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL[name])}
-    return LogitsProcessorList(WARPERS[name](value) for name, value in stated.items())
+    set_values = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL[name])}
+    return LogitsProcessorList(WARPERS[name](value) for name, value in set_values.items())
 
 
 def ends_of(loaded: LoadedModel) -> frozenset[int]:

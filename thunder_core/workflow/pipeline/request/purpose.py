@@ -61,8 +61,8 @@ class Purpose:
 
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
         """Yield the inputs without some or all tokenizer results other than tokens and mask, which have defaults."""
-        beside = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
-        optional_names = sorted(beside & inputs.keys())
+        optional = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
+        optional_names = sorted(optional & inputs.keys())
         for count in range(1, len(optional_names) + 1):
             for left_out in itertools.combinations(optional_names, count):
                 yield {name: value for name, value in inputs.items() if name not in left_out}
@@ -74,10 +74,10 @@ class Purpose:
         if self.data is None:
             return True
         try:
-            drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
+            random_inputs = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return any(_describe(drawn) == _describe(inputs) for inputs in (sample, *self.variants(sample)))
+        return any(_describe(random_inputs) == _describe(inputs) for inputs in (sample, *self.variants(sample)))
 
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, requested: int, traced: int = 1

@@ -59,8 +59,8 @@ def require_memory(request: Request, *, dry_run: bool) -> None:
     origin = named_origin(request.model)
     if origin is None or needs_no_weights(request, dry_run=dry_run):
         return
-    if (lacking := memory_shortage(request.model, origin.folder)) is not None:
-        needed, free = map(bytes_in_words, lacking)
+    if (shortage := memory_shortage(request.model, origin.folder)) is not None:
+        needed, free = map(bytes_in_words, shortage)
         raise OutOfMemory(
             f"the weights of the model need at least {needed} of memory but {free} are free; nothing was loaded",
             fix="use a checkpoint on disk instead of random weights: its weights are memory-mapped and need not fit; "

@@ -135,9 +135,9 @@ class SearchRequest:
     @property
     def given_options(self) -> list[str]:
         """The options that differ from their defaults, besides the time."""
-        stated = options_of(SearchRequest)
+        options = options_of(SearchRequest)
         changed_fields = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
-        return [stated[name].flag for name in changed_fields if name != "search"]
+        return [options[name].flag for name in changed_fields if name != "search"]
 
 
 def check_search(search: SearchRequest, request: Request) -> None:
@@ -147,11 +147,11 @@ def check_search(search: SearchRequest, request: Request) -> None:
         if search_options := search.given_options:
             raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave it out")
         return
-    stated, usual = options_of(Request), Request()
+    options, usual = options_of(Request), Request()
     for name in CHOSEN:
         if getattr(request, name) != getattr(usual, name):
             raise BadOption(
-                f"--search and {stated[name].flag} exclude each other: {reason_against(name)}",
+                f"--search and {options[name].flag} exclude each other: {reason_against(name)}",
                 fix="leave out one of the two",
             )
     refuse_unknown_loss(search, request)

@@ -153,8 +153,8 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         count = len(specializations_of(session.compiled).programs)
         programs = "1 program generates" if count == 1 else f"{count} programs generate"
         return (f"{programs}: {plan.generation}", LAST_PROGRAM)
-    beside = optional_names(session.tokenizer_names) if plan.data is None else plan.data.from_tokenizer - {MASK}
-    names = ", ".join(() if plan.request.train or plan.request.target else sorted(beside))
+    optional = optional_names(session.tokenizer_names) if plan.data is None else plan.data.from_tokenizer - {MASK}
+    names = ", ".join(() if plan.request.train or plan.request.target else sorted(optional))
     if plan.request.dynamic:
         count = len(specializations_of(session.compiled).programs)
         programs = "one program serves" if count == 1 else f"{count} programs serve"

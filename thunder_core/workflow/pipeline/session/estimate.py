@@ -84,8 +84,8 @@ def require_memory(
         wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
         weights = reference_bytes(loaded.model, reference, train=purpose.train)
         total = input_bytes + weights + 2 * need.kept + wider * need.peak
-        beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
-        require_room(beside, total, free, device, smaller_size(batch, total, free))
+        validation = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
+        require_room(validation, total, free, device, smaller_size(batch, total, free))
 
 
 def least_bytes(size: InputSize) -> int:

@@ -202,8 +202,8 @@ def stage_needs(
             yield stage, weights
         elif stage == "validate":
             examined = bytes_for_results(weights)  # the results of eager PyTorch that the internal check keeps
-            beside = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
-            yield stage, weights + COMPILER_BYTES + reference + examined + beside
+            call_bytes = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
+            yield stage, weights + COMPILER_BYTES + reference + examined + call_bytes
         elif stage in ("compile", *CALLS):
             yield stage, weights + COMPILER_BYTES + need.peak
         elif stage == "write":

@@ -111,8 +111,8 @@ class Plan:
         prepared = self.prepared
         if cost := cost_of_narrow_dtype(prepared.dtype_name, prepared.loading.device, self.memory.weights):
             yield "dtype", cost
-        if (lacking := self.memory_error) is not None:
-            yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
+        if (error := self.memory_error) is not None:
+            yield "lacking", f"{error.code} {error.what} ({error.fix})"
 
     def load_rows(self) -> Iterator[tuple[str, str]]:
         """Yield the load of other processes if it slows down the run and makes the benchmark unstable."""

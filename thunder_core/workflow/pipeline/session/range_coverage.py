@@ -67,8 +67,8 @@ class RangeCoverage:
                 raise self._not_served(missed)
             probed.clear()
         count = math.prod(map(len, self._nearby().values()))
-        drawn = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
-        return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
+        sampling = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
+        return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
     def coverage_proof(self) -> str:
         """Return, in words, that one program serves the ranges by its constraints, for a target, where nothing runs.

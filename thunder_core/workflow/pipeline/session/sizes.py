@@ -66,11 +66,11 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
         except Exception as error:  # code and kernels raise any error for a size that they do not support
             if is_out_of_memory(error):
                 raise
-            said = message_line(error)
+            message = message_line(error)
             height, width = image_size(session.loaded.config)
             raise BadOption(
                 f"this {type(session.model).__name__} does not accept images of "
-                f"{sizes_in_words(session.loaded.config, size)}: {said}",
+                f"{sizes_in_words(session.loaded.config, size)}: {message}",
                 fix=f"use sizes that the model accepts (its config has {height} x {width} pixels), or leave out "
                 "--height, --width and their ranges",
             ) from error
