@@ -1,4 +1,4 @@
-"""C code hashes, compares and prints objects: each call finds what this call's objects give, not the traced ones."""
+"""C code hashes, compares and prints objects: each call uses its own objects, not the traced ones."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_tensors_in_arguments_move_and_outside_tensors_do_not() -> None:
 
 
 class Hidden(torch.nn.Module):
-    """A module that reaches its parameter in a way that cannot be followed."""
+    """A module that reads its parameter by a path that tracing cannot follow."""
 
     def __init__(self) -> None:
         super().__init__()

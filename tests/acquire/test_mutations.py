@@ -1,4 +1,4 @@
-"""Each kind of guard is needed: if guards of one kind always hold, some change of the outside world goes unnoticed."""
+"""Each kind of guard is needed: if guards of one kind always hold, some change of the outside world is not detected."""
 
 from __future__ import annotations
 

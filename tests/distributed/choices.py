@@ -64,7 +64,7 @@ def times_of_one_rank_are_those_of_all() -> None:
 
 
 def rank_without_time_decides_for_all() -> None:
-    """A rank that has no time left chooses first; the other rank, which has time, measures nothing at this place."""
+    """A rank that has no time left chooses first; the other rank, which has time, does not measure for this request."""
     with own_times():
         if dist.get_rank() == 0:
             assert times("no time", never, seconds=0.1) is None

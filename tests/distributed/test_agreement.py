@@ -1,4 +1,4 @@
-"""Ledgers of two ranks in one process: they tell programs that differ from programs that a rank traces again."""
+"""Ledgers of two ranks in one process: they distinguish programs that differ from programs that a rank traces again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_different_programs_at_the_same_position_differ_on_both_ranks() -> None:
 
 
 def test_program_that_was_compared_before_answers_a_question() -> None:
-    """The first rank traces again while the second runs what it has."""
+    """The first rank traces again while the second rank runs its compiled program."""
     first, second = ledgers()
     second.begin(0, REDUCED)
     second.note(1, REDUCED)
@@ -83,7 +83,7 @@ def test_rank_that_passed_the_position_without_a_program_agrees() -> None:
 
 
 def test_rank_that_runs_ahead_is_no_difference() -> None:
-    """A rank that only sends goes on before the other receives, which traces the program again."""
+    """A rank that only sends continues before the other rank receives, which traces the program again."""
     first, second = ledgers()
     second.begin(0, SENT)
     second.begin(1, REDUCED)

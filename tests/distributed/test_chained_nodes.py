@@ -31,7 +31,7 @@ def wrap(model: nn.Module, **options: Any) -> Any:
 
 
 def nodes_of(result: Tensor) -> list[Any]:
-    """The nodes of the chain behind a result, in the order of the backward."""
+    """The nodes of the chain from a result, in the order of the backward."""
     node: Any = result.grad_fn
     while node is not None and not hasattr(node, "chain"):
         node = node.next_functions[0][0]

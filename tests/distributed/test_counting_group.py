@@ -1,4 +1,4 @@
-"""A process group in Python that counts: the calls that it gets are those that the trace tells, in their order."""
+"""A process group in Python that counts its calls: they match the collectives of the trace, in order."""
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,misc"
 

@@ -1,4 +1,4 @@
-"""Each function of `torch.distributed` is compared with eager, asked again at each call, or refused by name."""
+"""Each function of `torch.distributed` is compared with eager, called again at each call, or refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes know collectives: none is dropped, shared or taken into a region, and what one reads lives until the wait."""
+"""Passes keep collectives: they drop, share or fuse none, and the inputs of a collective live until the wait."""
 
 from __future__ import annotations
 
@@ -211,6 +211,6 @@ def test_artifact_communicates(tmp_path: Path) -> None:
 
 
 def test_property_of_a_class_is_found_by_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process with many objects, the search from the model is given up before it is reached."""
+    """In a process with many objects, the search from the model ends before it reaches the property."""
     monkeypatch.setattr(object_paths, "MAX_OBJECTS", 10)
     test_artifact_communicates(tmp_path)

@@ -332,7 +332,7 @@ def test_measured_choices_are_reported():
 
 
 class Padded(nn.Module):
-    """A convolution behind `F.pad`, as in models that were converted from TensorFlow."""
+    """A convolution after `F.pad`, as in models that were converted from TensorFlow."""
 
     def __init__(self, pad, **settings):
         super().__init__()

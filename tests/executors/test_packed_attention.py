@@ -399,7 +399,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def measured_as(monkeypatch, own: float, library: float) -> list[str]:
-    """Make measurements return these seconds, and return the list of what is measured."""
+    """Make measurements return these seconds, and return the list of measured attention."""
     titles: list[str] = []
 
     def measure(attention, _function):

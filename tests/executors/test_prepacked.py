@@ -209,7 +209,7 @@ def test_a_packed_weight_that_is_no_faster_than_in_place_is_left_to_packed_linea
 
 
 class Block(nn.Module):
-    """A convolution, and what a test asks for behind it."""
+    """A convolution, and the operations after it that a test selects."""
 
     def __init__(self, *, norm=True, add="", activation=None, bias=False, affine=True, **settings):
         super().__init__()

@@ -34,7 +34,7 @@ def attention(x: torch.Tensor) -> torch.Tensor:
 
 
 def random_slopes(x: torch.Tensor) -> torch.Tensor:
-    """A leaky rectifier with random slopes, behind a product and before one."""
+    """A leaky rectifier with random slopes, between two products."""
     return F.rrelu(x @ x.t(), 0.125, 0.5, training=True) @ x
 
 

@@ -72,7 +72,9 @@ def run(program: Callable[..., Any], *arguments: Any) -> Run:
 
 
 def assert_same(program: Callable[..., Any], *arguments: Any) -> None:
-    """Assert that a program does the same in CPython, in the interpreter, and with an observer that changes nothing."""
+    """Assert that a program has the same outcome in CPython, in the interpreter, and with an observer that changes
+    nothing.
+    """
     native = run(program, *arguments)
     assert run(interpret(program), *arguments) == native
     assert run(interpret(program, Observer()), *arguments) == native

@@ -1,4 +1,6 @@
-"""Files of samples are read whole, and what is damaged, strange or for another model is told with its place."""
+"""Files of samples are read as a whole; damaged samples, invalid samples and samples for another model are reported
+with their position.
+"""
 
 from __future__ import annotations
 

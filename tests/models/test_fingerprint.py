@@ -1,4 +1,4 @@
-"""Fingerprints tell models apart that differ, and not those that do not."""
+"""Fingerprints of models differ if and only if the models differ."""
 
 from __future__ import annotations
 

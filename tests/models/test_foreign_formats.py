@@ -1,4 +1,4 @@
-"""Folders and files of models of other kinds: each is recognized by its names, and says what to do."""
+"""Folders and files of models in other formats: each is recognized by its names, and the error says what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LORA = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path"
 
 
 def make_folder(folder, files):
-    """A folder with these files; what is no text is written as JSON."""
+    """A folder with these files; contents other than text are written as JSON."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def test_an_adapter_or_a_pipeline_of_the_hub_is_recognized(tmp_path, files, hold
 
 
 def recognized_as(folder, holds, fix):
-    """The error for a folder, which says what the folder holds and what to do."""
+    """The error for a folder, which describes the folder's content and the fix."""
     with pytest.raises(BadModelFolder) as caught:
         refuse_other_kinds(folder)
     assert holds in caught.value.what

@@ -1,4 +1,4 @@
-"""Every way a model can be unusable: one clear error each, with its code and status, before anything heavy is done."""
+"""Models that cannot be loaded: one clear error for each cause, with its code and status, before any heavy work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def heavy(*_args, **_kwargs):
 
 
 def refusal(model, kind, *, early=True, **options):
-    """The error that loading raises, exactly of that kind, in one line, with what to do, before the heavy work."""
+    """The error of loading: exactly of that class, in one line, with a fix, and before the heavy work."""
     with pytest.raises(kind) as raised, pytest.MonkeyPatch.context() as patch:
         if early:
             patch.setattr(load, "read_model", heavy)

@@ -1,4 +1,4 @@
-"""The tasks beside text: each architecture keeps its head, and gets inputs that its forward takes, and labels."""
+"""Tasks other than text: each architecture keeps its head, and gets labels and inputs that its forward accepts."""
 
 from __future__ import annotations
 

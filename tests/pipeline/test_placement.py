@@ -36,7 +36,7 @@ class OnTheGpu(Transform):
 
 
 class Elsewhere(Recipe):
-    """A recipe that wants the CPU and another dtype."""
+    """A recipe for the CPU and another dtype."""
 
     device = "cpu"
     dtype = "float64"
@@ -46,7 +46,7 @@ class Elsewhere(Recipe):
 
 
 class Graphical(Recipe):
-    """A recipe that wants a GPU and declares no requirement of a GPU."""
+    """A recipe for a GPU that does not declare this requirement."""
 
     device = "cuda"
 

@@ -1,4 +1,4 @@
-"""A search with planted trials: what wins, what is kept, and what is raised."""
+"""A search with planted trials: the winner, the stored results, and the errors."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ PROGRAMS = [
 
 
 def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixture[str]) -> Any:
-    """The error of a call, its place, and the effects of the call."""
+    """The error of a call, its source line, and the effects of the call."""
     global CALLS
     CALLS = 0
     box, x = Box(), torch.ones(2)

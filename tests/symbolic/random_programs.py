@@ -39,7 +39,7 @@ TABLE: tuple[Row, ...] = (*NUMBERS, *SHAPES, *MADE, *COMPUTED, *COMPUTED, *WRITT
 
 @dataclass
 class Memory:
-    """The tensors and numbers that a program has so far, and the results of its steps."""
+    """The present tensors and numbers of a program, and the results of its steps."""
 
     tensors: list[Tensor]
     numbers: list[Number]
@@ -68,7 +68,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Step:
-    """A row of the table, and the places of its operands."""
+    """A row of the table, and the positions of its operands."""
 
     row: int
     places: tuple[int, ...]
@@ -119,7 +119,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Turns:
-    """Steps that run while a condition holds for the values so far, for a few turns at most."""
+    """Steps that run while a condition holds for the present values, for at most a few iterations."""
 
     row: int
     places: tuple[int, ...]

@@ -209,7 +209,7 @@ def test_replacement_that_may_return_its_input_is_checked_for_each_size() -> Non
 
 
 def test_outcomes_of_a_match_belong_to_one_environment() -> None:
-    """Two programs whose sizes have equal names share nothing, although they use one pattern."""
+    """Two programs whose sizes have equal names share no outcomes, although they use the same pattern."""
     pattern = executor_of(norm).replacements[0].pattern
     executor = OperatorExecutor("mine")
     executor.replaces(pattern)(norm)

@@ -12,7 +12,7 @@ from thunder_core.passes.transforms.channels_last import ChannelsLast
 
 
 class Network(nn.Module):
-    """Convolutions with what networks have between them, and `end` on what they return."""
+    """Convolutions with typical operations between them, and the function `end` of their result."""
 
     def __init__(self, end=lambda x: x, between=lambda x: x, inplace=False):
         super().__init__()

@@ -250,7 +250,8 @@ def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str
 
 
 def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any]) -> None:
-    """Raise `AssertionError` where a gradient is not that of a twin in eager PyTorch, but for rounding.
+    """Raise `AssertionError` for a gradient that differs from the gradient of a copy in eager PyTorch by more than
+    rounding.
 
     A gradient may consist of rounding errors alone, such as that of a bias before a normalization. It is right if it
     differs from eager's by little more than eager's own gradient changes if all parameters change in their last digits.
@@ -387,7 +388,7 @@ def in_words(error: BaseException) -> str:
 def examine_within(
     model_type: str, seconds: int, memory: float, connection: Connection, names: Collection[str] = COMPARISONS
 ) -> None:
-    """Send the rows of a type, in a process that may use so many seconds of CPU and GiB of memory."""
+    """Send the rows of a type, in a process with limits for seconds of CPU time and GiB of memory."""
     limit = int(memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -1,4 +1,4 @@
-"""The zoo keeps its results, goes on where it stopped, and writes a page of them."""
+"""The zoo stores its results, continues after an interruption, and writes a page of the results."""
 
 from __future__ import annotations
 
