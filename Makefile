@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## make .venv with the project and everything for working on it
+install: $(STAMP) ## create .venv with the project and its development tools
 
 $(USER_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -47,7 +47,7 @@ demo-distributed: $(USER_STAMP) ## optimize a training step of a small Llama on 
 	@echo
 	@echo "The report: $(abspath $(DISTRIBUTED_OUT))/report.html"
 
-demo: $(USER_STAMP) ## optimize a small Llama for this machine and for a Hopper GPU, and say where the reports are (OUT=FOLDER)
+demo: $(USER_STAMP) ## optimize a small Llama for this machine and for a Hopper GPU, and print the paths of the reports (OUT=FOLDER)
 	$(BIN)/thunder optimize --recipe auto --out $(OUT) --force
 	@echo
 	@echo "The same model for a Hopper GPU, which need not be here:"
@@ -61,12 +61,12 @@ test: install ## run the tests that need no GPU (JOBS=2, PACKAGE=fusion for the 
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(CASES) $(if $(PACKAGE),tests/$(PACKAGE))
 
 test-all: CASES := --all-cases
-test-all: test ## the same with every case of the large tables of programs, of which `make test` runs a sample
+test-all: test ## run the same tests with all cases of the large tables of programs, which `make test` samples
 
-quick: lint types ## what can be known in two minutes: format, lint, types, layers, docstrings, kept traces
+quick: lint types ## run quick checks in two minutes: format, lint, types, layers, docstrings, golden traces
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/test_layers.py tests/test_docstrings.py tests/golden
 
-check: lint types layers docs-fresh ## format, lint, types, layers, generated documentation
+check: lint types layers docs-fresh ## check format, lint, types, layers and generated pages
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -81,7 +81,7 @@ layers: install
 docs-fresh: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/docs
 
-format: install ## format the source and mend what can be mended
+format: install ## format the source and apply automatic fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -114,7 +114,7 @@ conformance: install ## run the standard library's tests of the language inside 
 zoo: install ## run small models of transformers and, where installed, timm, diffusers and torch_geometric; write docs/models.md
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.zoo $(SHELVES:%=--shelf %) --jobs $(JOBS) --page docs/models.md
 
-golden: install ## write the traces that tests/golden keeps as text anew, after a change that was meant
+golden: install ## rewrite the golden traces in tests/golden after an intended change
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/golden --snapshot-update
 
 fuzz: install ## run the property tests on many more examples, new ones each time
@@ -123,13 +123,13 @@ fuzz: install ## run the property tests on many more examples, new ones each tim
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.mutation.fuzz $(PROGRAMS)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.layouts.fuzz $(PROGRAMS)
 
-bench: install ## time the stages beside Dynamo and eager PyTorch
+bench: install ## time the stages, compared with Dynamo and eager PyTorch
 	$(BIN)/python -m benchmarks.acquire
 
 gpu-wheels: install ## collect wheels for a GPU machine without network into build/gpu-wheels (GPU_PYTHON=3.12)
 	$(BIN)/python -m tests.gpu.wheels collect --python $(GPU_PYTHON)
 
-gpu-install: ## install from build/gpu-wheels what this machine's own Python lacks, into build/gpu-site
+gpu-install: ## install from build/gpu-wheels the packages that this machine's Python lacks, into build/gpu-site
 	$(PYTHON) -m tests.gpu.wheels install
 
 test-gpu: gpu-install ## run the tests that need a GPU, with this machine's own Python (results in OUT or build/gpu-report)
@@ -151,6 +151,6 @@ wheel-smoke: install ## install the wheel into an empty environment and use it f
 	cd $(SMOKE) && venv/bin/thunder optimize --recipe hf-llama3-hopper --out artifact && test -f artifact/report.html
 	rm -rf $(SMOKE)
 
-clean: ## remove what the other targets made, except .venv
+clean: ## remove the outputs of the other targets, except .venv
 	rm -rf build dist site $(OUT) $(HOPPER_OUT) $(DISTRIBUTED_OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -118,7 +118,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def ask(process: subprocess.Popen[str]) -> float:
+def eager_seconds(process: subprocess.Popen[str]) -> float:
     """Return the CPU seconds of a call in the process of eager PyTorch."""
     requests, answers = streams(process)
     requests.write("\n")
@@ -139,7 +139,7 @@ def measure(name: str, folder: Path, rounds: int) -> None:
     times: dict[str, list[float]] = {EAGER: [], **{who: [] for who in calls}}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as eager:
         for number in range(WARM_UP + rounds):
-            seconds = {EAGER: ask(eager), **{who: seconds_of(call) for who, call in calls.items()}}
+            seconds = {EAGER: eager_seconds(eager), **{who: seconds_of(call) for who, call in calls.items()}}
             if number >= WARM_UP:
                 for who, value in seconds.items():
                     times[who].append(value)

@@ -131,16 +131,16 @@ def measure_lengths(layers: int, lengths: int, rows: int, runs: int) -> dict[str
     seconds: dict[str, list[float]] = {who: [] for who in COMPILERS}
     counts: dict[str, int] = {}
     for _ in range(runs):
-        for who, found in seconds.items():
+        for who, seconds_of_contender in seconds.items():
             with tempfile.TemporaryDirectory() as folder:
                 environment = {
                     "THUNDER_CACHE_DIR": f"{folder}/thunder",
                     "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
                 }
                 one = run_module(MODULE, "compilation", who, str(layers), str(lengths), str(rows), **environment)
-            found.append(one["seconds"])
+            seconds_of_contender.append(one["seconds"])
             counts[who] = one["programs"]
-    medians = {who: statistics.median(found) for who, found in seconds.items()}
+    medians = {who: statistics.median(seconds_of_contender) for who, seconds_of_contender in seconds.items()}
     ours, *theirs = medians.values()
     return {
         "layers": layers,

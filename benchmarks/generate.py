@@ -165,12 +165,12 @@ def _token(called: Any, model: Any, prompt: Any) -> Callable[[], Any]:
 
     cache = DynamicCache(config=model.config)
     model(prompt, past_key_values=cache)
-    kept = [(layer.keys, layer.values) for layer in cache.layers]
+    layers = [(layer.keys, layer.values) for layer in cache.layers]
     inputs = {"input_ids": prompt[:, -1:].clone(), "past_key_values": cache, "position_ids": torch.tensor([[7]])}
     flags = {"logits_to_keep": 1, "use_cache": True, "return_dict": True}
 
     def call() -> Any:
-        for layer, (keys, values) in zip(cache.layers, kept, strict=True):
+        for layer, (keys, values) in zip(cache.layers, layers, strict=True):
             layer.keys, layer.values = keys, values
         return called(**inputs, **flags)
 

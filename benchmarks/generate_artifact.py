@@ -97,7 +97,7 @@ def measure_start(layers: int, prompt: int, tokens: int, rounds: int) -> dict[st
     runs: dict[str, list[dict[str, Any]]] = {who: [] for who in CONTENDERS}
     sizes = (str(layers), str(prompt), str(tokens))
     with tempfile.TemporaryDirectory() as folder:
-        made = run_module(MODULE, MAKE, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/cache")
+        times = run_module(MODULE, MAKE, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/cache")
         for _ in range(rounds):
             for who, outputs in runs.items():
                 outputs.append(run_module(MODULE, who, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/other"))
@@ -111,7 +111,7 @@ def measure_start(layers: int, prompt: int, tokens: int, rounds: int) -> dict[st
         "prompt": prompt,
         "tokens": tokens,
         "rounds": rounds,
-        "made in": made["seconds"],
+        "made in": times["seconds"],
         "contenders": rows,
         "equal": all(text == texts[0] for text in texts),
         "ready later by": rows["artifact"]["loaded"] - rows["eager"]["loaded"],
@@ -142,8 +142,8 @@ def main() -> None:
     if options.one:
         who, folder, *numbers = options.one
         layers, prompt, tokens = map(int, numbers)
-        made = make(Path(folder), layers, prompt, tokens) if who == MAKE else start(who, Path(folder), prompt, tokens)
-        print(json.dumps(made))
+        times = make(Path(folder), layers, prompt, tokens) if who == MAKE else start(who, Path(folder), prompt, tokens)
+        print(json.dumps(times))
         return
     print(summary(measure_start(options.layers, options.prompt, options.tokens, options.rounds)))
 

@@ -60,7 +60,7 @@ def resident_peak() -> int:
 def run_module(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
     """Return the data that `python -m module --one ...` prints on its last line, in a fresh process."""
     command = [sys.executable, "-m", module, "--one", *arguments]
-    known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables).stdout
     data: dict[str, Any] = json.loads(output.splitlines()[-1])
     return data

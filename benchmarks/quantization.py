@@ -87,7 +87,7 @@ def times(rounds: int, tokens: int) -> dict[str, Any]:
 
     model, ids = model_and_input(LAYERS)
     model.generation_config.eos_token_id = None
-    made, failed = {}, {}
+    models, failed = {}, {}
     prompt = ids[:, :PROMPT]
     for name, make in contenders().items():
         try:
@@ -99,13 +99,13 @@ def times(rounds: int, tokens: int) -> dict[str, Any]:
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
             continue
-        made[name] = contender
+        models[name] = contender
     with torch.no_grad():
         calls = in_turn(
-            {name: lambda model=contender: model(ids, use_cache=False) for name, contender in made.items()}, rounds
+            {name: lambda model=contender: model(ids, use_cache=False) for name, contender in models.items()}, rounds
         )
     generated = in_turn(
-        {name: lambda model=contender: greedy(model, prompt, tokens) for name, contender in made.items()},
+        {name: lambda model=contender: greedy(model, prompt, tokens) for name, contender in models.items()},
         GENERATE_ROUNDS,
     )
     return {"call": calls, "tokens per second": {n: 1e3 * tokens / t for n, t in generated.items()}, "failed": failed}

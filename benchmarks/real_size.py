@@ -183,7 +183,7 @@ RUNS: Mapping[str, Callable[[Watch, Path], object]] = {
 }
 
 
-def one(run: str, folder: Path) -> dict[str, Any]:
+def run_once(run: str, folder: Path) -> dict[str, Any]:
     """Do one run in this process."""
     from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports belong to no stage
 
@@ -192,11 +192,11 @@ def one(run: str, folder: Path) -> dict[str, Any]:
     watch = Watch()
     imported = forget_peak()
     began = time.perf_counter()
-    kept = RUNS[run](watch, folder)
+    results = RUNS[run](watch, folder)
     seconds = time.perf_counter() - began
     gc.collect()
     end = forget_peak()
-    del kept
+    del results
     return {"stages": watch.stages, "imported": imported, "end": end, "seconds": seconds}
 
 
@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("--one")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(options.one, options.folder)))
+        print(json.dumps(run_once(options.one, options.folder)))
         return
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:

@@ -91,7 +91,7 @@ class Prediction:
 
     @property
     def hidden(self) -> float:
-        """The share of the communication that runs beside computation."""
+        """The share of the communication that overlaps computation."""
         return 1 - self.exposed / self.communication if self.communication else 1.0
 
 

@@ -96,7 +96,7 @@ def _whole_step(who: str, dtype: str, layers: int, optimizer: str) -> Step:
     return lambda: compiled(tokens)
 
 
-def whole(dtype: str, layers: int, optimizer: str, rounds: int) -> dict[str, float]:
+def measure_whole_step(dtype: str, layers: int, optimizer: str, rounds: int) -> dict[str, float]:
     """Return the median CPU milliseconds of a whole step of each contender; all must reach the same loss."""
     import torch
 
@@ -137,7 +137,7 @@ def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
     return {"seconds": seconds}
 
 
-def asked_of(what: str, who: str, dtype: str, layers: int) -> float:
+def measure_in_process(what: str, who: str, dtype: str, layers: int) -> float:
     """Return the measurement of one process that has its own caches."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
@@ -174,12 +174,14 @@ def main() -> None:
         rows.append(row("steady", dtype, options.layers, steady(dtype, options.layers, options.rounds)))
         if dtype == "float32":
             for name in OPTIMIZERS:
-                figures = whole(dtype, options.layers, name, options.rounds)
+                figures = measure_whole_step(dtype, options.layers, name, options.rounds)
                 rows.append(row(f"whole step, {name}", dtype, options.layers, figures))
-        figures = {who: asked_of("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
+        figures = {who: measure_in_process("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
         rows.append(row("memory", dtype, options.layers, figures))
     if options.cold:
-        figures = {who: asked_of("cold", who, "float32", options.cold) for who in ("thunder", "torch.compile")}
+        figures = {
+            who: measure_in_process("cold", who, "float32", options.cold) for who in ("thunder", "torch.compile")
+        }
         rows.append(row("cold", "float32", options.cold, figures))
     if options.out:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")

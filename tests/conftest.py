@@ -199,7 +199,7 @@ def without_collector() -> Iterator[None]:
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thunder's recipes without Inductor, for tests that do not depend on the executor.
 
-    Fixtures of a module or of the session are set up before this one, and so with all executors.
+    Fixtures of a module or of the session are set up before this fixture, and therefore with all executors.
     """
     from tests.uncompiled import leave_inductor_out
 

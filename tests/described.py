@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 
-def described(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """A value as plain data: tensors as lists, and errors and the objects of tests by all their attributes."""
     if isinstance(value, Tensor):
         assert type(value) is Tensor, "a trace's tensor has leaked"
@@ -16,9 +16,9 @@ def described(value: Any) -> Any:
     if isinstance(value, BaseException):
         members = list(value.exceptions) if isinstance(value, BaseExceptionGroup) else []
         parts = [value.args, vars(value), value.__cause__, value.__context__, value.__suppress_context__, members]
-        return type(value), described(parts)
+        return type(value), plain_data(parts)
     if type(value).__module__.startswith("tests."):
-        return described(vars(value))
+        return plain_data(vars(value))
     if isinstance(value, dict):
-        return {key: described(item) for key, item in value.items()}
-    return [described(item) for item in value] if isinstance(value, list | tuple | collections.deque) else value
+        return {key: plain_data(item) for key, item in value.items()}
+    return [plain_data(item) for item in value] if isinstance(value, list | tuple | collections.deque) else value

@@ -58,7 +58,7 @@ def gradients_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
-def first_claimed(compiled: Any) -> tuple[BoundSymbol, ...]:
+def first_claimed_lines(compiled: Any) -> tuple[BoundSymbol, ...]:
     """The lines of the first trace of the latest call in which executors have claimed lines."""
     traces = (trace.bound_symbols for trace in thunder.last_traces(compiled))
     return next(lines for lines in traces if any(line.executor for line in lines))

@@ -29,7 +29,7 @@ def times(reports: list[Path]) -> dict[str, float]:
 
 
 def times_in(report: Path) -> Iterator[tuple[str, float]]:
-    """Yield the name and the time of each test that ran; pytest writes the path with dots, and classes behind it."""
+    """Yield the name and the time of each test that ran; pytest writes the path with dots, followed by the classes."""
     for suite in JUnitXml.fromfile(str(report)):
         for case in suite:
             parts = case.classname.split(".")

@@ -21,7 +21,9 @@ def blocks(page: str, language: str) -> list[str]:
     )
 
 
-def joined(page: str, package: str, file: str, group: str, place: Path, patch: pytest.MonkeyPatch) -> ModuleType:
+def package_with_example(
+    page: str, package: str, file: str, group: str, place: Path, patch: pytest.MonkeyPatch
+) -> ModuleType:
     """A new package in `place` with the page's only Python example in `file`, registered by an entry point."""
     (example,) = blocks(page, "python")
     (place / package).mkdir()

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         del sys.modules[name]
 
 
-def listed(name: str) -> plugins.Listed:
+def list_plugins(name: str) -> plugins.Listed:
     return next(executor for executor in plugins.listing("executors") if executor.name == name)
 
 
@@ -78,19 +78,19 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 
 def test_a_new_file_is_seen_at_once(folder: Path) -> None:
     (folder / "very_fast.py").write_text('"""Runs fast.\n\nAnd more."""\nEXECUTOR = 7\n')
-    assert listed("very-fast") == plugins.Listed("very-fast", "Runs fast.", "foreign_plugins.very_fast", None)
+    assert list_plugins("very-fast") == plugins.Listed("very-fast", "Runs fast.", "foreign_plugins.very_fast", None)
     assert plugins.load("executors", "very_fast").EXECUTOR == 7
 
 
 def test_listing_runs_nothing(folder: Path) -> None:
     (folder / "explosive.py").write_text('"""Explodes."""\nraise SystemExit("bang")\n')
-    assert listed("explosive").reason is None
+    assert list_plugins("explosive").reason is None
     assert "foreign_plugins.explosive" not in sys.modules
 
 
 def test_missing_imports_are_the_reason(folder: Path) -> None:
     (folder / "needy.py").write_text('"""Needs."""\nimport no_such_backend.kernels\nfrom also_missing import x\n')
-    assert listed("needy").reason == "needs also_missing, no_such_backend, not installed here"
+    assert list_plugins("needy").reason == "needs also_missing, no_such_backend, not installed here"
     with pytest.raises(EnvironmentLacks, match="needs also_missing, no_such_backend") as caught:
         plugins.load("executors", "needy")
     assert caught.value.status == 3
@@ -105,21 +105,21 @@ def test_the_commands_that_a_message_names_exist() -> None:
 
 def test_an_import_in_a_try_is_optional(folder: Path) -> None:
     (folder / "modest.py").write_text("try:\n    import no_such_backend\nexcept ImportError:\n    pass\n")
-    assert listed("modest").reason is None
+    assert list_plugins("modest").reason is None
     assert plugins.load("executors", "modest")
 
 
 def test_a_missing_dependency_of_a_dependency(folder: Path) -> None:
     (folder / "_inner.py").write_text("import no_such_backend\n")
     (folder / "outer.py").write_text("from foreign_plugins import _inner\n")
-    assert listed("outer").reason is None
+    assert list_plugins("outer").reason is None
     with pytest.raises(EnvironmentLacks, match="no_such_backend"):
         plugins.load("executors", "outer")
 
 
 def test_a_file_that_is_not_python(folder: Path) -> None:
     (folder / "broken.py").write_text("def (:\n")
-    assert "is not Python" in (listed("broken").reason or "")
+    assert "is not Python" in (list_plugins("broken").reason or "")
 
 
 def test_private_files_are_not_plug_ins_and_folders_are(folder: Path) -> None:
@@ -127,7 +127,7 @@ def test_private_files_are_not_plug_ins_and_folders_are(folder: Path) -> None:
     (folder / "whole").mkdir()
     (folder / "whole" / "__init__.py").write_text('"""A folder."""\n')
     (folder / "data").mkdir()
-    assert listed("whole").summary == "A folder."
+    assert list_plugins("whole").summary == "A folder."
     assert not {"-private", "data"} & set(plugins.names("executors"))
 
 
@@ -156,7 +156,7 @@ def test_an_entry_point_may_name_one_module(folder: Path, monkeypatch: pytest.Mo
     (folder / "other.py").write_text('"""Not named."""\n')
     points = EntryPoints([EntryPoint("theirs", "foreign_plugins.single", "thunder.executors")])
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: points.select(group=group))
-    assert listed("single").module == "foreign_plugins.single"
+    assert list_plugins("single").module == "foreign_plugins.single"
     assert "other" not in plugins.names("executors")
 
 
@@ -201,7 +201,7 @@ def test_entry_points_are_read_once_until_a_package_is_installed(
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1\n")
     (facts / "entry_points.txt").write_text("[thunder.executors]\nlate = late\n")
-    assert listed("late").summary == "Installed while the process runs."
+    assert list_plugins("late").summary == "Installed while the process runs."
     assert reads == ["thunder.executors"] * 2
     shutil.rmtree(facts)
     assert "late" not in plugins.names("executors")

@@ -75,7 +75,7 @@ def run_checks() -> Iterator[CheckResult]:
 
 
 def result_of(name: str, passes: bool, description: str, fix: str, state_if_failed: State) -> CheckResult:
-    """Return the result of a check that passes or fails; `fix` and `state_if_failed` are for a failed check."""
+    """Return the result of a check that passes or fails; a failed check gets the `fix` and `state_if_failed`."""
     return CheckResult(name, "ok", description) if passes else CheckResult(name, state_if_failed, description, fix)
 
 

@@ -48,7 +48,7 @@ def report_error(error: BaseException, audience: Audience) -> int:
     thunder_error = known_error(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
-    if not (audience.json and printed_as_json(thunder_error)):
+    if not (audience.json and print_as_json(thunder_error)):
         with suppress(OSError, ValueError):  # the stream is full or closed; the exit status still reports the error
             text = error_text(thunder_error) if audience.prints_in_full(thunder_error) else error_line(thunder_error)
             stderr().print(text, soft_wrap=True)
@@ -78,7 +78,7 @@ def interrupt_error(error: BaseException | None) -> ThunderError:
     return stopped
 
 
-def printed_as_json(error: ThunderError) -> bool:
+def print_as_json(error: ThunderError) -> bool:
     """Print an error to stdout, and return whether it was written."""
     try:
         print_json("error/1", {"error": {**error.as_dict(), **findings_of(error)}})

@@ -31,8 +31,8 @@ def importing(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def importing_tested(console: Console) -> Iterator[None]:
-    """Do the same as `importing` for a command that compiles or runs programs; raise `TorchNotTested`."""
+def importing_tested_torch(console: Console) -> Iterator[None]:
+    """Raise `TorchNotTested` for an untested release of PyTorch, then do the same as `importing`."""
     require_tested_torch()
     with importing(console):
         yield

@@ -118,14 +118,14 @@ def usage_error(error: ArgumentError, words: Sequence[str]) -> BadOption:
     command_path = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
     what, near = error.format_message(), ""
     if (option := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
-        what, near = f"there is no option {option}", meant_option(option, error)
+        what, near = f"there is no option {option}", similar_option_hint(option, error)
     return BadOption(
         what, fix=f"{near}`{command_path or f'thunder {command}'.strip()} --help` lists the arguments and options"
     )
 
 
-def meant_option(option: str, error: ArgumentError) -> str:
-    """Return the question whether a similar option was meant; empty if there is none."""
+def similar_option_hint(option: str, error: ArgumentError) -> str:
+    """Return a hint with the most similar option (`did you mean ...?`); empty if no option is similar."""
     context = getattr(error, "ctx", None)
     names = [name for parameter in (context.command.get_params(context) if context else ()) for name in parameter.opts]
     return did_you_mean(option.lstrip("-"), [name.lstrip("-") for name in names if name.startswith("--")], dashes="--")

@@ -46,12 +46,12 @@ def group_of(annotation: object) -> Group | None:
         return Group([SETTINGS[name] for name in names], settings_of)
     if not (is_dataclass(annotation) and isinstance(annotation, type)):
         return None
-    stated = {stated_option.name: stated_option for stated_option in options_of(annotation).values()}
+    options = {stated_option.name: stated_option for stated_option in options_of(annotation).values()}
 
     def build(values: Given) -> object:
-        return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in values.items()})
+        return annotation(**{options[name].field: options[name].value_of(value) for name, value in values.items()})
 
-    return Group(list(stated.values()), build)
+    return Group(list(options.values()), build)
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,7 +47,7 @@ def complete_contender(incomplete: str) -> list[str]:
 
 
 def complete_objective(incomplete: str) -> list[str]:
-    """The objectives of a search whose names begin so."""
+    """Return the objectives of a search whose names begin with a text, for the shell's completion."""
     return [name for name in OBJECTIVES if name.startswith(incomplete)]
 
 
@@ -132,9 +132,9 @@ SEARCH_SETTINGS = tuple(options_of(SearchRequest)[name].name for name in options
 EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTINGS if name != "model"))))
 
 
-def help_of(stated: Option) -> str:
+def help_of(option: Option) -> str:
     """Return the help of an option: its purpose, and its default."""
-    return f"{stated.help.removesuffix('.')} [default: {stated.default_text}]" if stated.default_text else stated.help
+    return f"{option.help.removesuffix('.')} [default: {option.default_text}]" if option.default_text else option.help
 
 
 def parameter_of(stated: Option) -> inspect.Parameter:

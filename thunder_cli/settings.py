@@ -37,11 +37,11 @@ class Settings:
         return self.values.get(name)
 
     def naming(self, model: str | None) -> Settings:
-        """Return these settings with a model, if one is named."""
+        """Return these settings with the named model; without a name, the settings themselves."""
         return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
-        """Return these settings with the other settings for all names that are not specified; mappings are merged."""
+        """Return these settings, completed by the other settings; mappings are merged."""
         merged = {**other.values, **self.values}
         for name in merged:
             if SETTINGS[name].kind is dict:
@@ -53,14 +53,14 @@ class Settings:
         return Request(model=ModelRequest(**self._fields_of(ModelRequest)), **self._fields_of(Request))
 
     def search_request(self) -> SearchRequest:
-        """The search that these settings ask for; one without a time is none."""
+        """Return the request for a search that these settings describe; without a time, nothing is searched."""
         return SearchRequest(**self._fields_of(SearchRequest))
 
     def _fields_of(self, request: type) -> dict[str, Any]:
-        stated = options_of(request).values()
+        options = options_of(request).values()
         values = {
             stated_option.field: stated_option.value_of(self.values[stated_option.name])
-            for stated_option in stated
+            for stated_option in options
             if stated_option.name in self.values
         }
         return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
@@ -85,14 +85,14 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 }
 
 
-def require_kind(stated: Option, value: object) -> None:
+def require_type(option: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
-    types, accepted = KINDS[stated.kind]
-    if stated.repeats and isinstance(value, list | tuple):
-        if not value and stated.name in NEEDS_ONE:
+    types, accepted = KINDS[option.kind]
+    if option.repeats and isinstance(value, list | tuple):
+        if not value and option.name in NEEDS_ONE:
             raise Unsuitable(value, "a name, or a list with at least one name")
         for item in value:
-            require_kind(replace(stated, repeats=False), item)
+            require_type(replace(option, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise Unsuitable(value, accepted)
@@ -102,13 +102,13 @@ def require_kind(stated: Option, value: object) -> None:
         for item in value.values():
             if not isinstance(item, Value):
                 raise Unsuitable(item, "a valid string, boolean or number")
-    for bound, words, holds in _bounds(stated):
+    for bound, words, holds in _bounds(option):
         if not holds(value):
             raise Unsuitable(value, f"{words} {bound}")
 
 
-def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
-    least, most = stated.least, stated.most
+def _bounds(option: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
+    least, most = option.least, option.most
     if least is not None:
         yield least, "greater than or equal to", lambda value: value >= least
     if most is not None:
@@ -167,7 +167,7 @@ def _check(named_values: Mapping[str, object], kind: type[ThunderError], before:
             fix = f"{did_you_mean(name, setting_names)}known: {', '.join(setting_names)}"
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
-            require_kind(SETTINGS[name], value)
+            require_type(SETTINGS[name], value)
         except Unsuitable as error:
             raise kind(
                 f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.accepted}"
@@ -185,17 +185,17 @@ def _short_form(value: object) -> str:
         return "a number of many digits"
 
 
-def parse_assignments(stated: Option, assignments: list[str]) -> dict[str, Value]:
+def parse_assignments(option: Option, assignments: list[str]) -> dict[str, Value]:
     """Return the values of an option with `key=value` arguments; raise `BadOption`."""
     parsed: dict[str, Value] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if key.strip() in parsed:
-            raise BadOption(f"{stated.flag} gives {key.strip()} twice", fix="give each name once")
+            raise BadOption(f"{option.flag} gives {key.strip()} twice", fix="give each name once")
         if not equals or not key.strip():
-            form = stated.metavar.lower()
+            form = option.metavar.lower()
             raise BadOption(
-                f"{stated.flag} {assignment!r} is not of the form {form}", fix=f"write it as {stated.flag} {form}"
+                f"{option.flag} {assignment!r} is not of the form {form}", fix=f"write it as {option.flag} {form}"
             )
         parsed[key.strip()] = value.strip()
     return parsed

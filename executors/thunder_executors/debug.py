@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class Debug(Executor):
-    """Compares the results of the other executors with eager PyTorch, call by call, and claims nothing.
+    """Compares the results of the other executors with eager PyTorch at each call, and claims no bound symbols.
 
     A call takes more than twice as long, and its tensors are copied. `thunder_core.checks` lists the comparisons.
     """

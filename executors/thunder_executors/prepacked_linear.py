@@ -1,6 +1,7 @@
 """Linear layers on the CPU with weights that are packed once: the matrix product of `packed-linear`, for inference.
 
-A packed weight takes memory next to the weight, and is packed again after a write that the version counter shows.
+A packed weight needs memory in addition to the weight, and is packed again after a write that changes the version
+counter.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class PrepackedLinear(PackedLinear):
         }
 
     def refusal_of(self, operation: Product, times: KernelTimes, budget: TuningBudget) -> Refusal | None:
-        """Return the reason why PyTorch, or the kernel that packs in each call, multiplies; None if neither does."""
+        """Return the reason why PyTorch, or the kernel that packs at each call, runs the product; None if this executor
+        runs it.
+        """
         packing = replace(operation, kind=FLOAT32)
         in_place = self.times_of(packing, budget)
         if in_place is None:

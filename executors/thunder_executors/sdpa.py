@@ -212,9 +212,9 @@ def repeats_of(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], bsym: Bo
     chains = [repeats_of_tensor(bsyms, makers, each) for each in tensors[1:]]
     if len(chains) != 2 or not all(chains) or arguments.get(GROUPS, False):
         return []
-    whole = [_expressions(bsyms[chain[0]].inputs[0].shape)[: HEADS + 1] for chain in chains]  # type: ignore[attr-defined]
+    shapes = [_expressions(bsyms[chain[0]].inputs[0].shape)[: HEADS + 1] for chain in chains]  # type: ignore[attr-defined]
     flat = [_expressions(each.shape)[: HEADS + 1] for each in tensors]
-    are_equal = whole[0] == whole[1] and flat[0] == flat[1] == flat[2]
+    are_equal = shapes[0] == shapes[1] and flat[0] == flat[1] == flat[2]
     return [index for chain in chains for index in chain] if are_equal else []
 
 
@@ -311,7 +311,8 @@ class ScaledDotProductAttention(Executor):
         return super().claim_all(by_groups(trace, self.name))
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return the bound symbol as a call of its backend, which for a GPU elsewhere is chosen there.
+        """Return the bound symbol as a call of its backend, which is chosen at run time for a GPU that this machine
+        lacks.
 
         Returns None if PyTorch chooses that backend by default, so that the call may be part of a region.
         """

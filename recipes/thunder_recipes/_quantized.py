@@ -54,8 +54,8 @@ class QuantizedRecipe(Default):
 
     def quality(self) -> Quality:
         """Return the scheme's bound, overridden by the options."""
-        stated = {name: value for name in BOUNDS if (value := self.chosen.model_dump()[name]) is not None}
-        return replace(self.bound, **stated)
+        bounds = {name: value for name in BOUNDS if (value := self.chosen.model_dump()[name]) is not None}
+        return replace(self.bound, **bounds)
 
 
 def patterns_of(text: str) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def first(folder: Path, pattern: str) -> Path:
     return sorted(folder.glob(pattern))[0]
 
 
-def flipped(pattern: str) -> Change:
+def flip_bit(pattern: str) -> Change:
     """Flip a bit in the middle of a file."""
 
     def change(folder: Path) -> None:
@@ -53,7 +53,7 @@ def flipped(pattern: str) -> Change:
     return change
 
 
-def replaced(pattern: str, make: Callable[[Path], object]) -> Change:
+def replace_content(pattern: str, make: Callable[[Path], object]) -> Change:
     """Replace the content of a file."""
 
     def change(folder: Path) -> None:
@@ -69,23 +69,23 @@ CHANGES: tuple[tuple[str, Change, str], ...] = (
     ("a file more within", lambda folder: (folder / "traces/0/x.py").write_text("x"), "does not list traces/0/x.py"),
     ("a link more", lambda folder: (folder / "link").symlink_to("report.md"), "the manifest does not list link"),
     ("a link to a folder", lambda folder: (folder / "link").symlink_to("traces"), "the manifest does not list link"),
-    ("a flipped bit in a program", flipped("traces/0/computation-*.py"), "does not match its digest"),
-    ("a flipped bit in the guards", flipped("traces/0/prologue-*.py"), "does not match its digest"),
-    ("a flipped bit in the report", flipped("report.html"), "does not match its digest"),
-    ("a flipped bit in the example", flipped("example.safetensors"), "does not match its digest"),
-    ("a flipped bit in the manifest", flipped("manifest.json"), ""),
-    ("no program", replaced("traces/0/computation-*.py", lambda path: None), "is missing"),
-    ("no report", replaced("report.md", lambda path: None), "is missing"),
-    ("a program that is a folder", replaced("traces/0/computation-*.py", Path.mkdir), "is not a plain file"),
-    ("a program that is a pipe", replaced("traces/0/computation-*.py", os.mkfifo), "is not a plain file"),
+    ("a flipped bit in a program", flip_bit("traces/0/computation-*.py"), "does not match its digest"),
+    ("a flipped bit in the guards", flip_bit("traces/0/prologue-*.py"), "does not match its digest"),
+    ("a flipped bit in the report", flip_bit("report.html"), "does not match its digest"),
+    ("a flipped bit in the example", flip_bit("example.safetensors"), "does not match its digest"),
+    ("a flipped bit in the manifest", flip_bit("manifest.json"), ""),
+    ("no program", replace_content("traces/0/computation-*.py", lambda path: None), "is missing"),
+    ("no report", replace_content("report.md", lambda path: None), "is missing"),
+    ("a program that is a folder", replace_content("traces/0/computation-*.py", Path.mkdir), "is not a plain file"),
+    ("a program that is a pipe", replace_content("traces/0/computation-*.py", os.mkfifo), "is not a plain file"),
     (
         "a program that is a link",
-        replaced("traces/0/prologue-*.py", lambda path: path.symlink_to("/etc/passwd")),
+        replace_content("traces/0/prologue-*.py", lambda path: path.symlink_to("/etc/passwd")),
         "link",
     ),
-    ("an empty program", replaced("traces/0/computation-*.py", Path.touch), "has 0 bytes"),
-    ("an empty manifest", replaced("manifest.json", Path.touch), ""),
-    ("a manifest that is text", replaced("manifest.json", lambda path: path.write_text("hello")), ""),
+    ("an empty program", replace_content("traces/0/computation-*.py", Path.touch), "has 0 bytes"),
+    ("an empty manifest", replace_content("manifest.json", Path.touch), ""),
+    ("a manifest that is text", replace_content("manifest.json", lambda path: path.write_text("hello")), ""),
 )
 
 
@@ -105,9 +105,9 @@ def loose(folder: Path) -> None:
 
 
 NO_ARTIFACTS: tuple[tuple[str, Change], ...] = (
-    ("no manifest", replaced("manifest.json", lambda path: None)),
-    ("a manifest that is a folder", replaced("manifest.json", Path.mkdir)),
-    ("a manifest that is a pipe", replaced("manifest.json", os.mkfifo)),
+    ("no manifest", replace_content("manifest.json", lambda path: None)),
+    ("a manifest that is a folder", replace_content("manifest.json", Path.mkdir)),
+    ("a manifest that is a pipe", replace_content("manifest.json", os.mkfifo)),
 )
 
 

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 import thunder_core as thunder
 
 
-def small() -> nn.Sequential:
+def small_network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
 
@@ -89,7 +89,7 @@ PROGRAMS = [managed, decorated, nested, uncached, used_twice, asked, custom]
 
 def assert_same(program: Callable[..., Any], around: Callable[[], Any] = contextlib.nullcontext) -> None:
     """Compare results and gradients with eager at the first and at a later call."""
-    eager = small()
+    eager = small_network()
     ours, compiled = copy.deepcopy(eager), thunder.jit(program)
     x = torch.linspace(-1, 1, 8).reshape(2, 4)
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_autocast_around_a_program_matches_eager(program: Callable[..., Any]) ->
 
 
 def test_autocast_around_a_program_is_guarded() -> None:
-    model, x = small(), torch.ones(2, 4)
+    model, x = small_network(), torch.ones(2, 4)
     compiled = thunder.jit(lambda model, x: model(x))
     with cast():
         assert compiled(model, x).dtype == torch.bfloat16
@@ -136,7 +136,7 @@ def test_backward_in_the_program_matches_eager(program: Callable[..., Any], insi
             loss.backward()
         return loss.detach()
 
-    eager = small()
+    eager = small_network()
     ours, compiled = copy.deepcopy(eager), thunder.jit(step)
     x = torch.linspace(-1, 1, 8).reshape(2, 4)
     for _ in range(3):
@@ -155,7 +155,7 @@ def test_error_restores_autocast() -> None:
 
     for function in (program, thunder.jit(program)):
         with pytest.raises(RuntimeError, match="Half and BFloat16"):
-            function(small(), torch.ones(2, 4))
+            function(small_network(), torch.ones(2, 4))
         assert not torch.is_autocast_enabled("cpu")
         assert torch.get_autocast_dtype("cpu") is torch.bfloat16
         assert torch.autocast_increment_nesting() == 1

@@ -1,4 +1,4 @@
-"""C code hashes, compares and prints objects: each call finds what this call's objects give, not the traced ones."""
+"""C code hashes, compares and prints objects: each call uses its own objects, not the traced ones."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_objects_reached_by_two_paths_are_compared_at_each_call():
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("search", [bisect.bisect_left, bisect.bisect_right])
-def test_a_search_with_nan_is_that_of_c(search, cache):
+def test_a_search_with_nan_matches_c(search, cache):
     def program(value, x):
         return x + search([1.0, 2.5], value) + search([math.nan], value)
 

@@ -40,7 +40,7 @@ class Model(torch.nn.Module):
         return x * self.weight * kind + self.shift, places, self.other + 1, torch.zeros(2)
 
 
-def acquired(function: Any, *args: Any) -> Acquired:
+def acquire_on_device(function: Any, *args: Any) -> Acquired:
     with torch.no_grad():
         return acquire(function, args, {}, RunOptions(device=CUDA))
 
@@ -52,7 +52,7 @@ def devices(found: Acquired) -> dict[str, str]:
 
 
 def test_the_program_sees_its_model_and_inputs_on_the_gpu() -> None:
-    found = acquired(Model(), torch.ones(2, 3))
+    found = acquire_on_device(Model(), torch.ones(2, 3))
     assert [str(p.device) for p in found.computation.outputs] == ["cuda:0", "cuda:0", "cpu", "cpu"]
     assert {name: where for name, where in devices(found).items() if not name.startswith("t")} == {
         "x": "cuda:0",
@@ -65,7 +65,7 @@ def test_the_program_sees_its_model_and_inputs_on_the_gpu() -> None:
 
 def test_nothing_is_moved() -> None:
     model, x = Model(), torch.ones(2, 3)
-    acquired(model, x)
+    acquire_on_device(model, x)
     assert {t.device.type for t in (x, model.weight, model.shift)} == {"cpu"}
 
 
@@ -82,12 +82,12 @@ def test_guards_require_the_gpu() -> None:
 
 
 def test_tensors_in_arguments_move_and_outside_tensors_do_not() -> None:
-    found = acquired(lambda inputs: (inputs["x"][0] + 1, AWAY + 1), {"x": [torch.ones(3)]})
+    found = acquire_on_device(lambda inputs: (inputs["x"][0] + 1, AWAY + 1), {"x": [torch.ones(3)]})
     assert [str(p.device) for p in found.computation.outputs] == ["cuda:0", "cpu"]
 
 
 class Hidden(torch.nn.Module):
-    """A module that reaches its parameter in a way that cannot be followed."""
+    """A module that reads its parameter by a path that tracing cannot follow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,14 +101,14 @@ class Hidden(torch.nn.Module):
 
 def test_constant_of_the_trace_is_not_moved() -> None:
     """The constant is stored with the trace, and is not moved with the model."""
-    found = acquired(Hidden())
+    found = acquire_on_device(Hidden())
     assert devices(found) == {"t0": "cpu"}
     assert list(found.computation.constants) == ["constant"]
 
 
 def test_mismatched_devices_raise_the_error_of_eager() -> None:
     with pytest.raises(RuntimeError, match="cpu"):
-        acquired(lambda x: x + AWAY, torch.ones(3))
+        acquire_on_device(lambda x: x + AWAY, torch.ones(3))
 
 
 INDICES: tuple[Any, ...] = (
@@ -126,7 +126,7 @@ INDICES: tuple[Any, ...] = (
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_indexing_for_the_gpu_records_the_metadata_of_the_cpu(index: Any) -> None:
     x = torch.ones(2, 3, 4)
-    found = acquired(lambda x: x[index], x)
+    found = acquire_on_device(lambda x: x[index], x)
     (result,) = found.computation.outputs
     assert isinstance(result, TensorProxy)
     assert (result.shape, result.stride) == (tuple(x[index].shape), x[index].stride())
@@ -140,7 +140,7 @@ def test_indexing_by_tensors_and_writing_to_items() -> None:
         y[rows, :2] = 2.0
         return y
 
-    found = acquired(program, torch.ones(2, 3), torch.tensor([1, 0, 1]))
+    found = acquire_on_device(program, torch.ones(2, 3), torch.tensor([1, 0, 1]))
     assert set(devices(found).values()) == {"cuda:0"}
     assert [p.stride for p in found.computation.outputs if isinstance(p, TensorProxy)] == [(3, 1)]
     assert sum(bool(bsym.mutates) for bsym in found.computation.bound_symbols) == 2
@@ -150,7 +150,7 @@ def test_attention_stays_one_line_for_its_executor() -> None:
     def program(q: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
 
-    found = acquired(program, torch.ones(1, 2, 4, 8))
+    found = acquire_on_device(program, torch.ones(1, 2, 4, 8))
     (line,) = claim(found.computation, [load("executors", "sdpa").EXECUTOR]).bound_symbols
     assert (line.symbol.short_name, line.executor) == ("attention", "sdpa")
 

@@ -232,7 +232,7 @@ def test_array_filled_at_random_places_matches_eager() -> None:
 
 
 def filled(size: int, count: int) -> Any:
-    """Return a mask that is filled at random places."""
+    """Return a mask that is filled at random positions."""
     mask = np.zeros(size)
     mask[np.random.choice(size, count, replace=False)] = 1
     return mask
@@ -273,7 +273,7 @@ def test_random_masks_of_a_speech_model_match_eager_at_each_call() -> None:
 
 
 def spans(lengths: Tensor, size: int) -> Any:
-    """Return a mask with random places of each row, as SpecAugment draws them for padded rows."""
+    """Return a mask with random positions of each row, as SpecAugment draws them for padded rows."""
     mask, places = np.zeros((len(lengths), size), dtype=bool), []
     rounding = np.random.rand(1).item()
     for length in lengths.tolist():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from tests.described import described
+from tests.described import plain_data
 from thunder_core.foundation.errors import CannotReplay, DataDependent
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -123,14 +123,14 @@ PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_compiled_calls_have_the_effects_of_eager_ones(program: Callable[[Box, Tensor], Tensor]) -> None:
+def test_compiled_calls_have_the_effects_of_eager_calls(program: Callable[[Box, Tensor], Tensor]) -> None:
     compiled = thunder.jit(program)
     for _ in range(2):
         ours, eager = Box(), Box()
         x, y = torch.ones(2), torch.ones(2)
-        assert described(compiled(ours, x)) == described(program(eager, y))
-        assert described(ours) == described(eager)
-        assert described(x) == described(y)
+        assert plain_data(compiled(ours, x)) == plain_data(program(eager, y))
+        assert plain_data(ours) == plain_data(eager)
+        assert plain_data(x) == plain_data(y)
     assert thunder.cache_hits(compiled) == 1
 
 
@@ -144,7 +144,7 @@ def test_program_that_is_refused_halfway_leaves_no_write() -> None:
     box = Box()
     with pytest.raises(DataDependent):
         thunder.jit(program, data_dependent="error")(box, torch.ones(2))
-    assert described(box) == described(Box())
+    assert plain_data(box) == plain_data(Box())
 
 
 def test_globals_are_written_at_each_call() -> None:
@@ -199,7 +199,7 @@ def test_a_list_that_grows_and_is_not_read_does_not_lead_to_another_trace() -> N
     compiled = thunder.jit(append)
     for step in range(3):
         compiled(box, torch.ones(2) * step)
-    assert described(box.items) == [[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]
+    assert plain_data(box.items) == [[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -214,7 +214,7 @@ def test_read_after_a_write_is_guarded_by_the_earlier_value() -> None:
     for step in range(3):
         x = torch.ones(2) * step
         assert torch.equal(compiled(ours, x), reads_after_writing(eager, x))
-    assert described(ours) == described(eager)
+    assert plain_data(ours) == plain_data(eager)
     assert thunder.cache_misses(compiled) == 3
 
 

@@ -232,7 +232,7 @@ def test_message_of_warning_once_is_logged_once_by_all_programs(caplog: pytest.L
 
 
 @pytest.mark.usefixtures("warns_once")
-def test_a_size_in_a_message_of_warning_once_is_that_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_size_in_a_message_of_warning_once_comes_from_the_call(caplog: pytest.LogCaptureFixture) -> None:
     def pads(x: Tensor) -> Tensor:
         LOGGER.warning_once(f"padded from {x.shape[0]} to {x.shape[0] + 2}")  # type: ignore[attr-defined]
         return torch.nn.functional.pad(x, (0, 2))

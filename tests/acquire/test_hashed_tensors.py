@@ -38,7 +38,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize(("first", "second"), [(FIRST, SECOND), (object(), object())], ids=["tensors", "objects"])
 @pytest.mark.parametrize("different_first", [True, False])
-def test_hashed_objects_are_told_apart_in_each_call(function, first, second, different_first):
+def test_hashed_objects_are_distinguished_in_each_call(function, first, second, different_first):
     compiled = thunder.jit(lambda *arguments: (function(*arguments), X + 1))
     calls = [(first, second), (first, first)]
     for arguments in 2 * (calls if different_first else calls[::-1]):
@@ -46,7 +46,7 @@ def test_hashed_objects_are_told_apart_in_each_call(function, first, second, dif
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_parameters_in_a_list_are_told_apart():
+def test_parameters_in_a_list_are_distinguished():
     def function(parameters):
         return len(set(parameters)), parameters[0] + 1
 

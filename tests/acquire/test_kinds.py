@@ -73,16 +73,16 @@ def leaves_slices(x):
     return x
 
 
-def shown(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """Return a value as plain data with the classes of its containers and the values of its tensors."""
     if isinstance(value, torch.Tensor):
         return type(value), value.shape, value.tolist()
     if isinstance(value, tuple | list):
-        return type(value), [shown(item) for item in value], shown(getattr(value, "__dict__", {}))
+        return type(value), [plain_data(item) for item in value], plain_data(getattr(value, "__dict__", {}))
     if isinstance(value, dict):
-        return {key: shown(item) for key, item in value.items()}
+        return {key: plain_data(item) for key, item in value.items()}
     if isinstance(value, slice):
-        return slice, shown([value.start, value.stop, value.step])
+        return slice, plain_data([value.start, value.stop, value.step])
     return value
 
 
@@ -97,7 +97,7 @@ def test_classes_of_values_match_eager(name: str, cache: str) -> None:
     compiled = compile_for(program, cache)
     for shape in SHAPES:
         x = torch.rand(shape)
-        assert shown(compiled(x)) == shown(program(x))
+        assert plain_data(compiled(x)) == plain_data(program(x))
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -107,7 +107,7 @@ def test_slices_that_are_stored_outside_hold_the_tensors_of_the_call(cache: str)
         x, states = torch.rand(shape), []
         for function in (compiled, leaves_slices):
             function(x)
-            states.append(shown([*KEPT, Kept.last]))
+            states.append(plain_data([*KEPT, Kept.last]))
             KEPT.clear()
         assert states[0] == states[1]
 

@@ -44,7 +44,7 @@ TEXTS: dict[str, Callable[[nn.Module], str]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_of_a_module_in_a_container_is_that_of_each_call(name: str) -> None:
+def test_text_of_a_module_in_a_container_comes_from_each_call(name: str) -> None:
     inner = Labelled()
     module = nn.Sequential(nn.Linear(2, 2), inner)
 

@@ -1,4 +1,4 @@
-"""Each kind of guard is needed: if guards of one kind always hold, some change of the outside world goes unnoticed."""
+"""Each kind of guard is needed: if guards of one kind always hold, some change of the outside world is not detected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unnoticed(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SCENES])
-def test_without_one_kind_of_guard_a_change_goes_unnoticed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_kind_of_guard_a_change_is_not_detected(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "condition", lambda guard, subject, scope: "True")
     assert any(unnoticed(case) for case in CASES.values() if case.reason)
 

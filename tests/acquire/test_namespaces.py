@@ -48,7 +48,7 @@ def of_thread() -> tuple[Program, Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("case", [executed, of_thread])
-def test_writes_are_those_of_eager(case: Callable[[], tuple[Program, Callable[[], Any]]]) -> None:
+def test_writes_match_eager(case: Callable[[], tuple[Program, Callable[[], Any]]]) -> None:
     (ours, state), (eagers, eager_state) = case(), case()
     compiled = thunder.jit(ours)
     for _ in range(5):

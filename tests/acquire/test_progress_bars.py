@@ -1,4 +1,4 @@
-"""Progress bars of tqdm in a program, also the first one of the process, which makes what all bars share."""
+"""Progress bars of tqdm in a program, also the first bar, which makes the objects that all bars share."""
 
 from __future__ import annotations
 

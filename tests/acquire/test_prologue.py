@@ -143,7 +143,7 @@ def test_a_known_parameter_that_is_changed_in_place_is_traced_again(change: str)
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_check_in_c_that_always_holds_would_go_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_in_c_that_always_holds_would_go_undetected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_guards, "tensors_match", lambda prologue, tensors: True)
     compiled = thunder.jit(lambda x: x * x.shape[0])
     compiled(torch.ones(2))

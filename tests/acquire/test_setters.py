@@ -29,7 +29,7 @@ class Stored:
 
 
 class Logging(torch.nn.Module):
-    """A module with a log of what its setters were given."""
+    """A module that logs the arguments of its setters."""
 
     def __init__(self) -> None:
         super().__init__()

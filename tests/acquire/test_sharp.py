@@ -161,7 +161,7 @@ def test_clock_is_read_at_each_call(read: Callable[[], float]) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_date_of_now_is_that_of_the_call() -> None:
+def test_date_of_now_comes_from_the_call() -> None:
     compiled = thunder.jit(lambda x: (x + 1, dt.datetime.now(dt.UTC)), sharp_edges="error")
     first, second = (compiled(X)[1] for _ in range(2))
     assert first < second <= dt.datetime.now(dt.UTC)

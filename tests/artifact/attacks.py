@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.artifact.damages import CRAFTED, PATHS, crafted, listed, manifest_of, only, outside, reseal, tensors
+from tests.artifact.damages import (
+    CRAFTED,
+    PATHS,
+    craft_weights,
+    list_in_manifest,
+    manifest_of,
+    only,
+    outside,
+    reseal,
+    tensors,
+)
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts
 from thunder_core.workflow.artifact.format.manifest import (
@@ -32,8 +42,8 @@ def attacks() -> Iterator[tuple[str, Attack]]:
     """Every attack by name."""
     for table in (PROGRAMS, IMPORTS, EMPTY_MODELS, MANIFESTS, SCHEMAS, FILES, MODELS, ESCAPES):
         yield from table.items()
-    yield from ((f"a path {path!r:.20}", listed(path)) for path in PATHS)
-    yield from ((f"weights: {name}", crafted(content)) for name, content in CRAFTED.items())
+    yield from ((f"a path {path!r:.20}", list_in_manifest(path)) for path in PATHS)
+    yield from ((f"weights: {name}", craft_weights(content)) for name, content in CRAFTED.items())
     yield from ((f"a literal {text[:20]}", constant(literal(text))) for text in LITERALS)
 
 
@@ -67,15 +77,15 @@ def literal(text: str) -> ConstantFacts:
     return ConstantFacts(kind="literal", text=text)
 
 
-def imported(text: str) -> ConstantFacts:
+def import_attack(text: str) -> ConstantFacts:
     return ConstantFacts(kind="import", text=text)
 
 
 def way(*steps: tuple[str, Any], text: str = "function") -> ConstantFacts:
-    return ConstantFacts(kind="way", text=text, steps=steps)
+    return ConstantFacts(kind="path", text=text, steps=steps)
 
 
-def resealed(**changes: object) -> Attack:
+def change_and_reseal(**changes: object) -> Attack:
     return lambda folder: reseal(folder, **changes)
 
 
@@ -95,7 +105,7 @@ def rewritten(pattern: str, change: Callable[[bytes], bytes]) -> Attack:
     return attack
 
 
-def added(name: str, content: bytes, **changes: object) -> Attack:
+def add_file(name: str, content: bytes, **changes: object) -> Attack:
     """Add a file and list it in the manifest."""
 
     def attack(folder: Path) -> None:
@@ -153,8 +163,8 @@ PROGRAMS: dict[str, Attack] = {
             for program in manifest_of(folder).programs
         ),
     ),
-    "cubins of nobody": added("x", b"x", cubins=(CubinFacts(executor="nobody", file="x", facts={}),)),
-    "cubins outside": resealed(cubins=(CubinFacts(executor="triton", file="../outside", facts={}),)),
+    "cubins of nobody": add_file("x", b"x", cubins=(CubinFacts(executor="nobody", file="x", facts={}),)),
+    "cubins outside": change_and_reseal(cubins=(CubinFacts(executor="triton", file="../outside", facts={}),)),
 }  # fmt: skip
 
 
@@ -163,28 +173,30 @@ def with_body(derivative: Any) -> Any:
 
 
 IMPORTS: dict[str, Attack] = {
-    "a stranger's constant": constant(imported(f"{STRANGER}:thing")),
-    "a stranger": constant(imported(STRANGER)),
+    "a stranger's constant": constant(import_attack(f"{STRANGER}:thing")),
+    "a stranger": constant(import_attack(STRANGER)),
     "a stranger on a way": constant(way(("import", f"{STRANGER}:thing"))),
     "a stranger as a key": constant(way(("import", "sys:modules"), ("keyed", STRANGER))),
-    "a stranger's code": resealed(code={STRANGER: "0" * 64}),
-    "a module that acts": constant(imported("antigravity")),
-    "a script of a library": constant(imported("numpy.f2py.__main__:main")),
+    "a stranger's code": change_and_reseal(code={STRANGER: "0" * 64}),
+    "a module that acts": constant(import_attack("antigravity")),
+    "a script of a library": constant(import_attack("numpy.f2py.__main__:main")),
     "a script of a library on a way": constant(way(("import", "numpy.f2py.__main__:main"))),
-    "a script of a library's code": resealed(code={"sympy.this": "0" * 64}),
-    "a test of a library": constant(imported("numpy.fft.tests.test_pocketfft:TestFFT1D")),
-    "a tool of a library": constant(imported("transformers.convert_slow_tokenizers_checkpoints_to_fast:main")),
-    "a relative module": constant(imported("..evil:x")),
-    "no module": constant(imported("")),
+    "a script of a library's code": change_and_reseal(code={"sympy.this": "0" * 64}),
+    "a test of a library": constant(import_attack("numpy.fft.tests.test_pocketfft:TestFFT1D")),
+    "a tool of a library": constant(import_attack("transformers.convert_slow_tokenizers_checkpoints_to_fast:main")),
+    "a relative module": constant(import_attack("..evil:x")),
+    "no module": constant(import_attack("")),
     "a getter on a way": constant(way(("open", "T_destination"))),
     "a way without end": constant(way(*[("type", None)] * 50_000, text="nothing")),
     "a step that is none": constant(way(("eval", "1"))),
 }
 
 EMPTY_MODELS: dict[str, Attack] = {
-    "an empty model of anything": added(CONFIG, b"{}", shell=EmptyModelFacts(path="os:system", dtype="float32")),
-    "an empty model of a library's": added(
-        CONFIG, b"{}", shell=EmptyModelFacts(path="transformers.utils:os.system", dtype="x")
+    "an empty model of anything": add_file(
+        CONFIG, b"{}", empty_model=EmptyModelFacts(path="os:system", dtype="float32")
+    ),
+    "an empty model of a library's": add_file(
+        CONFIG, b"{}", empty_model=EmptyModelFacts(path="transformers.utils:os.system", dtype="x")
     ),
 }
 
@@ -197,13 +209,17 @@ MANIFESTS: dict[str, Attack] = {
     "half a character": option('"\\ud800"'),
     "a key twice": option('1, "x": 2'),
     "a comment": option("1 /* one */"),
-    "many files": resealed(files={f"file-{number}": FileFacts(size=0, digest="0" * 64) for number in range(20_000)}),
+    "many files": change_and_reseal(
+        files={f"file-{number}": FileFacts(size=0, digest="0" * 64) for number in range(20_000)}
+    ),
     "a manifest of 65 MB": option('"' + "a" * (65 << 20) + '"'),
     "a manifest that is a list": lambda folder: (folder / MANIFEST).write_bytes(b"[]"),
     "a mark of the byte order": lambda folder: (folder / MANIFEST).write_bytes(
         b"\xef\xbb\xbf" + (folder / MANIFEST).read_bytes()
     ),
-    "negative numbers": resealed(drawn={"batch": -1}, files={"x": FileFacts.model_construct(size=-1, digest="")}),
+    "negative numbers": change_and_reseal(
+        random_inputs={"batch": -1}, files={"x": FileFacts.model_construct(size=-1, digest="")}
+    ),
 }
 
 
@@ -242,10 +258,10 @@ FILES: dict[str, Attack] = {
     "a device": replaced(PROLOGUE, lambda path: path.symlink_to("/dev/zero")),
     "a link to itself": replaced(PROLOGUE, lambda path: path.symlink_to(path)),
     "a text that is none": rewritten(PROLOGUE, lambda content: b"\xff" + content),
-    "constants that nest": added(CONSTANTS, tensors(b"[" * 100_000)),
-    "constants that are a number": added(CONSTANTS, tensors(b"5")),
-    "constants of many digits": added(CONSTANTS, tensors(b'{"x": ' + b"9" * 5001 + b"}")),
-    "constants of a product without end": added(
+    "constants that nest": add_file(CONSTANTS, tensors(b"[" * 100_000)),
+    "constants that are a number": add_file(CONSTANTS, tensors(b"5")),
+    "constants of many digits": add_file(CONSTANTS, tensors(b'{"x": ' + b"9" * 5001 + b"}")),
+    "constants of a product without end": add_file(
         CONSTANTS, tensors({"x": {"dtype": "F32", "shape": [int("9" * 4000)] * 2000, "data_offsets": [0, 4]}}, bytes(4))
     ),
 }
@@ -258,37 +274,37 @@ def source(**given: object) -> dict[str, object]:
 
 # Attacks on models that are built from the artifact because no model is passed.
 MODELS: dict[str, Attack] = {
-    "code of a model": resealed(source=source(trust_remote_code=True), weights={}),
-    "a model that is a file": resealed(source=source(path="/etc/hostname"), weights={}),
-    "a source that lacks all": resealed(source={"kind": "folder"}, weights={}),
-    "a source of other kinds": resealed(source=source(seed="x", path=5), weights={}),
-    "code of the hub": added(
+    "code of a model": change_and_reseal(source=source(trust_remote_code=True), weights={}),
+    "a model that is a file": change_and_reseal(source=source(path="/etc/hostname"), weights={}),
+    "a source that lacks all": change_and_reseal(source={"kind": "folder"}, weights={}),
+    "a source of other kinds": change_and_reseal(source=source(seed="x", path=5), weights={}),
+    "code of the hub": add_file(
         CONFIG,
         b"{}",
-        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel"),
+        empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel"),
     ),
-    "code of the hub inside": added(
+    "code of the hub inside": add_file(
         CONFIG,
         json.dumps({"text_config": {"attn_implementation": "evil/kernel"}}).encode(),
-        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+        empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
     ),
-    "a config that nests": added(
-        CONFIG, b'{"a":' * 100_000, shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32")
+    "a config that nests": add_file(
+        CONFIG, b'{"a":' * 100_000, empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32")
     ),
-    "a config of many digits": added(
+    "a config of many digits": add_file(
         CONFIG,
         b'{"hidden_size": ' + b"9" * 4000 + b"}",
-        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+        empty_model=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
     ),
 }
 
 ESCAPES: dict[str, Attack] = {
-    "a subject that is obeyed": resealed(subject=OBEYED, fingerprint=OBEYED),
-    "a PyTorch that is obeyed": resealed(torch=f"1.{OBEYED}"),
-    "a machine that is obeyed": resealed(machine=OBEYED),
-    "a module that is obeyed": resealed(code={f"a{OBEYED}": ""}),
-    "a constant that is obeyed": constant(imported(f"torch:{OBEYED}")),
-    "a file that is obeyed": listed(OBEYED),
+    "a subject that is obeyed": change_and_reseal(subject=OBEYED, fingerprint=OBEYED),
+    "a PyTorch that is obeyed": change_and_reseal(torch=f"1.{OBEYED}"),
+    "a machine that is obeyed": change_and_reseal(machine=OBEYED),
+    "a module that is obeyed": change_and_reseal(code={f"a{OBEYED}": ""}),
+    "a constant that is obeyed": constant(import_attack(f"torch:{OBEYED}")),
+    "a file that is obeyed": list_in_manifest(OBEYED),
     "a transform that is obeyed": lambda folder: reseal(
         folder,
         subject=OBEYED,

@@ -56,8 +56,8 @@ def groups() -> Iterator[tuple[str, dict[str, Damage]]]:
     yield "links", {name: linked(name) for name in ("traces", "traces/0", "traces/1", "kernels", "weights")}
     yield "no manifest", {str(n): written(text) for n, text in enumerate((*NO_MANIFESTS, *BOMBS))}
     yield "resealed", {name: sealed(changes) for name, changes in RESEALED.items()}
-    yield "crafted weights", {name: crafted(content) for name, content in CRAFTED.items()}
-    yield "paths", {name: listed(name) for name in PATHS}
+    yield "crafted weights", {name: craft_weights(content) for name, content in CRAFTED.items()}
+    yield "paths", {name: list_in_manifest(name) for name in PATHS}
 
 
 def changed(pattern: str, change: Callable[[bytes, int], bytes], share: float) -> Damage:
@@ -164,7 +164,7 @@ RESEALED: dict[str, dict[str, object]] = {
 }
 
 
-def listed(name: str) -> Damage:
+def list_in_manifest(name: str) -> Damage:
     def damage(folder: Path) -> None:
         outside(folder).write_bytes(b"")
         facts = FileFacts(size=0, digest=digest_of(b""))
@@ -179,7 +179,7 @@ PATHS = (
 )
 
 
-def crafted(content: bytes) -> Damage:
+def craft_weights(content: bytes) -> Damage:
     """Replace the weights by invalid weights with the right digest in the manifest."""
 
     def damage(folder: Path) -> None:

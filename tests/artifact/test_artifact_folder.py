@@ -18,7 +18,7 @@ from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.storage import folder as storage_folder
 from thunder_core.foundation.storage.manifest import FileFacts
 from thunder_core.workflow.artifact.format import artifact_folder
-from thunder_core.workflow.artifact.format.artifact_folder import whole_folder
+from thunder_core.workflow.artifact.format.artifact_folder import atomic_folder
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, CompilerFacts, Manifest
 
 OPTIONS = {
@@ -35,7 +35,7 @@ OPTIONS = {
 
 def write(folder: Path, text: str = "new", *, force: bool = False) -> None:
     """Write a minimal artifact whose recipe is the text."""
-    with whole_folder(folder, force=force) as new:
+    with atomic_folder(folder, force=force) as new:
         (new / "manifest.json").write_bytes(manifest(text))
 
 
@@ -58,7 +58,7 @@ def manifest(text: str, **facts: object) -> bytes:
     )
 
 
-def written(folder: Path) -> str:
+def write_artifact_in(folder: Path) -> str:
     return str(json.loads((folder / "manifest.json").read_text())["recipe"])
 
 
@@ -68,7 +68,7 @@ def names(folder: Path) -> list[str]:
 
 def test_artifact_is_written_with_its_parent_folders(tmp_path):
     write(tmp_path / "a" / "b")
-    assert written(tmp_path / "a" / "b") == "new"
+    assert write_artifact_in(tmp_path / "a" / "b") == "new"
     assert names(tmp_path / "a") == ["b"]
 
 
@@ -76,7 +76,7 @@ def test_existing_artifact_is_kept(tmp_path):
     write(tmp_path / "a", "old")
     with pytest.raises(OutputExists, match="was kept"):
         write(tmp_path / "a")
-    assert written(tmp_path / "a") == "old"
+    assert write_artifact_in(tmp_path / "a") == "old"
 
 
 def test_force_replaces_an_artifact_as_a_whole(tmp_path):
@@ -122,12 +122,12 @@ def test_force_keeps_an_artifact_that_holds_foreign_files(tmp_path):
     with pytest.raises(OutputExists, match=r"the artifact does not list: link, traces/notes\.txt\n") as refused:
         write(tmp_path / "a", force=True)
     assert "move these files" in refused.value.fix
-    assert (written(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
+    assert (write_artifact_in(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
 
 
 def test_files_added_while_an_artifact_is_written_are_kept(tmp_path):
     write(tmp_path / "a", "old")
-    with pytest.raises(OutputExists), whole_folder(tmp_path / "a", force=True) as new:
+    with pytest.raises(OutputExists), atomic_folder(tmp_path / "a", force=True) as new:
         (new / "manifest.json").write_bytes(manifest("new"))
         (tmp_path / "a" / "notes.txt").write_text("mine")
     assert (tmp_path / "a" / "notes.txt").read_text() == "mine"
@@ -149,7 +149,7 @@ def test_force_replaces_nothing_but_artifacts_and_empty_folders(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken"), SystemExit(1)])
 def test_interrupted_writing_leaves_nothing(tmp_path, error):
-    with pytest.raises(type(error)), whole_folder(tmp_path / "made" / "a", force=False) as new:
+    with pytest.raises(type(error)), atomic_folder(tmp_path / "made" / "a", force=False) as new:
         (new / "half").write_text("")
         raise error
     assert names(tmp_path) == []
@@ -159,7 +159,7 @@ def test_interrupted_writing_leaves_nothing(tmp_path, error):
     ("number", "raised"), [(errno.ENOSPC, OutOfDisk), (errno.EDQUOT, OutOfDisk), (errno.EROFS, OutputNotWritable)]
 )
 def test_a_disk_that_fills_up(tmp_path, number, raised):
-    with pytest.raises(raised), whole_folder(tmp_path / "a", force=False) as new:
+    with pytest.raises(raised), atomic_folder(tmp_path / "a", force=False) as new:
         (new / "half").write_text("")
         raise OSError(number, os.strerror(number))
     assert names(tmp_path) == []
@@ -179,7 +179,7 @@ def test_old_artifact_is_put_back_when_the_new_one_cannot_replace_it(tmp_path, m
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)
-    assert written(tmp_path / "a") == "old"
+    assert write_artifact_in(tmp_path / "a") == "old"
     assert names(tmp_path) == ["a"]
 
 
@@ -188,7 +188,7 @@ def test_old_and_new_artifact_are_exchanged_in_one_step(tmp_path, monkeypatch):
     write(tmp_path / "a", "old")
     monkeypatch.setattr(Path, "rename", lambda self, target: pytest.fail("there was a moment without either"))
     write(tmp_path / "a", "new", force=True)
-    assert written(tmp_path / "a") == "new"
+    assert write_artifact_in(tmp_path / "a") == "new"
     assert names(tmp_path) == ["a"]
 
 
@@ -202,7 +202,7 @@ def test_leftovers_of_a_dead_process_are_removed(tmp_path):
     dead = dead_process()
     (tmp_path / f".a.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
     (tmp_path / f".b.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
-    with storage_folder.locked_folder(tmp_path / "a") as held:
+    with storage_folder.new_locked_folder(tmp_path / "a") as held:
         write(tmp_path / "a")
         assert names(tmp_path) == [held.name, f".b.{storage_folder.HOST}-{dead}-00000000.new", "a"]
 
@@ -213,7 +213,7 @@ def test_artifact_that_a_dead_process_moved_away_is_put_back(tmp_path):
     (old / "manifest.json").write_bytes(manifest("old"))
     with pytest.raises(OutputExists):
         write(tmp_path / "a")
-    assert written(tmp_path / "a") == "old"
+    assert write_artifact_in(tmp_path / "a") == "old"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
@@ -229,8 +229,8 @@ def test_lack_of_disk_space_is_reported_in_fitting_units(tmp_path, monkeypatch):
 
 
 def test_an_error_in_the_block_is_not_reported_as_an_error_of_the_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="weights"), whole_folder(tmp_path / "a", force=False):
+    with pytest.raises(FileNotFoundError, match="weights"), atomic_folder(tmp_path / "a", force=False):
         (tmp_path / "weights").read_bytes()
-    with pytest.raises(OutputNotWritable, match="cannot be written"), whole_folder(tmp_path / "a", force=False) as new:
+    with pytest.raises(OutputNotWritable, match="cannot be written"), atomic_folder(tmp_path / "a", force=False) as new:
         (new / "missing" / "file").write_bytes(b"")
     assert names(tmp_path) == []

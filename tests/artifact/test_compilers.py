@@ -61,7 +61,7 @@ def clocked(x: torch.Tensor, mode: str) -> torch.Tensor:
 LOOKASIDES = [Lookaside(torch.relu, double), Lookaside(torch.Tensor.relu, double, when=torch.is_tensor)]
 
 
-def reloaded(compiled: Any, subject: Any, folder: Path) -> Any:
+def save_and_load(compiled: Any, subject: Any, folder: Path) -> Any:
     return thunder.load(thunder.save(compiled, folder / "kept.thunder"), subject)
 
 
@@ -76,7 +76,7 @@ def test_every_option_is_kept(name, tmp_path):
         compiled = thunder.jit(double, **{name: value})
         compiled(torch.ones(2))
         assert getattr(specializations_of(compiled).options, name) == value
-        loaded = reloaded(compiled, double, tmp_path / str(number))
+        loaded = save_and_load(compiled, double, tmp_path / str(number))
         assert options_of(loaded) == specializations_of(compiled).options == specializations_of(loaded).options
         assert type(getattr(options_of(loaded), name)) is type(value)
 
@@ -104,7 +104,7 @@ def test_every_field_of_a_compiler_is_saved():
 def test_lookasides_apply_when_new_inputs_are_traced(tmp_path):
     compiled = thunder.jit(torch.relu, lookasides=[Lookaside(torch.relu, double)])
     torch.testing.assert_close(compiled(-torch.ones(2)), -torch.full((2,), 2.0))
-    loaded = reloaded(compiled, torch.relu, tmp_path)
+    loaded = save_and_load(compiled, torch.relu, tmp_path)
     for size in (2, 3):
         torch.testing.assert_close(loaded(-torch.ones(size)), -torch.full((size,), 2.0))
     assert thunder.cache_misses(loaded) == 1
@@ -113,7 +113,7 @@ def test_lookasides_apply_when_new_inputs_are_traced(tmp_path):
 def test_artifact_with_unsaved_lookasides_refuses_to_trace_new_inputs(tmp_path):
     compiled = thunder.jit(double, lookasides=[Lookaside(torch.relu, lambda x: x)])
     compiled(torch.ones(2))
-    loaded = reloaded(compiled, double, tmp_path)
+    loaded = save_and_load(compiled, double, tmp_path)
     assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
     with pytest.raises(WrongInputs, match=r"the lookasides for torch\.relu cannot be written down"):
         loaded(torch.ones(3))
@@ -125,7 +125,7 @@ def test_memory_budget_applies_when_new_inputs_are_traced(tmp_path):
 
     frugal, generous = thunder.jit(model, memory_budget=0.0), thunder.jit(model)
     frugal(torch.ones(2, 8))
-    loaded = reloaded(frugal, model, tmp_path)
+    loaded = save_and_load(frugal, model, tmp_path)
     for compiled in (frugal, loaded, generous):
         compiled(torch.ones(2, 8, requires_grad=True))
     texts = [str(thunder.last_traces(compiled)[-1]) for compiled in (frugal, loaded, generous)]
@@ -135,7 +135,7 @@ def test_memory_budget_applies_when_new_inputs_are_traced(tmp_path):
 def test_sharp_edges_are_refused_when_new_inputs_are_traced(tmp_path):
     compiled = thunder.jit(clocked, sharp_edges="error")
     compiled(torch.ones(2), "none")
-    loaded = reloaded(compiled, clocked, tmp_path)
+    loaded = save_and_load(compiled, clocked, tmp_path)
     assert torch.equal(loaded(torch.ones(2), "none"), torch.ones(2))
     with pytest.raises(SharpEdgeError):
         loaded(torch.ones(2), "written")
@@ -144,7 +144,7 @@ def test_sharp_edges_are_refused_when_new_inputs_are_traced(tmp_path):
 def test_a_functional_program_stays_functional(tmp_path, monkeypatch):
     compiled = functional.jit(scaled, sharp_edges="allow")
     compiled(torch.ones(2))
-    loaded = reloaded(compiled, scaled, tmp_path)
+    loaded = save_and_load(compiled, scaled, tmp_path)
     loaded(torch.ones(3))
     monkeypatch.setitem(globals(), "SCALE", 5.0)
     assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 3.0))
@@ -154,7 +154,7 @@ def test_a_functional_program_stays_functional(tmp_path, monkeypatch):
 def test_same_input_caching_accepts_the_same_input_only(tmp_path):
     compiled = thunder.jit(double, cache="same input")
     compiled(torch.ones(2))
-    loaded = reloaded(compiled, double, tmp_path)
+    loaded = save_and_load(compiled, double, tmp_path)
     assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
     with pytest.raises(WrongInputs, match="same input"):
         loaded(torch.ones(3))
@@ -163,7 +163,7 @@ def test_same_input_caching_accepts_the_same_input_only(tmp_path):
 def test_data_dependent_error_applies_after_loading(tmp_path):
     compiled = thunder.jit(branching_or_not, data_dependent="error")
     compiled(torch.ones(2), False)
-    loaded = reloaded(compiled, branching_or_not, tmp_path)
+    loaded = save_and_load(compiled, branching_or_not, tmp_path)
     with pytest.raises(DataDependent):
         loaded(torch.ones(2), True)
 
@@ -172,7 +172,7 @@ def branching_or_not(x: torch.Tensor, branch: bool) -> torch.Tensor:
     return x if not branch or x.sum() > 0 else -x
 
 
-def test_a_copy_of_a_compiled_module_is_compiled_alike():
+def test_a_copy_of_a_compiled_module_is_compiled_too():
     class Scaled(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * SCALE
@@ -188,7 +188,7 @@ def test_an_executor_with_the_name_of_another_is_not_replaced_by_the_other(tmp_p
     own = OperatorExecutor("sdpa")
     compiled = thunder.jit(double, executors=[own])
     compiled(torch.ones(2))
-    loaded = reloaded(compiled, double, tmp_path)
+    loaded = save_and_load(compiled, double, tmp_path)
     assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
     with pytest.raises(WrongInputs, match="the executors sdpa are not registered under these names"):
         loaded(torch.ones(3))
@@ -197,7 +197,7 @@ def test_an_executor_with_the_name_of_another_is_not_replaced_by_the_other(tmp_p
 def test_an_executor_that_is_not_registered_here_is_named(tmp_path):
     compiled = thunder.jit(double, executors=[OperatorExecutor("of_another_process")])
     compiled(torch.ones(2))
-    loaded = reloaded(compiled, double, tmp_path)
+    loaded = save_and_load(compiled, double, tmp_path)
     with pytest.raises(ArtifactForeign, match="the executor of_another_process"):
         loaded(torch.ones(3))
 

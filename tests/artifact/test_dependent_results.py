@@ -85,7 +85,7 @@ def assert_same(found: list[Any], wanted: list[Any]) -> None:
             torch.testing.assert_close(ours, theirs)
 
 
-def loaded(program: Any, folder: Path, *args: Tensor, strict: bool = False) -> Any:
+def save_and_load(program: Any, folder: Path, *args: Tensor, strict: bool = False) -> Any:
     compiled = thunder.jit(program)
     tree_leaves(compiled(*args))[-1].sum().backward()
     thunder.save(compiled, folder)
@@ -94,7 +94,7 @@ def loaded(program: Any, folder: Path, *args: Tensor, strict: bool = False) -> A
 
 @pytest.mark.parametrize("program", [scores_and_loss, chain, views, dropped])
 def test_gradients_between_results_of_a_loaded_function_are_eagers(program: Any, tmp_path: Path) -> None:
-    ours = loaded(program, tmp_path / "a", leaf())
+    ours = save_and_load(program, tmp_path / "a", leaf())
     for _ in range(2):
         assert_same(gradients(ours), gradients(program))
     assert thunder.cache_misses(ours) == 0
@@ -103,7 +103,7 @@ def test_gradients_between_results_of_a_loaded_function_are_eagers(program: Any,
 def test_gradients_between_results_of_a_loaded_model_are_eagers(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Head()
-    assert_same(gradients(loaded(model, tmp_path / "a", leaf())), gradients(model))
+    assert_same(gradients(save_and_load(model, tmp_path / "a", leaf())), gradients(model))
 
 
 def test_a_second_derivative_between_results_of_a_loaded_function_is_eagers(tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_a_second_derivative_between_results_of_a_loaded_function_is_eagers(tmp_
         (gradient,) = torch.autograd.grad(total, first, create_graph=True)
         return list(torch.autograd.grad(gradient.sin().sum(), first))
 
-    assert_same(second(loaded(chain, tmp_path / "a", leaf())), second(chain))
+    assert_same(second(save_and_load(chain, tmp_path / "a", leaf())), second(chain))
 
 
 def test_a_strict_artifact_refuses_gradients_between_results(tmp_path: Path) -> None:
-    scores, loss = loaded(scores_and_loss, tmp_path / "a", leaf(), strict=True)(leaf())
+    scores, loss = save_and_load(scores_and_loss, tmp_path / "a", leaf(), strict=True)(leaf())
     with pytest.raises(NotDifferentiable, match="with respect to other results"):
         torch.autograd.grad(loss, scores, allow_unused=True)
 
@@ -127,4 +127,4 @@ def test_gradients_between_results_of_an_artifact_that_writes_to_inputs_are_eage
         scores, loss = program(leaf(), count)
         return [*torch.autograd.grad(loss, scores), count]
 
-    assert_same(between(loaded(writes, tmp_path / "a", leaf(), torch.zeros(1))), between(writes))
+    assert_same(between(save_and_load(writes, tmp_path / "a", leaf(), torch.zeros(1))), between(writes))

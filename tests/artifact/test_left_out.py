@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thunder_core as thunder
-from tests.claiming.test_withholding import ONE, assert_alike, compiled_stack, counted, executors_in
+from tests.claiming.test_withholding import ONE, assert_alike, compiled_stack, count_withheld, executors_in
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import ArtifactDamaged
 from thunder_core.foundation.storage.digest import digest_of
@@ -39,7 +39,7 @@ def test_the_manifest_lists_left_out_parts_and_new_traces_leave_them_out(saved: 
     for traces in (thunder.last_traces(loaded), thunder.last_backward_traces(loaded)):
         assert executors_in(traces[-1], ONE) == {"torch"}
         assert "inductor" in executors_in(traces[-1], "layers.0.mlp")
-    assert counted(thunder.last_traces(loaded)[-1])["inductor"] > 4
+    assert count_withheld(thunder.last_traces(loaded)[-1])["inductor"] > 4
     assert compiler_of(facts, trust_in(None)).options.without == WITHOUT
     assert specializations_of(loaded).options.without == WITHOUT
 

@@ -23,7 +23,7 @@ def pooled(x: torch.Tensor, settings: Settings) -> torch.Tensor:
     return (x.softmax(1) * x.shape[1] * settings.scale).sum(0)
 
 
-def reloaded(calls: list[tuple[int, float]], folder: Path) -> Any:
+def save_and_load(calls: list[tuple[int, float]], folder: Path) -> Any:
     """Save a function with programs for these lengths and numbers, and load it."""
     compiled = thunder.jit(pooled)
     for length, scale in calls:
@@ -41,31 +41,31 @@ def misses(function: Any, *calls: tuple[int, float]) -> int:
 
 
 def test_other_sizes_become_symbolic_at_the_first_that_differs(tmp_path: Path) -> None:
-    loaded = reloaded([(5, 2.0)], tmp_path)
+    loaded = save_and_load([(5, 2.0)], tmp_path)
     assert misses(loaded, (5, 2.0)) == 0
     assert misses(loaded, (6, 2.0), (7, 2.0), (99, 2.0)) == 1
 
 
 def test_other_numbers_become_symbolic_at_the_first_that_differs(tmp_path: Path) -> None:
-    loaded = reloaded([(5, 2.0)], tmp_path)
+    loaded = save_and_load([(5, 2.0)], tmp_path)
     assert misses(loaded, (5, 3.0), (5, 4.0), (5, 0.25)) == 1
 
 
 def test_symbolic_values_stay_symbolic_after_loading(tmp_path: Path) -> None:
-    loaded = reloaded([(5, 2.0), (6, 2.0)], tmp_path)
+    loaded = save_and_load([(5, 2.0), (6, 2.0)], tmp_path)
     assert misses(loaded, (9, 2.0), (8, 2.0)) == 0
     assert misses(loaded, (8, 3.0), (9, 4.0), (70, 5.0)) == 1
 
 
 def test_numbers_that_a_file_cannot_hold_are_observed_again(tmp_path: Path) -> None:
-    loaded = reloaded([(5, float("inf"))], tmp_path)
+    loaded = save_and_load([(5, float("inf"))], tmp_path)
     (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
     assert program.observed and all(number == 5 or number == 2 for number in program.observed.values())
     assert misses(loaded, (5, 1.0), (5, 2.0), (5, 3.0)) <= 2
 
 
 def test_guards_say_which_number_refused_a_call(tmp_path: Path) -> None:
-    reloaded([(5, 2.0)], tmp_path)
+    save_and_load([(5, 2.0)], tmp_path)
     (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
     assert ("args[1].scale", 2.0) in program.observed.items()
     assert {path for _, path in program.numbers} == {"args[1].scale"}

@@ -102,7 +102,7 @@ def test_openssh_reads_ours_and_its_keys_sign(artifact, key, tmp_path):
     assert sign(artifact, theirs) in read_public_keys(public_path(theirs))
 
 
-def test_a_fingerprint_is_that_of_openssh():
+def test_a_fingerprint_matches_openssh():
     """The key is from the examples of RFC 8410 (section 10.1)."""
     raw = bytes.fromhex("19bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1")
     key = public_keys.PublicKey(raw, "example")

@@ -58,7 +58,7 @@ def counting(x: torch.Tensor, y: torch.Tensor, count: torch.Tensor) -> tuple[tor
 PROGRAMS = {program.__name__: program for program in (two, views, random, recorded)}
 
 
-def used(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
+def results_and_gradients(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
     """The results of a program and its gradients, with hooks, in a graph with other operations."""
     x, y = leaf(0), leaf(1)
     torch.manual_seed(2)
@@ -73,7 +73,7 @@ def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Non
         assert actual.stride() == wanted.stride()
 
 
-def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = used) -> Path:
+def save_program(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = results_and_gradients) -> Path:
     compiled = thunder.jit(program)
     use(compiled)
     return thunder.save(compiled, folder)
@@ -82,14 +82,14 @@ def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = us
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact of a program with two results, which was differentiated for both."""
-    return kept(two, tmp_path_factory.mktemp("saved") / "two.thunder")
+    return save_program(two, tmp_path_factory.mktemp("saved") / "two.thunder")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_loaded_training_program_equals_eager(name, tmp_path):
-    loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
+    loaded = thunder.load(save_program(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     for _ in range(2):
-        assert_equal(used(loaded), used(PROGRAMS[name]))
+        assert_equal(results_and_gradients(loaded), results_and_gradients(PROGRAMS[name]))
     assert thunder.cache_misses(loaded) == 0
 
 
@@ -102,7 +102,7 @@ def test_second_derivatives(name, tmp_path):
         first = torch.autograd.grad(loss, [x, y], create_graph=True)
         return [*first, *torch.autograd.grad(sum(gradient.square().sum() for gradient in first), [x, y])]
 
-    loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
+    loaded = thunder.load(save_program(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     assert_equal(second(loaded), second(PROGRAMS[name]))
 
 
@@ -125,7 +125,9 @@ def test_a_registered_derivative_that_an_artifact_does_not_hold_is_refused(tmp_p
     monkeypatch.setattr(rules, "OWN_DERIVATIVES", set())
     save = {"setup_context": lambda context, args, kwargs, output: context.save_for_backward(args[0])}
     thunder.register_derivative(torch.square, **save)(lambda context, gradient: gradient * context.saved_tensors[0] * 7)
-    loaded = thunder.load(kept(squares_with_their_own_derivative, tmp_path / "a"), squares_with_their_own_derivative)
+    loaded = thunder.load(
+        save_program(squares_with_their_own_derivative, tmp_path / "a"), squares_with_their_own_derivative
+    )
     x = leaf(0)
     sum(result.sum() for result in loaded(x, leaf(1))).backward()
     torch.testing.assert_close(x.grad, x.detach() * 7 * (leaf(1).detach() + 1))
@@ -134,7 +136,7 @@ def test_a_registered_derivative_that_an_artifact_does_not_hold_is_refused(tmp_p
 
 
 def test_returned_views_are_views(tmp_path):
-    loaded = thunder.load(kept(views, tmp_path / "a"), views, strict=True)
+    loaded = thunder.load(save_program(views, tmp_path / "a"), views, strict=True)
     x, y = leaf(0), leaf(1)
     turned, row, flat, same = loaded(x, y)
     assert same is y
@@ -143,26 +145,26 @@ def test_returned_views_are_views(tmp_path):
 
 
 def test_saving_compiles_a_backward_that_was_not_compiled_before(tmp_path):
-    folder = kept(two, tmp_path / "a", lambda program: program(leaf(0), leaf(1)))
+    folder = save_program(two, tmp_path / "a", lambda program: program(leaf(0), leaf(1)))
     (stage,) = (
         kept_stage
         for kept_stage in open_artifact(folder).manifest.programs[0].stages
-        if kept_stage.runs and kept_stage.given
+        if kept_stage.runs and kept_stage.has_cotangent
     )
-    assert (stage.trace, stage.given) == ("backward", (True, True))
-    assert_equal(used(thunder.load(folder, two, strict=True)), used(two))
+    assert (stage.trace, stage.has_cotangent) == ("backward", (True, True))
+    assert_equal(results_and_gradients(thunder.load(folder, two, strict=True)), results_and_gradients(two))
 
 
 def test_backward_traces_can_be_inspected_after_loading(saved):
     loaded = thunder.load(saved, two)
-    used(loaded)
+    results_and_gradients(loaded)
     assert "# of t" in str(thunder.last_backward_traces(loaded)[-1])
 
 
 @pytest.mark.parametrize("name", ["tail", "backward"])
 def test_plain_file_of_a_stage_reports_an_unknown_model(tmp_path, name):
     """The file is that of `thunder inspect-trace --plain`, for each stage."""
-    folder = kept(views, tmp_path / "a")
+    folder = save_program(views, tmp_path / "a")
     subject = subject_of(open_artifact(folder))
     stages = subject.traces[name]
     assert len(stages) == (1 if name == "tail" else 5)
@@ -190,11 +192,15 @@ def of_the_second(program: Callable[..., Any]) -> list[torch.Tensor]:
 
 
 def test_every_compiled_backward_is_saved(tmp_path):
-    folder = kept(two, tmp_path / "a", lambda program: (used(program), of_the_second(program)))
-    given = [stage.given for stage in open_artifact(folder).manifest.programs[0].stages if stage.runs and stage.given]
+    folder = save_program(two, tmp_path / "a", lambda program: (results_and_gradients(program), of_the_second(program)))
+    given = [
+        stage.has_cotangent
+        for stage in open_artifact(folder).manifest.programs[0].stages
+        if stage.runs and stage.has_cotangent
+    ]
     assert given == [(True, True), (False, True)]
     loaded = thunder.load(folder, two, strict=True)
-    assert_equal(used(loaded), used(two))
+    assert_equal(results_and_gradients(loaded), results_and_gradients(two))
     assert_equal(of_the_second(loaded), of_the_second(two))
 
 
@@ -224,7 +230,7 @@ def test_a_program_that_writes_runs_again_on_copies_for_a_backward_that_was_not_
         program(x, leaf(1), count)[1].sum().backward()
         return x.grad, count
 
-    loaded = thunder.load(kept(counting, tmp_path / "a", use), counting)
+    loaded = thunder.load(save_program(counting, tmp_path / "a", use), counting)
     use(loaded)
     torch.testing.assert_close(gradient_of_some(loaded), gradient_of_some(counting))
 
@@ -233,12 +239,12 @@ def test_a_program_that_writes_runs_again_on_copies_for_a_backward_that_was_not_
 
 
 def test_reason_for_a_missing_backward_is_saved(tmp_path):
-    folder = kept(recorded, tmp_path / "a")
+    folder = save_program(recorded, tmp_path / "a")
     facts = open_artifact(folder).manifest.programs[0]
     assert facts.derivative is None
     assert "rrelu" in facts.no_backward_reason
     loaded = thunder.load(folder, recorded)
-    used(loaded)
+    results_and_gradients(loaded)
     assert thunder.last_program(loaded).no_backward_reason == facts.no_backward_reason
 
 

@@ -74,7 +74,7 @@ def constant(text: str) -> ConstantFacts:
 
 
 def way(*steps: tuple[str, str]) -> ConstantFacts:
-    return ConstantFacts(kind="way", text="function", steps=steps)
+    return ConstantFacts(kind="path", text="function", steps=steps)
 
 
 REFERENCES = {
@@ -297,7 +297,7 @@ def test_a_models_own_package_is_trusted(tmp_path):
     assert not any(trust_in(None).covers(name) for name in ("antigravity", "subprocess", "torchevil", "pip"))
 
 
-def test_the_code_of_one_model_is_not_that_of_another(monkeypatch):
+def test_the_code_of_one_model_differs_from_that_of_another(monkeypatch):
     monkeypatch.setattr(Own, "__module__", "transformers_modules.mine.abc.modeling")
     assert trust_in(Own()).covers("transformers_modules.mine.abc.configuration")
     assert not trust_in(Own()).covers("transformers_modules.other.abc.modeling")

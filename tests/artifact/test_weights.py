@@ -26,7 +26,7 @@ from thunder_core.foundation.errors import (
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.manifest import CONFIG, WEIGHTS
 from thunder_core.workflow.artifact.format.tensors import DTYPES, write_tensors
-from thunder_core.workflow.artifact.format.weights import kept_weights, view_of
+from thunder_core.workflow.artifact.format.weights import stored_weights, view_of
 from thunder_core.workflow.models.loading import depth
 
 
@@ -62,7 +62,7 @@ def odd() -> Odd:
     return Odd()
 
 
-def saved(model: torch.nn.Module, folder: Path) -> Path:
+def save_weights(model: torch.nn.Module, folder: Path) -> Path:
     compiled = thunder.jit(model)
     compiled(X)
     return thunder.save(compiled, folder, include_weights=True)
@@ -89,7 +89,7 @@ def assert_same_weights(first: torch.nn.Module, second: torch.nn.Module) -> None
 
 
 def test_a_model_without_data_gets_the_saved_weights(odd, tmp_path):
-    folder = saved(odd, tmp_path / "a")
+    folder = save_weights(odd, tmp_path / "a")
     with torch.device("meta"):
         empty = Odd()
     loaded = thunder.load(folder, empty, strict=True)
@@ -101,7 +101,7 @@ def test_a_model_without_data_gets_the_saved_weights(odd, tmp_path):
 
 
 def test_a_given_model_keeps_its_weights_unless_loading_is_requested(odd, tmp_path):
-    folder = saved(odd, tmp_path / "a")
+    folder = save_weights(odd, tmp_path / "a")
     other = Odd()
     with torch.no_grad():
         other.first.weight.mul_(2)
@@ -116,7 +116,7 @@ def test_a_given_model_keeps_its_weights_unless_loading_is_requested(odd, tmp_pa
 
 
 def test_another_model_is_refused_before_its_weights_are_touched(odd, tmp_path):
-    folder = saved(odd, tmp_path / "a")
+    folder = save_weights(odd, tmp_path / "a")
     other = torch.nn.Linear(4, 4)
     before = other.weight.clone()
     with pytest.raises(ArtifactForeign, match="another model"):
@@ -126,7 +126,7 @@ def test_another_model_is_refused_before_its_weights_are_touched(odd, tmp_path):
 
 def test_a_class_that_cannot_be_built_requires_the_model(odd, tmp_path):
     with pytest.raises(WrongInputs, match="does not record where its Odd comes from") as caught:
-        thunder.load(saved(odd, tmp_path / "a"))
+        thunder.load(save_weights(odd, tmp_path / "a"))
     assert "weights=True" in caught.value.fix
 
 
@@ -136,7 +136,7 @@ def test_weights_that_were_not_included_cannot_be_had(written, model):
 
 
 def test_the_file_is_plain_safetensors_with_each_storage_once(odd, tmp_path):
-    folder = saved(odd, tmp_path / "a")
+    folder = save_weights(odd, tmp_path / "a")
     found = safetensors.torch.load_file(folder / WEIGHTS)
     assert found.keys() == {"first.weight", "first.bias", "turned", "whole", "step", "none", "narrow", "wide"}
     assert torch.equal(found["first.weight"], odd.first.weight)
@@ -155,7 +155,7 @@ def test_every_dtype_is_written_in_the_safetensors_format(dtype, tmp_path):
 def test_memory_that_no_weight_uses_is_not_kept():
     model = torch.nn.Module()
     model.register_buffer("part", torch.arange(1000.0)[500:503])
-    kept = kept_weights(model)
+    kept = stored_weights(model)
     assert kept.size < 50
     assert view_of(kept.tensors["part"], kept.facts["part"]).tolist() == [500, 501, 502]
 
@@ -165,7 +165,7 @@ def test_memory_of_two_dtypes_is_kept_once():
     whole = torch.arange(64, dtype=torch.uint8)
     model.register_buffer("bytes", whole[3:50])
     model.register_buffer("words", whole[8:24].view(torch.int32)[1:])
-    kept = kept_weights(model)
+    kept = stored_weights(model)
     assert len(kept.tensors) == 1
     views = {name: view_of(kept.tensors["bytes"].clone(), facts) for name, facts in kept.facts.items()}
     assert all(torch.equal(views[name], getattr(model, name)) for name in ("bytes", "words"))
@@ -184,7 +184,7 @@ def test_weights_that_are_more_than_numbers_are_refused(kind):
     model = torch.nn.Module()
     model.register_buffer("odd", SPECIAL[kind].tensor)
     with pytest.raises(CannotReplay, match=f"the weight odd .*{SPECIAL[kind].told}"):
-        kept_weights(model)
+        stored_weights(model)
 
 
 def test_a_function_has_no_weights(tmp_path):
@@ -199,13 +199,13 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(odd, tm
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
     with pytest.raises(OutOfDisk, match="the weights need"):
-        saved(odd, tmp_path / "a")
+        save_weights(odd, tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_that_change_while_they_are_read_are_refused(odd, tmp_path, monkeypatch):
     """The bytes that were read are verified, not the earlier content of the file."""
-    folder = saved(odd, tmp_path / "a")
+    folder = save_weights(odd, tmp_path / "a")
     opened = open_artifact
 
     def meanwhile(path, **options):

@@ -180,7 +180,7 @@ def test_classes_with_methods_of_their_own_are_not_replaced():
     assert not is_read_alike("collections:OrderedDict")
 
 
-def test_an_epilogue_that_uses_the_library_otherwise_stays_as_it_is():
+def test_an_epilogue_that_uses_the_library_otherwise_stays_unchanged():
     plain = (
         "from thunder_core.tracing.library.objects import new\n\ndef epilogue(a):\n    return new(collections.deque)\n"
     )

@@ -33,7 +33,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_gradients_equal_those_of_eager(name: str, executors: tuple[str, ...]) -> None:
+def test_gradients_match_eager(name: str, executors: tuple[str, ...]) -> None:
     outcomes = []
     for function in (PROGRAMS[name], thunder.jit(PROGRAMS[name], executors=executors)):
         w = torch.ones(3, requires_grad=True)

@@ -45,7 +45,7 @@ def parts(value: Any) -> list[Any]:
     return [part for item in value for part in parts(item)] if isinstance(value, tuple | list) else [value]
 
 
-def trained(run: Callable[..., Any]) -> list[Any]:
+def train(run: Callable[..., Any]) -> list[Any]:
     found = []
     for rows in (2, 3, 5):
         x = (torch.arange(rows * 4.0).reshape(rows, 4) / 10).requires_grad_()
@@ -67,18 +67,18 @@ def compare(found: list[Any], wanted: list[Any]) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_that_returns_numbers_has_its_own_backward(program: Callable[..., Any], cache: str) -> None:
     compiled = thunder.jit(program, cache=cache, executors=("torch",))
-    compare(trained(compiled), trained(program))
+    compare(train(compiled), train(program))
     assert thunder.last_backward_reason(compiled) == ""
 
 
 def test_numbers_are_returned_by_fused_regions() -> None:
     compiled = thunder.jit(loss_and_accuracy)
-    compare(trained(compiled), trained(loss_and_accuracy))
+    compare(train(compiled), train(loss_and_accuracy))
     assert thunder.last_backward_reason(compiled) == ""
 
 
 def test_a_stored_program_returns_numbers(tmp_path: Path) -> None:
     compiled = thunder.jit(numbers_and_views, executors=("torch",))
-    trained(compiled)
+    train(compiled)
     loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), numbers_and_views, strict=True)
-    compare(trained(loaded), trained(numbers_and_views))
+    compare(train(loaded), train(numbers_and_views))

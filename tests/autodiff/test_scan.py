@@ -112,7 +112,7 @@ def loops(program: Callable[..., Any]) -> Callable[[Tensor], Any]:
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
-def test_gradients_are_those_of_a_loop(program: Callable[..., Any], cache: Any) -> None:
+def test_gradients_match_a_loop(program: Callable[..., Any], cache: Any) -> None:
     compiled = thunder.jit(operators(program), cache=cache)
     for values in (X, -X, X * 0.3 + 1):
         torch.testing.assert_close(outcome(compiled, values), outcome(loops(program), values))
@@ -157,7 +157,7 @@ def test_backward_of_a_scan_is_a_scan_and_of_a_map_needs_no_stacks() -> None:
     assert names == [[("scan", 3), ("scan", 3)], [("map_slices", 1), ("scan", 2)]]
 
 
-def test_second_derivatives_are_those_of_a_loop() -> None:
+def test_second_derivatives_match_a_loop() -> None:
     def second(run: Callable[[Tensor], Any]) -> tuple[Tensor, ...]:
         x = X.clone().requires_grad_()
         (first,) = torch.autograd.grad(run(x)[0].sin().sum(), [x], create_graph=True)

@@ -224,7 +224,7 @@ def view_of_no_grad_is_added_to(x: Tensor, w: Tensor) -> Tensor:
 
 
 def outcome(program: Program) -> Any:
-    """What a call and its backward pass leave behind, or the class of its error."""
+    """The results of a call and its backward pass, and the changed state; or the class of the error."""
     x, w = (torch.randn(*shape, generator=torch.Generator().manual_seed(0)) for shape in ((6, 4), (4,)))
     x.requires_grad_()
     w.requires_grad_()
@@ -250,7 +250,7 @@ def test_results_gradients_and_versions_equal_eager(name: str, cache: str) -> No
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_error_of_a_refused_write_is_that_of_eager(name: str) -> None:
+def test_error_of_a_refused_write_matches_eager(name: str) -> None:
     expected = outcome(REFUSED[name])
     assert "inplace" in expected
     assert outcome(thunder.jit(REFUSED[name])) == expected
@@ -340,7 +340,7 @@ def test_reason_names_the_cause_that_remains_without_the_writes() -> None:
 
 
 class Queue(nn.Module):
-    """A queue of keys, as in contrastive learning: the place of the next key is a number in a buffer."""
+    """A queue of keys, as in contrastive learning: the position of the next key is a number in a buffer."""
 
     keys: Tensor
     place: Tensor

@@ -19,7 +19,7 @@ from thunder_core.workflow.benchmark.statistics import speedup
 CPU = torch.device("cpu")
 
 
-def measured(calls: list[str], **options: object) -> BenchmarkReport:
+def measure_three(calls: list[str], **options: object) -> BenchmarkReport:
     """Measure three candidates that record their calls."""
     candidates: dict[str, Callable[[], object]] = {name: lambda name=name: calls.append(name) for name in "abc"}
     return measure(candidates, **{"runs": 6, "warmup": 2, "device": CPU, **options})
@@ -27,19 +27,19 @@ def measured(calls: list[str], **options: object) -> BenchmarkReport:
 
 def test_every_round_calls_each_candidate_once_in_a_changing_order() -> None:
     calls: list[str] = []
-    report = measured(calls)
+    report = measure_three(calls)
     rounds = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
     assert len(rounds) == 8
     assert all(Counter(calls_of_round) == Counter("abc") for calls_of_round in rounds)
     assert len(set(rounds)) > 2
     assert [len(candidate.seconds) for candidate in report.candidates] == [6, 6, 6]
     again: list[str] = []
-    measured(again)
+    measure_three(again)
     assert again == calls
 
 
 def test_figures_are_computed_from_the_times() -> None:
-    report = measured([], configuration={"batch": "1"})
+    report = measure_three([], configuration={"batch": "1"})
     assert [candidate.name for candidate in report.candidates] == ["a", "b", "c"]
     for candidate in report.candidates:
         assert candidate.median == pytest.approx(plain.median(candidate.seconds))
@@ -67,7 +67,7 @@ def test_leftovers_of_earlier_calls_are_released_before_memory_is_counted(monkey
     """A training step frees the gradients of the previous step, which must not reduce its measured memory."""
     asked: list[str] = []
     monkeypatch.setattr(measurement, "peak_of", lambda call, device, on_host: asked.append("count"))
-    measured([], release=lambda: asked.append("release"))
+    measure_three([], release=lambda: asked.append("release"))
     assert asked == ["release", "count"] * 3
 
 
@@ -131,13 +131,13 @@ def test_garbage_collection_is_disabled_during_calls_and_restored(enabled: bool)
 
 def test_progress_counts_rounds() -> None:
     seen: list[tuple[int, int]] = []
-    measured([], progress=lambda done, total: seen.append((done, total)))
+    measure_three([], progress=lambda done, total: seen.append((done, total)))
     assert seen == [(number, 8) for number in range(1, 9)]
 
 
 def test_a_single_run_is_refused_because_it_has_no_interval() -> None:
     with pytest.raises(BadOption, match="--runs is 1"):
-        measured([], runs=1)
+        measure_three([], runs=1)
 
 
 def test_the_interval_is_of_pairs() -> None:

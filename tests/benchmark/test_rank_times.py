@@ -31,7 +31,7 @@ def test_overlap_is_the_time_in_flight_without_waits() -> None:
     assert rank.in_flight == 8  # from 1 to 8, and from 9 to 10
     assert rank.overlapped == 5
     # the second collective waits for the first from 3 to 4
-    assert [rank.computed_beside(times) for times in rank.collectives] == [2, 4, 0]
+    assert [rank.seconds_computed_during(times) for times in rank.collectives] == [2, 4, 0]
 
 
 class CountingClock(HostClock):

@@ -14,14 +14,14 @@ def suite(*reports: BenchmarkReport, **changes: object) -> BenchmarkSuite:
     return BenchmarkSuite(thunder="0.1.0", reports=tuple(report.model_copy(update=changes) for report in reports))
 
 
-def named(recipe: str, **sizes: str) -> dict[str, str]:
+def report_named(recipe: str, **sizes: str) -> dict[str, str]:
     return {"model": "tiny", "recipe": recipe, "batch": "1", "seq": "8", **sizes}
 
 
 @pytest.mark.parametrize(("second", "verdict"), [(2.6, "faster"), (0.65, "slower"), (1.3, "not distinguishable")])
 def test_second_suite_is_faster_slower_or_not_distinguishable(second: float, verdict: str) -> None:
     (row,) = contrast_suites(
-        suite(steady(1.3), configuration=named("a")), suite(steady(second), configuration=named("b"))
+        suite(steady(1.3), configuration=report_named("a")), suite(steady(second), configuration=report_named("b"))
     )
     assert (row.candidate, row.verdict, row.rounds) == ("thunder", verdict, 30)
     assert row.ratio.low <= row.ratio.value <= row.ratio.high
@@ -44,13 +44,13 @@ def test_the_interval_is_about_that_of_two_independent_measurements() -> None:
 
 def test_sizes_of_a_single_suite_are_left_out() -> None:
     both = suite(
-        steady(1.3).model_copy(update={"configuration": named("a")}),
-        steady(1.5).model_copy(update={"configuration": named("a", seq="16")}),
+        steady(1.3).model_copy(update={"configuration": report_named("a")}),
+        steady(1.5).model_copy(update={"configuration": report_named("a", seq="16")}),
     )
-    rows = contrast_suites(both, suite(steady(1.3), configuration=named("b", seq="16")))
+    rows = contrast_suites(both, suite(steady(1.3), configuration=report_named("b", seq="16")))
     assert [row.configuration["seq"] for row in rows] == ["16"]
     with pytest.raises(BadOption, match=r"nothing in common: .* seq=8.* seq=32"):
-        contrast_suites(both, suite(steady(1.3), configuration=named("b", seq="32")))
+        contrast_suites(both, suite(steady(1.3), configuration=report_named("b", seq="32")))
 
 
 def test_results_of_two_machines_are_refused() -> None:

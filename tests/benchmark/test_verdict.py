@@ -8,7 +8,13 @@ import random
 import pytest
 
 from thunder_core.foundation.errors import BadOption, SpeedupMissed
-from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, Interval, check_gate, require_speedup
+from thunder_core.workflow.benchmark import (
+    BenchmarkReport,
+    BenchmarkSuite,
+    Interval,
+    check_speedup_factor,
+    require_speedup,
+)
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate
 from thunder_core.workflow.benchmark.statistics import describe_candidate
 from thunder_core.workflow.benchmark.verdict import in_words, verdict_of
@@ -133,4 +139,4 @@ def test_a_gate_passes_only_if_the_speedup_is_shown(report: BenchmarkReport, lea
 @pytest.mark.parametrize(("least", "runs"), [(0.0, 30), (-1.0, 30), (math.nan, 30), (math.inf, 30), (1.1, 5)])
 def test_impossible_gates_are_refused(least: float, runs: int) -> None:
     with pytest.raises(BadOption, match="--runs is 5" if runs == 5 else "--require-speedup is"):
-        check_gate(least, runs)
+        check_speedup_factor(least, runs)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.capture.test_recorder import recorded
+from tests.capture.test_recorder import record_natively
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.passes.transforms.cse import ShareCommonExpressions
 from thunder_core.passes.transforms.dce import DropDeadCode
@@ -86,7 +86,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_programs_with_repeated_calls_are_recorded_in_full(program: Callable[[Tensor], Any], level: str) -> None:
     x = torch.linspace(-1, 2, 16).reshape(4, 4)
-    trace, _ = recorded(program, x)
+    trace, _ = record_natively(program, x)
     trace = DropDeadCode()(ShareCommonExpressions()(trace))
     results = executable(print_trace(trace, level=level), "computation")(x.clone())
     expected = program(x.clone())
@@ -104,13 +104,13 @@ def test_a_repeated_call_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> No
         return run(self, function, *rest)
 
     monkeypatch.setattr(recorder.Recorder, "run", counting)
-    trace, _ = recorded(lambda x: functional.silu(functional.silu(functional.silu(x))), torch.ones(3))
+    trace, _ = record_natively(lambda x: functional.silu(functional.silu(functional.silu(x))), torch.ones(3))
     assert len(trace) == 3
     assert ran.count("silu") == 1
 
 
 def test_random_calls_are_each_recorded() -> None:
-    trace, _ = recorded(drops_out, torch.ones(4))
+    trace, _ = record_natively(drops_out, torch.ones(4))
     assert [bsym.symbol.short_name for bsym in trace.bound_symbols].count("dropout") == 2
     assert len(ShareCommonExpressions()(trace)) == len(trace)
 
@@ -124,7 +124,7 @@ def test_cached_call_keeps_the_autograd_state_of_each_tensor() -> None:
         seen.extend((cut.is_leaf, made.is_leaf, cut.grad_fn is None, made.grad_fn is None))
         return made
 
-    recorded(program, torch.ones(3), torch.ones(3, requires_grad=True))
+    record_natively(program, torch.ones(3), torch.ones(3, requires_grad=True))
     assert seen == [True, False, True, False]
 
 
@@ -140,7 +140,7 @@ def test_calls_with_constants_without_elements_are_cached(monkeypatch: pytest.Mo
         return tuple(torch.cat([torch.tensor([]), x + number], dim=-1) for number in range(3))
 
     monkeypatch.setattr(recorder.Recorder, "run", counting)
-    trace, _ = recorded(grown, torch.ones(3))
+    trace, _ = record_natively(grown, torch.ones(3))
     assert [bsym.symbol.short_name for bsym in trace.bound_symbols].count("cat") == 3
     assert ran.count("cat") == 1
 
@@ -153,5 +153,5 @@ def test_value_of_empty_sum_is_known_after_equal_call_on_unknown_values() -> Non
         known.append(torch.tensor([]).sum().item())
         return x
 
-    recorded(program, torch.ones(3))
+    record_natively(program, torch.ones(3))
     assert known == [0.0]

@@ -33,7 +33,7 @@ class OnTensors(RecordedProgram):
         return Location()
 
 
-def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:
+def record_natively(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:
     """Run a function natively under the recorder; return its trace and its result."""
     recorder = Recorder(OnTensors(tensors))
     with recorder.recording():
@@ -82,7 +82,7 @@ def _written(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_printed_trace_matches_the_program(name: str, level: str) -> None:
     x = torch.linspace(-1, 2, 16).reshape(4, 4)
-    trace, _ = recorded(PROGRAMS[name], x)
+    trace, _ = record_natively(PROGRAMS[name], x)
     function = executable(print_trace(trace, level=level), "computation")
     expected = PROGRAMS[name](x)
     expected = expected if isinstance(expected, tuple) else (expected,)
@@ -91,7 +91,7 @@ def test_printed_trace_matches_the_program(name: str, level: str) -> None:
 
 
 def test_both_levels_are_recorded_in_one_run() -> None:
-    trace, _ = recorded(lambda x: functional.linear(x, x, x[0]), torch.ones(4, 4))
+    trace, _ = record_natively(lambda x: functional.linear(x, x, x[0]), torch.ones(4, 4))
     assert names(trace) == ["__getitem__", "linear"]
     assert names(trace, "aten") == ["int", "default", "default"]
     assert [sub.symbol.name for sub in trace.bound_symbols[1].subsymbols] == [
@@ -106,19 +106,19 @@ def test_metadata_reads_and_no_ops_leave_no_line() -> None:
         assert x.dtype is torch.float32
         return functional.dropout(x.to(torch.float32).contiguous(), training=False) + 1
 
-    trace, _ = recorded(program, torch.ones(4, 4))
+    trace, _ = record_natively(program, torch.ones(4, 4))
     assert names(trace) == ["add"]
 
 
 def test_real_tensors_are_handles() -> None:
     x = torch.ones(4)
-    _, output = recorded(lambda x: x.add_(1), x)
+    _, output = record_natively(lambda x: x.add_(1), x)
     assert output is x
     assert torch.equal(x, torch.ones(4)), "tracing must not touch data"
 
 
 def test_random_and_writing_lines_have_effects() -> None:
-    trace, _ = recorded(lambda x: functional.dropout(x, 0.5) + x.clone().zero_(), torch.ones(4))
+    trace, _ = record_natively(lambda x: functional.dropout(x, 0.5) + x.clone().zero_(), torch.ones(4))
     assert {bsym.symbol.short_name: bsym.has_effect for bsym in trace.bound_symbols} == {
         "dropout": True,
         "clone": False,
@@ -132,9 +132,9 @@ def test_autograd_switches_are_lines_only_if_they_change_the_mode() -> None:
         with torch.no_grad():
             return x + 1
 
-    assert names(recorded(program, torch.ones(2))[0]) == ["_set_grad_enabled", "add", "_set_grad_enabled"]
+    assert names(record_natively(program, torch.ones(2))[0]) == ["_set_grad_enabled", "add", "_set_grad_enabled"]
     with torch.no_grad():
-        assert names(recorded(program, torch.ones(2))[0]) == ["add"]
+        assert names(record_natively(program, torch.ones(2))[0]) == ["add"]
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,16 @@ def test_autograd_switches_are_lines_only_if_they_change_the_mode() -> None:
 )
 def test_reading_a_value_is_refused(program: Callable[..., Any]) -> None:
     with pytest.raises(DataDependent, match="reads the value of a tensor"):
-        recorded(program, torch.ones(3))
+        record_natively(program, torch.ones(3))
 
 
 def test_tensors_in_layouts_of_libraries_are_refused() -> None:
     with pytest.raises(OperationFailed, match=r"layout torch\._mkldnn"):
-        recorded(lambda x: x + 1, torch.ones(3).to_mkldnn())
+        record_natively(lambda x: x + 1, torch.ones(3).to_mkldnn())
 
 
 def test_values_that_the_program_wrote_itself_may_be_read() -> None:
-    trace, _ = recorded(lambda x: x * torch.tensor(3).item(), torch.ones(3))
+    trace, _ = record_natively(lambda x: x * torch.tensor(3).item(), torch.ones(3))
     assert "* 3" in print_trace(trace).text
 
 
@@ -184,7 +184,7 @@ IN_PLACE = {
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_each_name_has_constant_metadata(name: str, level: str) -> None:
     """Each line gives new names to the results of operations that change shapes and strides in place."""
-    trace, _ = recorded(IN_PLACE[name], torch.arange(9.0).view(3, 3))
+    trace, _ = record_natively(IN_PLACE[name], torch.arange(9.0).view(3, 3))
     values: dict[str, Any] = {proxy.name: torch.arange(9.0).view(3, 3) for proxy in trace.inputs}
     for line in trace.at_level(level):
         for proxy, value in bindings(line.output, evaluate_one(line, values)):

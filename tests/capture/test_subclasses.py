@@ -144,12 +144,12 @@ PROGRAMS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def shown(value: Any) -> Any:
+def observable(value: Any) -> Any:
     """Return everything that can be observed of a value."""
     if isinstance(value, Tensor):
-        texts = [(key, shown(item)) for key, item in vars(value).items()]
+        texts = [(key, observable(item)) for key, item in vars(value).items()]
         return type(value), value.detach().as_subclass(Tensor).tolist(), value.requires_grad, value.is_leaf, texts
-    return (type(value), [shown(item) for item in value]) if isinstance(value, list | tuple) else value
+    return (type(value), [observable(item) for item in value]) if isinstance(value, list | tuple) else value
 
 
 def run(program: Callable[..., Any], kind: type = Plain) -> list[Any]:
@@ -158,7 +158,7 @@ def run(program: Callable[..., Any], kind: type = Plain) -> list[Any]:
     for step in range(2):
         x = (torch.arange(4.0) + step).as_subclass(kind)
         try:
-            texts += [shown(program(x)), shown(x)]
+            texts += [observable(program(x)), observable(x)]
         except TypeError as error:
             texts.append(str(error))
     return texts
@@ -183,7 +183,7 @@ def test_gradients_of_a_subclass_match_eager() -> None:
         x = torch.arange(4.0).as_subclass(Plain).requires_grad_()
         total = function(x)
         total.backward()
-        return type(total), shown(x.grad)
+        return type(total), observable(x.grad)
 
     def program(x: Any) -> Any:
         return (x.sin() * x).sum()
@@ -223,7 +223,7 @@ def test_override_of_a_tensor_method_is_called_once(name: str) -> None:
         return OVERRIDDEN[name](x, y)
 
     x, y = torch.tensor([[1.0, 2], [3, 4]]).as_subclass(Overriding), torch.full((2, 2), 2.5)
-    assert shown(thunder.jit(program)(x, y)) == shown(program(x, y))
+    assert observable(thunder.jit(program)(x, y)) == observable(program(x, y))
 
 
 ASKED = {

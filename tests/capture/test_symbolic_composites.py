@@ -11,7 +11,7 @@ import torch
 
 import thunder_core as thunder
 from tests.symbolic.test_sizes import assert_same
-from thunder_core.workflow.validation.layouts import layouts_watched
+from thunder_core.workflow.validation.layouts import check_layouts
 
 SHAPES = ((3, 5), (6, 2), (2, 7))
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -67,7 +67,7 @@ def test_all_sizes_share_one_program_with_the_layouts_of_eager(name: str) -> Non
     for shape in SHAPES[1:]:
         x = torch.randn(*shape)
         compiled(x)
-        with layouts_watched() as watch:
+        with check_layouts() as watch:
             assert_same(function(x), compiled(x))
         assert not watch.mismatches
         assert not thunder.last_program(compiled).constant_because

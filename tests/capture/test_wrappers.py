@@ -78,11 +78,11 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def shown(value: Any) -> Any:
+def observable(value: Any) -> Any:
     if isinstance(value, Quantized):
-        return type(value), shown(value.packed), shown(value.scale), value.axis
+        return type(value), observable(value.packed), observable(value.scale), value.axis
     if isinstance(value, tuple):
-        return [shown(item) for item in value]
+        return [observable(item) for item in value]
     return (type(value), value.tolist()) if isinstance(value, Tensor) else value
 
 
@@ -93,7 +93,7 @@ def test_results_match_eager(name: str) -> None:
     with torch.no_grad():
         for step in range(2):
             x, w = torch.randn(2, 4), weight(step)
-            assert shown(compiled(x, w)) == shown(program(x, w))
+            assert observable(compiled(x, w)) == observable(program(x, w))
     assert thunder.cache_misses(compiled) == 1
 
 

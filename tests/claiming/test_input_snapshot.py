@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.fault_localization.examined import examined
+from tests.fault_localization.examined import examine_call
 from thunder_core.backend.claiming.deferred_tensor import SMALL
 from thunder_core.backend.claiming.input_snapshot import InputSnapshot, fingerprint
 
@@ -86,7 +86,7 @@ def test_executor_that_writes_to_a_large_input_is_refused(place):
         input.detach().view(-1)[place] += 1
         return result
 
-    (fault, *_) = examined(scaling, (executor, "torch"), x=LARGE.clone()).faults
+    (fault, *_) = examine_call(scaling, (executor, "torch"), x=LARGE.clone()).faults
     assert (fault.kind, fault.by) == ("executor", "mine")
     assert "which eager PyTorch does not write to, has changed" in fault.difference
 
@@ -99,7 +99,7 @@ def in_place(x: torch.Tensor) -> torch.Tensor:
 
 def test_program_that_writes_to_a_large_input_has_no_fault():
     kept = LARGE.clone()
-    assert not examined(in_place, ("inductor", "torch"), x=kept).faults
+    assert not examine_call(in_place, ("inductor", "torch"), x=kept).faults
     assert torch.equal(kept, LARGE)
 
 

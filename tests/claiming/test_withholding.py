@@ -87,7 +87,7 @@ def assert_alike(stack: Stack, compiled: Any, size: int = 3) -> None:
     torch.testing.assert_close(*found)
 
 
-def counted(trace: Trace) -> dict[str, int]:
+def count_withheld(trace: Trace) -> dict[str, int]:
     """Return the number of bound symbols that were withheld from each executor."""
     return {refusal.executor: refusal.count for refusal in trace.refused if refusal.reason == LEFT_OUT}
 
@@ -110,7 +110,7 @@ def test_end_of_a_path_names_an_inner_module() -> None:
     for layer in "01":
         assert executors_in(trace, f"layers.{layer}.mlp.up") == {"torch"}
         assert executors_in(trace, f"layers.{layer}.mlp.down") == {"replays"}
-    assert counted(trace) == {"replays": 2}
+    assert count_withheld(trace) == {"replays": 2}
 
 
 def silu_executor(name: str) -> thunder.OperatorExecutor:
@@ -134,7 +134,7 @@ def test_withheld_operation_goes_to_the_next_executor() -> None:
     trace = thunder.last_traces(compiled)[-1]
     takers = {bsym.module: bsym.executor for bsym in trace.bound_symbols if bsym.executor not in ("", "torch")}
     assert takers == {"layers.0.mlp": "first", "layers.1.mlp": "second"}
-    assert counted(trace) == {"first": 1}  # the first executor claimed the other operation first
+    assert count_withheld(trace) == {"first": 1}  # the first executor claimed the other operation first
 
 
 def gated(x: Tensor) -> Tensor:
@@ -155,8 +155,8 @@ def test_any_bound_symbol_of_a_match_decides() -> None:
     trace = thunder.last_traces(compiled)[-1]
     (match,) = [bsym for bsym in trace.bound_symbols if bsym.executor == "mine"]
     assert match.module == "layers.0.mlp"
-    assert counted(trace) == {"mine": 3}
-    assert counted(thunder.last_traces(compiled)[-1]) == {"mine": 3}
+    assert count_withheld(trace) == {"mine": 3}
+    assert count_withheld(thunder.last_traces(compiled)[-1]) == {"mine": 3}
 
 
 def test_derivative_of_a_match_is_withheld_with_the_match() -> None:
@@ -178,7 +178,7 @@ def test_program_with_symbolic_sizes_is_withheld_too() -> None:
     trace = thunder.last_traces(compiled)[-1]
     assert "mine" not in executors_in(trace, ONE)
     assert "mine" in executors_in(trace, "layers.0.mlp")
-    assert counted(trace) == {"mine": 2}
+    assert count_withheld(trace) == {"mine": 2}
 
 
 @pytest.mark.parametrize("without", [(), ("mine:layers",)])
@@ -190,7 +190,7 @@ def test_withheld_operation_adds_no_constraint_on_sizes(without: tuple[str, ...]
         for size in (8, 3):
             compiled(torch.ones(size, 4))
     assert thunder.cache_misses(compiled) == (1 if without else 2)
-    assert counted(thunder.last_traces(compiled)[-1]) == ({"mine": 2} if without else {})
+    assert count_withheld(thunder.last_traces(compiled)[-1]) == ({"mine": 2} if without else {})
 
 
 def test_module_within_a_branch_is_excluded() -> None:
@@ -242,7 +242,7 @@ def test_excluded_module_is_not_wrapped() -> None:
     wrapped = [bsym for bsym in trace.bound_symbols if bsym.executor == "wraps"]
     assert len(wrapped) == 2
     assert executors_in(trace, ONE) == {"torch"}
-    assert counted(trace) == {"wraps": 5}
+    assert count_withheld(trace) == {"wraps": 5}
 
 
 def test_excluded_module_is_not_checked() -> None:
@@ -273,7 +273,7 @@ def test_modules_that_a_function_reads_are_excluded_by_path() -> None:
     compiled = thunder.jit(step, executors=[silu_executor("mine"), "torch"], without=["mine:layers.1"])
     with torch.no_grad():
         torch.testing.assert_close(compiled(torch.ones(2, 4)), step(torch.ones(2, 4)))
-    assert counted(thunder.last_traces(compiled)[-1]) == {"mine": 1}
+    assert count_withheld(thunder.last_traces(compiled)[-1]) == {"mine": 1}
 
 
 def test_executor_with_its_own_claim_method_is_excluded_too() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.cli.small import Result, saved
+from tests.cli.small import Result, save_small_model
 from thunder_cli.app import build_app
 from thunder_cli.main import main
 
@@ -58,4 +58,4 @@ def threads(one_thread: None) -> None:
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small Llama in Hugging Face layout. Tests must not change it."""
-    return saved(tmp_path_factory.mktemp("models") / "small-llama")
+    return save_small_model(tmp_path_factory.mktemp("models") / "small-llama")

@@ -47,7 +47,7 @@ class OwnModel(PreTrainedModel):
 """
 
 
-def saved(folder: Path, sample: str = "llama") -> Path:
+def save_small_model(folder: Path, sample: str = "llama") -> Path:
     """Save a small model in Hugging Face layout."""
     load_model(ModelRequest(sample=SAMPLES[sample])).model.save_pretrained(folder)
     return folder

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from tests.artifact.damages import reseal
-from tests.cli.small import saved
+from tests.cli.small import save_small_model
 from thunder_cli.results import bench_output, bench_result
 from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_core.workflow.benchmark import BenchmarkSuite, baseline, gate
@@ -61,7 +61,7 @@ def test_a_model_under_a_recipe_at_several_sizes(thunder, model):
 
 def test_images_are_measured_by_their_pixels(thunder, tmp_path):
     """Image sizes replace the sequence length in tables, in messages of gates and in baselines."""
-    done = thunder("bench", saved(tmp_path / "vit", "vit"), "--batch", 2, *ROUNDS, "--json")
+    done = thunder("bench", save_small_model(tmp_path / "vit", "vit"), "--batch", 2, *ROUNDS, "--json")
     assert done.status == 0, done.err
     assert "measure 2 x 32 x 32 pixels" in done.err
     suite = BenchmarkSuite.model_validate(done.json)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.cli.small import assert_refused, saved
+from tests.cli.small import assert_refused, save_small_model
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.benchmark import BenchmarkSuite
 from thunder_core.workflow.models.request.request import ModelRequest
@@ -225,7 +225,7 @@ def test_artifacts_of_calls_are_refused(thunder, llama, tmp_path, here):
 
 
 def test_a_model_that_generates_nothing_is_refused(thunder, here, tmp_path):
-    bert = saved(tmp_path / "bert", "bert")
+    bert = save_small_model(tmp_path / "bert", "bert")
     assert_refused(thunder("bench", bert, *GENERATE), here, 8, "TH0811", "generates no text")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.artifact.damages import manifest_of
-from tests.cli.small import saved
+from tests.cli.small import save_small_model
 from tests.report.samples import benchmark
 from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.foundation.storage.digest import digest_of
@@ -106,7 +106,7 @@ def assert_nothing_obeyed(text: str) -> None:
 
 def test_a_models(thunder, tmp_path):
     for number, change in enumerate(({"model_type": OBEYED}, {"architectures": [OBEYED]}, {"hidden_size": OBEYED})):
-        folder = saved(tmp_path / f"{number}")
+        folder = save_small_model(tmp_path / f"{number}")
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, **change}))
         done = thunder("optimize", folder, "--dry-run")

@@ -111,7 +111,7 @@ def test_level_aten_shows_the_decomposed_operations(thunder, artifact):
 def test_grep_prints_line_numbers_and_source_lines(thunder, artifact):
     matches = thunder("inspect-trace", artifact, "--grep", r"functional\.silu", "--json").json["matches"]
     assert [m["module"] for m in matches] == ["model.layers.0.mlp.act_fn", "model.layers.1.mlp.act_fn"]
-    assert all(m["number"] > 0 and "activations.py:" in m["place"] for m in matches)
+    assert all(m["number"] > 0 and "activations.py:" in m["source_line"] for m in matches)
     plain = thunder("inspect-trace", artifact, "--grep", r"functional\.silu", "--plain").out.splitlines()
     assert [line.split("\t")[1] for line in plain] == [m["module"] for m in matches]
 
@@ -140,14 +140,14 @@ def test_grep_looks_into_regions(thunder, fused):
     ]
     assert sorted(m["text"] for m in found) == sorted(m["text"] for m in alone)
     assert {m["module"] for m in found} == {m["module"] for m in alone}
-    held = [m for m in found if m["inside"]]
+    held = [m for m in found if m["outer"]]
     assert held
     lines = thunder("inspect-trace", fused, "--json").json["lines"]
     for match in held:
-        region = re.match(r"(region_\d+) of inductor, line (\d+)$", match["inside"])
+        region = re.match(r"(region_\d+) of inductor, line (\d+)$", match["outer"])
         assert f"{region[1]}(" in lines[int(region[2]) - 1]["text"]
         assert int(region[2]) == match["number"]
-        assert match["place"]
+        assert match["source_line"]
         own = thunder("inspect-trace", fused, "--stage", match["stage"].partition(":")[0], "--plain").out
         assert match["text"] in own
     text = thunder("inspect-trace", fused, "--grep", r"functional\.linear").out
@@ -160,12 +160,12 @@ def test_grep_looks_into_the_aten_operations_of_regions(thunder, fused):
     found = thunder("inspect-trace", fused, "--grep", r"aten\.mm|aten\.addmm", "--level", "aten", "--json").json[
         "matches"
     ]
-    assert any(m["inside"] and m["module"].endswith("proj") for m in found)
+    assert any(m["outer"] and m["module"].endswith("proj") for m in found)
 
 
 def test_grep_looks_into_the_regions_of_a_backward(thunder, fused):
     found = thunder("inspect-trace", fused, "-t", "backward", "--grep", "silu_backward", "--json").json["matches"]
-    assert any(m["inside"] and m["module"].endswith("act_fn") for m in found)
+    assert any(m["outer"] and m["module"].endswith("act_fn") for m in found)
 
 
 @pytest.mark.parametrize("module", ["layers.1.self_attn", "o_proj"])
@@ -337,7 +337,7 @@ def test_each_line_of_a_backward_names_its_forward_operation(thunder, training):
 def test_backwards_for_some_results_say_for_which(thunder, training):
     stages = thunder("inspect-trace", training, "--list", "--json").json["stages"]
     runs = [stage for stage in stages if stage["trace"] == "backward" and stage["runs"]]
-    assert [all(stage["given"]) for stage in runs] == [True, False]
+    assert [all(stage["has_cotangent"]) for stage in runs] == [True, False]
     assert "free after last use, for result 0 of 5" in thunder("inspect-trace", training, "--list").out
 
 

@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.benchmark.test_verdict import report_of
-from tests.cli.small import QUICK, assert_refused, own_model, saved
+from tests.cli.small import QUICK, assert_refused, own_model, save_small_model
 from thunder_core.workflow.models.request import sample_models
 from thunder_core.workflow.pipeline import STAGES
-from thunder_executors.nvfuser import lacking
+from thunder_executors.nvfuser import missing_parts
 
 
 @pytest.fixture
 def damaged(tmp_path):
     """A separate small Llama that a test may damage."""
-    return saved(tmp_path / "damaged")
+    return save_small_model(tmp_path / "damaged")
 
 
 def test_optimize_writes_and_reports_an_artifact(thunder, here, llama):
@@ -182,7 +182,7 @@ def test_a_missing_part_degrades_and_is_an_error_if_strict(thunder, here, monkey
     few = ("--seq", 4, "--inputs", 1, "--no-benchmark")  # Triton's kernels run in its interpreter
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *few)
     assert done.status == 0, done.err
-    lacks_more = len(list(lacking())) > 1
+    lacks_more = len(list(missing_parts())) > 1
     assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and once for nvFuser
     assert "degraded" in done.out
     assert json.loads((here / "result" / "report.json").read_text())["degraded"]

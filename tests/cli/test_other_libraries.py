@@ -51,7 +51,7 @@ def sentences(here: Path, thunder: Thunder) -> Path:
     return write_sentence_folder(here / "all-MiniLM-L6-v2", stages)
 
 
-def test_sentence_embeddings_of_the_artifact_are_those_of_the_formula(thunder, sentences):
+def test_sentence_embeddings_of_the_artifact_match_the_formula(thunder, sentences):
     found = follow("sentence-transformers", thunder)
     mask = found["inputs"]["attention_mask"].unsqueeze(-1)
     with torch.no_grad():

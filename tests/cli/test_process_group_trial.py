@@ -37,7 +37,7 @@ def test_group_whose_processes_hang_ends_in_time(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - began < 10
 
 
-def test_process_that_ends_without_a_word_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_ends_without_a_message_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_group_trial, "MODULE", "tests.cli.silent")
     assert problem_of_group("gloo", 2) == "ended with status 3"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.small import QUICK, saved
+from tests.cli.small import QUICK, save_small_model
 from thunder_cli.options import complete_executor, complete_recipe, complete_task
 from thunder_core.foundation import plugins
 from thunder_core.workflow.artifact import open_artifact
@@ -163,7 +163,7 @@ class Other(Recipe):
 
 def test_a_recipe_in_a_file_is_applied_and_added_to_others(thunder, here):
     (here / "own.py").write_text(OWN)
-    model = saved(here / "model")
+    model = save_small_model(here / "model")
     recipes = ("--recipe", "own.py:One", "--recipe", "hf-llama", "--add-executor", "sdpa")
     done = thunder("optimize", model, *recipes, *QUICK, "--no-benchmark", "--inputs", 1, "--json")
     assert done.status == 0, done.err
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_loaded_is_reported(thunder, here):
 
 
 def test_the_recipe_of_a_models_folder_runs_only_if_trusted(thunder, here):
-    model = saved(here / "model")
+    model = save_small_model(here / "model")
     (model / "thunder_recipe.py").write_text(OWN.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))
     settings = (model, "--recipe", "hf-llama", *QUICK, "--dry-run")
     left = thunder("optimize", *settings)
@@ -209,7 +209,7 @@ def test_the_recipe_of_a_models_folder_runs_only_if_trusted(thunder, here):
 
 
 def test_the_recipe_of_a_models_folder_is_measured_and_inspected_only_if_trusted(thunder, here):
-    model = saved(here / "model")
+    model = save_small_model(here / "model")
     visible = OWN.replace("return trace", 'return trace.having(trace.bound_symbols, made_by="leave alone")')
     (model / "thunder_recipe.py").write_text(visible.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))
     settings = (model, "--recipe", "hf-llama", "--trust-recipe")

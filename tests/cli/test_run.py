@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from tests.cli.small import saved
+from tests.cli.small import save_small_model
 from thunder_cli.commands.run import summary
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.models.request.request import ModelRequest
@@ -39,7 +39,7 @@ class Eager(Recipe):
 def made(tmp_path_factory):
     """A small Llama with a tokenizer in its folder, and an artifact of the Llama that generates text."""
     folder = tmp_path_factory.mktemp("made")
-    saved(folder / "model")
+    save_small_model(folder / "model")
     words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder / "model")
@@ -60,7 +60,7 @@ def continued(folder, prompt, count):
 
 
 @pytest.mark.parametrize("kind", ["artifact", "generating"])
-def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch, kind):
+def test_tokens_and_text_match_eager_generate(thunder, made, monkeypatch, kind):
     expected = continued(made, [1, 2, 3, 4, 5, 6], 9)
     run = ("run", made / kind, "--new-tokens", 9)
     monkeypatch.setattr(
@@ -111,7 +111,7 @@ def test_rate_in_words(seconds, traffic, words):
     assert summary([Token(1, duration, False) for duration in seconds], traffic) == words
 
 
-def test_sampled_tokens_are_those_of_eager_generate(thunder, made):
+def test_sampled_tokens_match_eager_generate(thunder, made):
     options = {"temperature": 0.7, "top_k": 40, "top_p": 0.8}
     model = AutoModelForCausalLM.from_pretrained(made / "model").eval()
     ids = torch.tensor([[1, 2, 3]])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.small import QUICK, assert_refused, saved
+from tests.cli.small import QUICK, assert_refused, save_small_model
 from tests.models.real import write_lines, write_tokenizer
 from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.models.loading.load import load_model
@@ -26,7 +26,7 @@ TEXTS = ("the cat saw a dog", "a red dog saw the cat", "the dog", "a cat saw the
 @pytest.fixture(scope="module")
 def speaker(tmp_path_factory):
     """A small Llama with a tokenizer in its folder."""
-    folder = saved(tmp_path_factory.mktemp("models") / "speaker")
+    folder = save_small_model(tmp_path_factory.mktemp("models") / "speaker")
     write_tokenizer(folder)
     return folder
 
@@ -51,7 +51,7 @@ def test_optimize_validates_and_evaluates_on_texts(thunder, here, speaker, texts
     assert report["evaluation"]["before"] == pytest.approx(perplexity_of(speaker), rel=1e-5)
     assert report["evaluation"]["after"] == pytest.approx(report["evaluation"]["before"], rel=1e-5)
     assert all("## Evaluation" in (here / "result" / page).read_text() for page in ("report.md",))
-    assert open_artifact(here / "result").manifest.drawn == {"batch": 2, "seq": 6, "seed": 0}
+    assert open_artifact(here / "result").manifest.random_inputs == {"batch": 2, "seq": 6, "seed": 0}
     checked = thunder("validate", "result", "--input", texts, "--eval", texts, "--json", "--quiet").json
     assert checked["validation"]["inputs"] == 2
     assert checked["evaluation"]["before"] == pytest.approx(report["evaluation"]["before"])
@@ -80,7 +80,7 @@ def perplexity_of(folder):
 
 
 def test_accuracy_on_images(thunder, here, tmp_path):
-    folder = saved(tmp_path / "vit", "vit")
+    folder = save_small_model(tmp_path / "vit", "vit")
     pixels = np.random.default_rng(0).standard_normal((5, 3, 32, 32)).astype(np.float32)
     loaded = load_model(ModelRequest(str(folder)))
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_a_single_batch_is_validated_on_itself_with_a_note(thunder, here, speake
     assert note in " ".join(done.out.split())
     assert "not traced" not in done.out
     assert json.loads((here / "result" / "report.json").read_text())["validation"]["notes"][0] == note
-    assert open_artifact(here / "result").manifest.drawn == {}  # random inputs have no position_ids
+    assert open_artifact(here / "result").manifest.random_inputs == {}  # random inputs have no position_ids
     done = thunder("validate", "result", "--quiet")
     assert (done.status, "--input" in done.err) == (2, True)
     assert thunder("validate", "result", "--input", "one.jsonl", "--quiet").status == 0

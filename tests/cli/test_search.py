@@ -20,7 +20,7 @@ FEW = ("eager", "hf-llama", QUANTIZED)
 
 @pytest.fixture(autouse=True)
 def search_here(monkeypatch, tmp_path):
-    """Few candidates, whose trials run here; what they find is kept in a folder of the test's own."""
+    """A search with few candidates, whose trials run in this process; results are stored in a folder of the test."""
 
     def run_here(task, seconds):
         folder = tmp_path / "order"

@@ -22,7 +22,7 @@ Thunder = Callable[..., Result]
 FAST = ("--no-benchmark", "--without", "inductor", "--out", "step")
 
 
-def trained(thunder: Thunder, *command: Any) -> tuple[Any, dict[str, Any]]:
+def train_step(thunder: Thunder, *command: Any) -> tuple[Any, dict[str, Any]]:
     """The model of a step that the command line optimizes, after its backward, and the inputs of the step."""
     done = thunder("optimize", *command, "--train", *FAST)
     assert done.status == 0, done.err
@@ -47,7 +47,7 @@ def test_architecture_of_timm(thunder: Thunder, here: Path) -> None:
     timm = pytest.importorskip("timm", reason="needs the package timm")
     theirs = timm.create_model("resnet10t", num_classes=7)
     timm.models.save_for_hf(theirs, here / "model", safe_serialization=True)
-    ours, inputs = trained(thunder, "model", "--batch", 2, "--height", 64, "--width", 64)
+    ours, inputs = train_step(thunder, "model", "--batch", 2, "--height", 64, "--width", 64)
     loss = torch.nn.functional.cross_entropy(theirs.train()(inputs["pixel_values"]), inputs["labels"])
     loss.backward()
     require_gradients_of(theirs, ours, "timm_model.")
@@ -56,7 +56,7 @@ def test_architecture_of_timm(thunder: Thunder, here: Path) -> None:
 def test_architecture_of_timm_with_random_weights(thunder: Thunder, here: Path) -> None:
     pytest.importorskip("timm", reason="needs the package timm")
     arguments = ("--random-weights", "--batch", 2, "--height", 64, "--width", 64)
-    trained(thunder, "timm:mobilenetv3_small_050", *arguments)
+    train_step(thunder, "timm:mobilenetv3_small_050", *arguments)
 
 
 @pytest.mark.parametrize("name", ["conditional unet", "dit", "sd3", "flux"])
@@ -64,7 +64,7 @@ def test_denoiser_of_diffusers(thunder: Thunder, here: Path, name: str) -> None:
     pytest.importorskip("diffusers", reason="needs the package diffusers")
     theirs = MODELS[name]()
     theirs.save_pretrained(here / "model")
-    ours, inputs = trained(thunder, "model", "--batch", 2, "--seq", 5)
+    ours, inputs = train_step(thunder, "model", "--batch", 2, "--seq", 5)
     target = inputs.pop("target")
     sample = theirs.train()(**inputs).sample
     prediction = sample if sample.shape == target.shape else sample.chunk(2, dim=1)[0]
@@ -86,7 +86,7 @@ def test_adapter_of_peft(thunder: Thunder, here: Path, llama: Path) -> None:
     settings = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
     adapted = peft.get_peft_model(base, settings)
     adapted.save_pretrained(here / "lora")
-    ours, inputs = trained(thunder, "lora", "--seq", 8)
+    ours, inputs = train_step(thunder, "lora", "--seq", 8)
     adapted.train()(**inputs).loss.backward()
     require_gradients_of(adapted, ours, prefix="", of="base_model.model.")
 
@@ -95,14 +95,14 @@ def test_sentence_embeddings(thunder: Thunder, here: Path) -> None:
     stages = [("Pooling", {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True}), ("Normalize", {})]
     config = {**BERT, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     write_sentence_folder(here / "sentences", stages, config=config)
-    ours, inputs = trained(thunder, "sentences", "--batch", 3, "--seq", 8, "--include-weights")
+    ours, inputs = train_step(thunder, "sentences", "--batch", 3, "--seq", 8, "--include-weights")
     assert inputs["input_ids"].shape == (3, 2, 8)
     eager = rebuilt_model(open_artifact(Path("step")))
     eager(**inputs).loss.backward()
     require_gradients_of(eager, ours)
 
 
-def test_loss_of_sentence_embeddings_is_that_of_the_library(here: Path) -> None:
+def test_loss_of_sentence_embeddings_matches_the_library(here: Path) -> None:
     library = pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
     from thunder_core.tracing.library.sentences.ranking import ranking_loss
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.artifact.damages import manifest_of, reseal
-from tests.cli.small import QUICK, saved
+from tests.cli.small import QUICK, save_small_model
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, ToleranceFacts
 from thunder_core.workflow.artifact.format.read import open_artifact
 
@@ -121,7 +121,7 @@ def test_the_stored_programs_are_compared(thunder, bare, monkeypatch):
         "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
     )
     assert thunder("validate", "bare", "--quiet").status == 0
-    reseal(bare, validation="pending", drawn={**manifest_of(bare).drawn, "seq": 9})
+    reseal(bare, validation="pending", random_inputs={**manifest_of(bare).random_inputs, "seq": 9})
     done = thunder("validate", "bare", "--quiet")
     assert (done.status, "TH0213" in done.err) == (2, True)
 
@@ -144,7 +144,7 @@ REFUSED = {
     "damaged": (lambda folder: (folder / "weights/model.safetensors").write_bytes(b""), 6, "TH0602"),
     "newer": (lambda folder: reseal(folder, schema_version=SCHEMA_VERSION + 1), 6, "TH0603"),
     "another device": (elsewhere, 6, "cuda:99"),
-    "no sizes": (lambda folder: reseal(folder, drawn={}), 2, "TH0213"),
+    "no sizes": (lambda folder: reseal(folder, random_inputs={}), 2, "TH0213"),
     "no source": (lambda folder: reseal(folder, source={}), 2, "TH0213"),
 }
 
@@ -176,7 +176,7 @@ def test_validate_reports_whether_weights_are_included(thunder, made):
 
 
 def test_bench_needs_no_checkpoint_if_the_weights_are_included(thunder, here, made, tmp_path):
-    saved(tmp_path / "model")
+    save_small_model(tmp_path / "model")
     run = ("optimize", tmp_path / "model", "-r", "hf-llama", *MAKE, "--no-validate", "--out")
     assert thunder(*run, "whole", "--include-weights").status == 0
     assert thunder(*run, "bare").status == 0

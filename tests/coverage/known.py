@@ -14,7 +14,7 @@ from tests.coverage.finding import DIRECTIONS
 LIST = Path(__file__).with_suffix(".toml")
 
 
-def known() -> dict[tuple[str, str], str]:
+def read_known_reasons() -> dict[tuple[str, str], str]:
     """Return the reason for each (direction, name) in the list."""
     entries = tomllib.loads(LIST.read_text(encoding="utf-8"))["known"]
     return {
@@ -40,7 +40,7 @@ def disagreements(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _disagreements(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    listed = known()
+    listed = read_known_reasons()
     for name, verdicts in found.items():
         for direction in DIRECTIONS:
             failure = verdicts.get(direction, {}).get("failure")

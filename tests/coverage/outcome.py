@@ -40,7 +40,10 @@ def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
 
 
 def difference(eager: Outcome, compiled: Outcome, *, exact: bool = True, defined: bool = True) -> str | None:
-    """Describe how a compiled outcome differs from eager, or return None. `defined`: the contents are defined."""
+    """Describe how a compiled outcome differs from eager, or return None.
+
+    The contents are compared if they are `defined`.
+    """
     if eager.raised is not None or compiled.raised is not None:
         return raised_difference(eager.raised, compiled.raised)
     if eager.drawn != compiled.drawn:
@@ -68,7 +71,7 @@ def error_line(error: Exception | None) -> str:
 
 
 def value_difference(eager: Any, compiled: Any, where: str, exact: bool, defined: bool) -> str | None:
-    """Describe the first difference between two results, with its place."""
+    """Describe the first difference between two results, with its path."""
     if isinstance(eager, torch.Tensor) and isinstance(compiled, torch.Tensor):
         return tensor_difference(eager, compiled, where, exact, defined)
     if type(eager) is not type(compiled):
@@ -161,5 +164,5 @@ def gradients(output: Any, inputs: list[torch.Tensor], *, create_graph: bool = F
 
 
 def twice(output: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Return the gradients of these gradients."""
+    """Return second derivatives: the gradients of `gradients`."""
     return gradients(gradients(output, inputs, create_graph=True), inputs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.coverage.finding import DIRECTIONS
 from tests.coverage.higher_order import HIGHER_ORDER
-from tests.coverage.known import known
+from tests.coverage.known import read_known_reasons
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 
@@ -69,7 +69,7 @@ def failing(among: Iterable[str]) -> Iterator[str]:
     """Return a line for each reason, with those of these names that are listed under it."""
     among = set(among)
     reasons: dict[str, dict[str, list[str]]] = {}
-    for (direction, name), reason in known().items():
+    for (direction, name), reason in read_known_reasons().items():
         if name in among:
             reasons.setdefault(reason, {}).setdefault(name, []).append(direction)
     for reason, names in reasons.items():

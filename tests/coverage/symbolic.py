@@ -30,7 +30,7 @@ class Given:
 
     def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Given:
         """Return the arguments with other tensors."""
-        found = mapped((self.input, tuple(self.args), dict(self.kwargs)), change)
+        found = map_tensors((self.input, tuple(self.args), dict(self.kwargs)), change)
         return Given(*found)
 
     @property
@@ -39,16 +39,16 @@ class Given:
         return list(tensors_of((self.input, self.args, self.kwargs)))
 
 
-def mapped(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return nested arguments with other tensors."""
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: mapped(value, change) for key, value in tree.items()}
-    return type(tree)([mapped(item, change) for item in tree]) if type(tree) in (tuple, list) else tree
+        return {key: map_tensors(value, change) for key, value in tree.items()}
+    return type(tree)([map_tensors(item, change) for item in tree]) if type(tree) in (tuple, list) else tree
 
 
-def copied(tensor: torch.Tensor) -> torch.Tensor:
+def copy_strided(tensor: torch.Tensor) -> torch.Tensor:
     """Return a new tensor with the same values and strides."""
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
@@ -75,7 +75,7 @@ def in_other_sizes(given: Given, run: Callable[[Given], Outcome]) -> Given | Non
     sizes = sorted({size for tensor in given.tensors for size in tensor.shape if size >= LEAST}, reverse=True)
     for some in (frozenset(sizes), *(frozenset({size}) for size in sizes)) if sizes else ():
         other = given.mapped(smaller(some))
-        if run(other.mapped(copied)).raised is None:
+        if run(other.mapped(copy_strided)).raised is None:
             return other
     return None
 
@@ -103,7 +103,7 @@ def in_two_sizes(op: Any, dtype: torch.dtype, direction: str) -> Iterator[Findin
     program = caller(op.op)
     for number, given in enumerate(samples(op, dtype, direction == "backward")):
         other = in_other_sizes(given, lambda one: called(program, one, direction))
-        if other is not None and called(program, given.mapped(copied), direction).raised is None:
+        if other is not None and called(program, given.mapped(copy_strided), direction).raised is None:
             yield compared(op, program, (given, other), Finding(direction, str(dtype), "function", number, None))
 
 
@@ -123,8 +123,8 @@ def compared(op: Any, program: Any, calls: tuple[Given, Given], found: Finding) 
     defined, exact = not op.name.startswith(UNDEFINED), found.direction == "forward"
     failure = constant = None
     for given in calls:
-        eager = called(program, given.mapped(copied), found.direction)
-        other = called(compiled, given.mapped(copied), found.direction)
+        eager = called(program, given.mapped(copy_strided), found.direction)
+        other = called(compiled, given.mapped(copy_strided), found.direction)
         failure = failure or difference(eager, other, exact=exact, defined=defined)
         constant = constant or (last_program(compiled).constant_because if cache_misses(compiled) else "")
     reasons = recompile_reasons(compiled)

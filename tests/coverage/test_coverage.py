@@ -11,7 +11,7 @@ import torch
 
 from tests.coverage import symbolic_page, vmapped_page
 from tests.coverage.finding import Finding
-from tests.coverage.known import disagreements, known
+from tests.coverage.known import disagreements, read_known_reasons
 from tests.coverage.outcome import Outcome, difference
 from tests.coverage.page import PAGE, failing
 from tests.processes import run_python
@@ -69,11 +69,13 @@ def test_part_of_the_databases_matches_the_list(tmp_path: Path) -> None:
 
 def test_page_names_the_entries_of_the_list() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert "\n".join(failing(name for _, name in known())) in page, "run `make coverage`"
+    assert "\n".join(failing(name for _, name in read_known_reasons())) in page, "run `make coverage`"
 
 
 def test_list_is_wrong_if_another_entry_fails_or_a_listed_entry_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.coverage.known.known", lambda: {("forward", "add"): "why", ("errors", "cat"): "why"})
+    monkeypatch.setattr(
+        "tests.coverage.known.read_known_reasons", lambda: {("forward", "add"): "why", ("errors", "cat"): "why"}
+    )
     monkeypatch.setattr(torch, "__version__", "2.13.0")
     failing, passing = {"failure": "float32: wrong"}, {"failure": None}
     assert disagreements({"add": {"forward": failing}, "cat": {"errors": failing, "forward": passing}}) == []

@@ -14,7 +14,7 @@ from tests.coverage.compiled import Compiled
 from tests.coverage.finding import Finding
 from tests.coverage.operators import FAMILIES, OPERATORS, UNDEFINED, some
 from tests.coverage.outcome import SEED, difference, outcome, seed
-from tests.coverage.symbolic import Given, copied
+from tests.coverage.symbolic import Given, copy_strided
 from thunder_core.foundation.errors import SharpEdgeWarning
 
 SAMPLES = 2
@@ -89,12 +89,12 @@ def examine(name: str) -> Iterator[Finding]:
 def compared(op: Any, sample: Batched, found: Finding) -> Finding | None:
     """Return the finding on a sample, or None if eager PyTorch refuses it."""
     program = sample.calling(op.op)
-    eager = outcome(program, *(copied(tensor) for tensor in sample.given.tensors))
+    eager = outcome(program, *(copy_strided(tensor) for tensor in sample.given.tensors))
     if eager.raised is not None:
         return None
     compiled = Compiled(program)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "(?s).*nothing was compiled", SharpEdgeWarning)  # and the result matches eager
-        other = outcome(compiled, *(copied(tensor) for tensor in sample.given.tensors))
+        other = outcome(compiled, *(copy_strided(tensor) for tensor in sample.given.tensors))
     failure = difference(eager, other, defined=not op.name.startswith(UNDEFINED))
     return Finding(found.direction, found.dtype, found.variant, found.sample, failure, compiled.guarded)

@@ -1,4 +1,4 @@
-"""Checks of what happens where the ranks compile different programs, run on each rank."""
+"""Checks of ranks that compile different programs, run on each rank."""
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def"
 
@@ -23,7 +23,7 @@ from thunder_core.foundation.errors import CollectivesDiffer
 
 
 def assert_differs(program: Callable[..., Any], *texts: str, line: str, compiled: Any = None) -> None:
-    """Assert that a program is stopped on this rank, at a line, and names what both ranks do."""
+    """Assert that a program is stopped on this rank at a line, and the error names the collectives of both ranks."""
     try:
         (compiled or thunder.jit(program))(numbers(0, 4))
     except CollectivesDiffer as error:
@@ -91,7 +91,7 @@ def collective_in_backward() -> None:
 
 
 def late_rank() -> None:
-    """A rank that comes later than the others wait for is waited for by the collective."""
+    """The collective waits for a rank that is later than the time limit of the comparison."""
     before, agreement.SECONDS = agreement.SECONDS, 0.2
     try:
         compiled = thunder.jit(lambda x: funcol.all_reduce(x, "sum", dist.group.WORLD))
@@ -102,7 +102,7 @@ def late_rank() -> None:
 
 
 def rank_that_traces_again() -> None:
-    """One rank traces again for another size; its collectives are the same, so nobody waits."""
+    """One rank traces again for another size; its collectives are the same, so no rank waits."""
 
     def program(x):
         total = x.sum()

@@ -1,4 +1,6 @@
-"""Checks of checkpoints (`torch.distributed.checkpoint`), run on each rank: other ranks and FSDP2 go on from them."""
+"""Checks of checkpoints (`torch.distributed.checkpoint`), run on each rank: other numbers of ranks and FSDP2 can load
+them.
+"""
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,attr-defined"
 
@@ -63,7 +65,7 @@ def go_on(kind: str, folder: str, again: str = "") -> list[torch.Tensor]:
 
 
 def goes_on(kind: str, folder: str, again: str = "") -> None:
-    """A model that goes on from a checkpoint is trained as one that was never saved."""
+    """A model that continues from a checkpoint is trained like a model that was never saved."""
     model = Layers(seed=5)
     optimizer = optimizer_of(model)
     train(model, optimizer, 0)

@@ -13,7 +13,7 @@ def check_results(name: str) -> None:
 
 
 def check_refusal(name: str) -> None:
-    """A program is refused with the name of what it calls, and its own line."""
+    """A program is refused with the name of the called function, and the program's line."""
     program, refused_name = refused.CASES[name]
     assert_refused(program, numbers(0, 4, 3), name=refused_name)
 

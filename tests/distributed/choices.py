@@ -40,7 +40,7 @@ def by_rank(values: list[Any]) -> Any:
     return values[dist.get_rank()]
 
 
-def gathered(value: Any) -> list[Any]:
+def gather_choices(value: Any) -> list[Any]:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
@@ -57,14 +57,14 @@ def never() -> KernelTimes:
 
 def times_of_one_rank_are_those_of_all() -> None:
     with own_times():
-        found = gathered(times("noise", lambda: KernelTimes(**by_rank([FAST, SLOW]))))
+        found = gather_choices(times("noise", lambda: KernelTimes(**by_rank([FAST, SLOW]))))
         assert found[0] == found[1]
         assert found[0] in (KernelTimes(**FAST), KernelTimes(**SLOW))
-        assert gathered(times("noise", never)) == found
+        assert gather_choices(times("noise", never)) == found
 
 
 def rank_without_time_decides_for_all() -> None:
-    """A rank that has no time left chooses first; the other rank, which has time, measures nothing at this place."""
+    """A rank that has no time left chooses first; the other rank, which has time, does not measure for this request."""
     with own_times():
         if dist.get_rank() == 0:
             assert times("no time", never, seconds=0.1) is None
@@ -93,7 +93,7 @@ def what_was_unknown_is_measured_later_without_collectives() -> None:
         assert times("no collective", never, seconds=0.1) is None
         found = times("no collective", lambda: KernelTimes(**by_rank([FAST, SLOW])))
         assert found is not None
-        first, second = gathered(found)
+        first, second = gather_choices(found)
         assert first == second
 
 
@@ -101,7 +101,7 @@ def ranks_with_other_processors_choose_together() -> None:
     fields = {"region": "product", "processor": by_rank(["new", "old"]), "threads": by_rank(["2", "4"])}
     budget, numbers = TuningBudget(1.0), KernelTimes(**by_rank([FAST, SLOW]))
     with own_times():
-        first, second = gathered(
+        first, second = gather_choices(
             cached_times(KernelTimes, Key("test", fields), "product", budget, 0.5, lambda: lambda: numbers)
         )
     assert first == second
@@ -142,9 +142,9 @@ def programs_of_ranks_are_equal(seconds: str) -> None:
     measured = mock.patch.object(measurement, "measure", lambda *_: Times(**by_rank([FAST, SLOW])))
     with own_times(), measured, torch.no_grad(), tuning(by_rank(ranks)):
         result = model(x)
-    first, second = gathered(str(thunder.last_traces(model)[-1]))
+    first, second = gather_choices(str(thunder.last_traces(model)[-1]))
     assert first == second
-    assert torch.equal(*gathered(result))
+    assert torch.equal(*gather_choices(result))
 
 
 def program_of_one_rank_is_the_later_program_of_the_other() -> None:
@@ -158,6 +158,6 @@ def program_of_one_rank_is_the_later_program_of_the_other() -> None:
                     local(torch.ones(20, 40))
                 counts.append([one.executor for one in thunder.last_traces(local)[-1].bound_symbols])
         dist.barrier()
-    first, second = gathered(counts[0])
+    first, second = gather_choices(counts[0])
     assert first == second
     assert "packed-linear" in first

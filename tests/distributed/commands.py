@@ -57,14 +57,14 @@ def small_model(parent: Path) -> str:
 
 
 def documented(recipe: str) -> list[str]:
-    """The options of the command in docs/distributed.md, with another recipe in the place of `fsdp`."""
+    """The options of the command in docs/distributed.md, with another recipe instead of `fsdp`."""
     command = next(line for line in DOCUMENTATION.read_text().splitlines() if line.lstrip().startswith("torchrun"))
     _, options = command.split(" thunder_cli.main optimize ")
     return shlex.split(options.partition(" --out")[0].replace("fsdp", recipe))
 
 
 def optimized(recipe: str, *options: str) -> tuple[Path, str, str]:
-    """The artifact of a small model, and what this rank printed."""
+    """The artifact of a small model, and the output of this rank."""
     folder = shared_folder()
     chosen = (*documented(recipe), "--out", str(folder), *QUICK)
     status, out, err = run("optimize", small_model(folder.parent), *chosen, *options)
@@ -121,7 +121,7 @@ def optimizes(recipe: str, contender: str) -> None:
 
 
 def generates(recipe: str) -> None:
-    """The documented command, with another recipe in the place of `hf-llama3`; all ranks generate with the artifact."""
+    """The documented command, with another recipe instead of `hf-llama3`; all ranks generate with the artifact."""
     folder = shared_folder()
     command = next(line for line in DOCUMENTATION.read_text().splitlines() if line.endswith("--task generate"))
     options = shlex.split(command.partition(" MODEL ")[2].replace("hf-llama3", recipe))

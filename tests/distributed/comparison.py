@@ -17,7 +17,7 @@ CALLS = 3
 
 
 def assert_same(program: Callable[..., Any], arguments: Callable[[int], tuple[Any, ...]]) -> Any:
-    """Assert that results and written arguments equal eager's at each of several calls; return what is compiled."""
+    """Assert that results and written arguments equal eager's at several calls; return the compiled function."""
     compiled = thunder.jit(program)
     for call in range(CALLS):
         expected_arguments, actual_arguments = arguments(call), arguments(call)
@@ -60,7 +60,7 @@ def gradients(program: Callable[..., Any], *arguments: Any) -> list[torch.Tensor
 
 
 def assert_same_gradients(program: Callable[..., Any], arguments: Callable[[int], tuple[Any, ...]]) -> Any:
-    """Assert that gradients equal eager's at each of several calls; return what is compiled."""
+    """Assert that gradients equal eager's at each of several calls; return the compiled function."""
     compiled = thunder.jit(program)
     for call in range(CALLS):
         expected = gradients(program, *arguments(call))

@@ -44,7 +44,7 @@ def end_process(*args: Any, **options: Any) -> None:
 
 
 def stop_process(folder: str) -> None:
-    """Stop this process; another process ends it when the other rank has noted how its command ended."""
+    """Stop this process; another process ends it after the other rank has recorded the end of its command."""
     waiting = f"for second in $(seq 60); do [ -e '{folder}/{NOTED}' ] && break; sleep 1; done"
     subprocess.Popen(["sh", "-c", f"{waiting}; kill -KILL {os.getpid()}"])
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -57,7 +57,8 @@ def loop(*args: Any, **options: Any) -> None:
 
 
 class Fault(NamedTuple):
-    """The rank that fails, the function in which it fails, at which call, and how; and what the other rank prints.
+    """The failing rank, the function, the number of the call and the kind of the failure, and the expected output of
+    the other rank.
 
     `skips` are options that leave out the stages before the fault, which the case does not need.
     """
@@ -112,7 +113,7 @@ def failing(fault: Fault, folder: str, *, at_the_end: bool = False) -> Any:
 
 
 def end_with_the_error_of(kind: str, folder: str) -> None:
-    """Run a command in which a rank fails; the other rank writes what it printed, and how long the command took."""
+    """Run a command in which a rank fails; the other rank writes its output, and the time of the command."""
     fault, began = FAULTS[kind], time.monotonic()
     fails = dist.get_rank() == fault.rank
     end = os._exit
@@ -122,7 +123,7 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
         Path(folder, NOTED).write_text(json.dumps(facts))
 
     def end_noted(status: int) -> None:
-        """End the process as the watch does, after what was printed is noted."""
+        """End the process as the watch does, after the output was recorded."""
         assert isinstance(sys.stderr, io.StringIO)
         note(status, "", sys.stderr.getvalue())
         end(status)

@@ -32,7 +32,7 @@ def several(x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def in_place(function: Callable[..., Any]) -> Program:
-    """A program that returns a tensor to which a function writes what it reads."""
+    """A program that returns a tensor into which a function copies its argument."""
 
     def program(x):
         output = x.new_zeros(x.shape[0] * dist.get_world_size(), *x.shape[1:])

@@ -18,7 +18,7 @@ from tests.distributed.comparison import assert_equal
 
 
 def same_at_each_call(program: Any, *calls: tuple[Any, ...]) -> Any:
-    """Assert that a program equals eager for each of these arguments, twice over; return what is compiled."""
+    """Assert that two calls of a program with each of these arguments equal eager; return the compiled function."""
     compiled = thunder.jit(program)
     for arguments in (*calls, *calls):
         expected = program(*[copy_of(one) for one in arguments])
@@ -140,7 +140,7 @@ def mesh_as_argument() -> None:
 
 
 def facts_of_groups() -> None:
-    """What a program asks a group for is asked again at each call."""
+    """Queries of a group by a program are repeated at each call."""
     alone, both, _ = alone_and_together()
 
     def program(x, group):
@@ -172,7 +172,7 @@ def work_from_outside() -> None:
 
 
 def options_as_argument() -> None:
-    """Options from outside are guarded by what they say."""
+    """Options from outside are guarded by their values."""
     options = dist.AllreduceOptions()
 
     def program(x, options):
@@ -186,7 +186,7 @@ def options_as_argument() -> None:
 
 
 def reductions_of_a_class() -> None:
-    """A reduction that is an object of its own is told from others."""
+    """A reduction that is a separate object is distinguished from other reductions."""
 
     def program(x, op):
         dist.all_reduce(x, op)
@@ -197,7 +197,7 @@ def reductions_of_a_class() -> None:
 
 
 def debug_level() -> None:
-    """The debug level is asked again at each call."""
+    """The debug level is queried again at each call."""
     before = dist.get_debug_level()
 
     def program(x):

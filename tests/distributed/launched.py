@@ -1,6 +1,6 @@
 """Training that accelerate or Lightning launches: a compiled model is trained as the model itself, on each rank.
 
-Each rank runs this file, with the name of a library and of a way to compile as its arguments.
+Each rank runs this file; its arguments are the name of a library and of a method of compilation.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,import-not-found,misc,unused-ignore"
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 def compiled(net: nn.Module, way: str) -> Any:
-    """Compile a model in a way; "eager" leaves the model as it is."""
+    """Compile a model by a method; "eager" returns the model unchanged."""
     if way in RECIPES:
         return thunder.compile(net, RECIPES[way], without=["inductor"])
     return thunder.jit(net) if way == "jit" else net

@@ -134,7 +134,7 @@ def with_groups(folder: Path, **facts: Any) -> Path:
 
 
 OTHER_MESHES = {
-    "for the mesh dp=2,tp=2 of 8 ranks, but there are 4 here": {"world": 8},
+    "for the mesh dp=2,tp=2 of 8 ranks, but there are 4 here": {"world_size": 8},
     "for the mesh dp=2,tp=4, but the axis 'tp' here has 2 ranks": {"size": 4},
     "for the mesh tp=2,dp=2, but the axis 'tp' here has 2 ranks": {"stride": 4},
     "for the mesh dp=2,other=2, but no mesh here has the axis 'other'": {"axis": "other"},

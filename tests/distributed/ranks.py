@@ -41,7 +41,7 @@ def serve(rank: int, size: int, store: str, connection: Connection) -> None:
 
 
 def received(connection: Connection) -> Any:
-    """What the parent asks for; None where it has gone."""
+    """The request of the parent process; None if the parent has ended."""
     try:
         return connection.recv()
     except EOFError:

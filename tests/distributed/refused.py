@@ -1,4 +1,4 @@
-"""Programs that are refused with the name of what they call and their own line."""
+"""Programs that are refused with the name of the called function and their own line."""
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def"
 
@@ -14,7 +14,7 @@ CASES: dict[str, tuple[Callable[..., Any], str]] = {}
 
 
 def refused(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a program with what its error names."""
+    """Register a program with the name in its error."""
 
     def register(program: Callable[..., Any]) -> Callable[..., Any]:
         CASES[program.__name__] = program, name

@@ -44,7 +44,7 @@ class Block(nn.Module):
 
 
 class Layers(nn.Module):
-    """Two layers, between a token table and a head that stay whole."""
+    """Two layers, between a token table and a head that are not divided."""
 
     def __init__(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ledgers of two ranks in one process: they tell programs that differ from programs that a rank traces again."""
+"""Ledgers of two ranks in one process: they distinguish programs that differ from programs that a rank traces again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_different_programs_at_the_same_position_differ_on_both_ranks() -> None:
 
 
 def test_program_that_was_compared_before_answers_a_question() -> None:
-    """The first rank traces again while the second runs what it has."""
+    """The first rank traces again while the second rank runs its compiled program."""
     first, second = ledgers()
     second.begin(0, REDUCED)
     second.note(1, REDUCED)
@@ -83,7 +83,7 @@ def test_rank_that_passed_the_position_without_a_program_agrees() -> None:
 
 
 def test_rank_that_runs_ahead_is_no_difference() -> None:
-    """A rank that only sends goes on before the other receives, which traces the program again."""
+    """A rank that only sends continues before the other rank receives, which traces the program again."""
     first, second = ledgers()
     second.begin(0, SENT)
     second.begin(1, REDUCED)
@@ -113,7 +113,7 @@ def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
         is_same(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
 
 
-def test_rank_that_has_not_come_tells_nothing() -> None:
+def test_rank_that_has_not_arrived_gives_no_answer() -> None:
     first, _ = ledgers()
     with pytest.raises(LookupError):
         first.difference(1, first.begin(0, REDUCED))
@@ -255,7 +255,7 @@ def test_kept_program_is_noted_in_a_group_made_again(monkeypatch: pytest.MonkeyP
     assert list(ledger.unpublished) == [(0, 0, REDUCED)]
 
 
-def test_all_ranks_are_asked_before_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_are_queried_before_waiting_for_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "SECONDS", 0.3)
     store = dist.HashStore()
     ledger = Ledger("group", 0, 4, store)

@@ -31,7 +31,7 @@ def wrap(model: nn.Module, **options: Any) -> Any:
 
 
 def nodes_of(result: Tensor) -> list[Any]:
-    """The nodes of the chain behind a result, in the order of the backward."""
+    """The nodes of the chain from a result, in the order of the backward."""
     node: Any = result.grad_fn
     while node is not None and not hasattr(node, "chain"):
         node = node.next_functions[0][0]
@@ -152,7 +152,7 @@ MODELS: dict[Any, Callable[[Any], Tensor]] = {Layers: loss_of_tokens, Net: loss_
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
-def test_gradients_equal_those_of_one_node_and_of_eager(kind: Any, way: Any) -> None:
+def test_gradients_match_one_node_and_eager(kind: Any, way: Any) -> None:
     """Also for tied, frozen and unused parameters, buffers that are written, and random numbers."""
     loss = MODELS[kind]
     chained, single, eager = wrap(thunder.jit(kind())), NoWrapper(thunder.jit(kind())), wrap(kind())

@@ -1,4 +1,6 @@
-"""Checkpoints of the recipe `fsdp` go from two to four ranks and to one, and to and from FSDP2, with the optimizer."""
+"""Checkpoints of the recipe `fsdp`, with the optimizer, can be loaded by four ranks, by one rank and by FSDP2, and vice
+versa.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process group in Python that counts: the calls that it gets are those that the trace tells, in their order."""
+"""A process group in Python that counts its calls: they match the collectives of the trace, in order."""
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,misc"
 
@@ -77,7 +77,7 @@ def program(x, y):
     return gathered + y
 
 
-def test_calls_are_those_of_the_trace_and_of_eager() -> None:
+def test_calls_match_the_trace_and_eager() -> None:
     compiled = thunder.jit(program)
     calls = []
     for function in (program, compiled, compiled):

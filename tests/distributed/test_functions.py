@@ -1,4 +1,4 @@
-"""Each function of `torch.distributed` is compared with eager, asked again at each call, or refused by name."""
+"""Each function of `torch.distributed` is compared with eager, called again at each call, or refused by name."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_program_compiles_where_distributed_is_not_available() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_initialization_is_asked_again() -> None:
+def test_initialization_is_queried_again() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x * (dist.get_world_size() + 1 if dist.is_initialized() else 10)
 

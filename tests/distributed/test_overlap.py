@@ -1,6 +1,6 @@
 """A process group that delays each collective: a step takes little more time than its computation.
 
-Computation is a pause as well, so the load of the machine hardly matters. Another group in Python counts.
+The computation is simulated by pauses, so the load of the machine hardly matters.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,misc,attr-defined"
@@ -40,7 +40,7 @@ pause.register_autograd(lambda ctx, gradient: pause(gradient))
 
 
 class Delayed(dist._Work):
-    """A work that is done a while after it began. `DistributedDataParallel` waits for the work's future."""
+    """A work that ends some time after its start. `DistributedDataParallel` waits for its future."""
 
     def __init__(self, tensors: list[Tensor], begin: float) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class Delayed(dist._Work):
 
 
 class Delays(Network):
-    """The network of these groups, for the simulation."""
+    """The simulated network of the groups."""
 
     def seconds(self, kind: str, size: int) -> float:
         return DELAY
 
 
 class Delaying(dist.ProcessGroup):
-    """A group of one rank whose collectives take a while, one after the other if `queues` is set."""
+    """A group of one rank whose collectives take some time; with `queues`, they run one after the other."""
 
     queues = False
     free = 0.0  # when the latest collective ends
@@ -138,7 +138,10 @@ class Layers(nn.Module):
 
 
 def seconds_of(model: Any) -> float:
-    """The seconds of the fastest of three steps, behind one that compiles; the last step's collectives are noted."""
+    """The seconds of the fastest of three steps after the first step, which compiles.
+
+    The collectives of the last step are recorded.
+    """
     taken = []
     for _ in range(4):
         BEGUN.clear()

@@ -1,4 +1,4 @@
-"""Passes know collectives: none is dropped, shared or taken into a region, and what one reads lives until the wait."""
+"""Passes keep collectives: they drop, share or fuse none, and the inputs of a collective live until the wait."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def overlapping(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (y * 2 + z) / 3
 
 
-def test_memory_names_the_lines_that_run_beside_a_collective_and_a_wait_allocates_nothing() -> None:
+def test_memory_names_the_lines_that_overlap_a_collective_and_a_wait_allocates_nothing() -> None:
     def reduced(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y = overlapping(x, y)
         return y + funcol.all_reduce(y, "sum", dist.group.WORLD)
@@ -59,10 +59,10 @@ def test_memory_names_the_lines_that_run_beside_a_collective_and_a_wait_allocate
     use = thunder.examine_memory(compiled)
     assert use.own == pytest.approx(peak_allocated(lambda: compiled(*arguments)), rel=0.01)
     starts = [line.number for line in use.lines if line.starts]
-    beside = [(line.call.rpartition(".")[2], line.beside) for line in use.lines if line.beside]
+    lines = [(line.call.rpartition(".")[2], line.beside) for line in use.lines if line.beside]
     assert len(starts) == 2
-    assert beside == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
-    assert str(use).endswith("collectives: 2, 1 of them beside computation")
+    assert lines == [(name, (starts[0],)) for name in ("sin", "add", "mul")]
+    assert str(use).endswith("collectives: 2, 1 of them overlap computation")
 
 
 def test_work_begins_and_ends_where_the_program_says() -> None:
@@ -211,6 +211,6 @@ def test_artifact_communicates(tmp_path: Path) -> None:
 
 
 def test_property_of_a_class_is_found_by_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process with many objects, the search from the model is given up before it is reached."""
+    """In a process with many objects, the search from the model ends before it reaches the property."""
     monkeypatch.setattr(object_paths, "MAX_OBJECTS", 10)
     test_artifact_communicates(tmp_path)

@@ -53,7 +53,7 @@ def test_ranks_other_than_the_first_watch_the_first_alone() -> None:
 
 
 def stand(store: Any, second: float, marks: int = 0, step: str = "step", line: str = "model.py:3") -> None:
-    """The second rank tells where it stands, after a number of seconds of computation."""
+    """The second rank reports its state, after a number of seconds of computation."""
     store.set(f"{ALIVE}/1", f"{second} {Standing(second, marks, step, line).text()}")
 
 

@@ -214,7 +214,7 @@ def error_behind_a_collective() -> None:
 
 
 def compiled_function_within_another() -> None:
-    """A compiled function with settings of its own communicates each time, also where nobody reads its result."""
+    """A compiled function with its own settings communicates at each call, even if its result is not read."""
     inner = thunder.jit(lambda x: funcol.all_reduce(x, "sum", dist.group.WORLD) * 2, cache="same input")
 
     def program(x):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from tests.cli.small import saved
+from tests.cli.small import save_small_model
 from tests.readme import blocks
 from thunder_cli.app import build_app
 
@@ -38,7 +38,7 @@ def test_every_command_takes_its_options(arguments):
 
 @pytest.mark.slow
 def test_the_steps_run(tmp_path):
-    saved(tmp_path / "model")
+    save_small_model(tmp_path / "model")
     (tmp_path / "benchmarks").mkdir()
     program = tmp_path / "bin" / "thunder"
     program.parent.mkdir()

@@ -157,7 +157,7 @@ def test_too_many_kinds_of_inputs_are_refused_without_a_run_in_eager():
     assert len(thunder.graphs(compiled)) == 2
 
 
-def test_errors_of_thunder_are_raised_as_they_are():
+def test_errors_of_thunder_are_raised_unchanged():
     compiled = thunder.thunderfx(doubles_row, transforms=[Refuse()])
     for _ in range(2):
         with pytest.raises(OperationFailed, match="not this one") as raised:
@@ -230,7 +230,7 @@ def test_thunderfx_calls_a_function_that_jit_compiled():
     assert any("thunder_core has compiled this function" in split.reason for split in thunder.splits(compiled))
 
 
-def test_copies_and_pickles_of_a_module_are_compiled_alike():
+def test_copies_and_pickles_of_a_module_are_compiled_like_the_module():
     compiled = thunder.thunderfx(torch.nn.Linear(2, 2), max_programs=3)
     x = torch.ones(1, 2)
     for again in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):

@@ -31,7 +31,7 @@ LENGTHS = {"batch": 1, "prompt_length": 8, "new_tokens": 2}
 
 @dataclass(frozen=True)
 class Combination:
-    """A family, a dtype, the recipes of a sum, and the way in which the model is called."""
+    """A family, a dtype, the recipes of a sum, and the kind of call."""
 
     family: str
     dtype: str

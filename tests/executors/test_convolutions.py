@@ -124,7 +124,7 @@ def check_depthwise(convolve, panel):
             torch.testing.assert_close(found, expected_for(*given, channels), rtol=1e-4, atol=1e-5)
 
 
-def test_all_shapes_are_those_of_pytorch():
+def test_all_shapes_match_pytorch():
     check_all(CONVOLUTIONS.function(CONVOLVE), channels_in_panel())
     check_depthwise(CONVOLUTIONS.function(CONVOLVE), channels_in_panel())
 
@@ -137,7 +137,7 @@ def test_other_vectors_give_the_same_values(vectors, panel):
     check_pooling(kernels[POOL])
 
 
-def test_random_shapes_are_those_of_pytorch():
+def test_random_shapes_match_pytorch():
     chosen = random.Random(0)
     shapes = []
     for _ in range(60):
@@ -160,7 +160,7 @@ def check_pooling(pool):
                 torch.testing.assert_close(result, view.double().mean((2, 3)).float(), rtol=1e-6, atol=1e-6)
 
 
-def test_means_are_those_of_pytorch():
+def test_means_match_pytorch():
     check_pooling(CONVOLUTIONS.function(POOL))
 
 
@@ -180,7 +180,7 @@ class Pooling(nn.Module):
 
 
 @pytest.mark.parametrize("settings", [{}, {"size": (1, 1)}, {"flatten": False}, {"both": True}, {"size": 2}])
-def test_pooling_is_that_of_pytorch(settings):
+def test_pooling_matches_pytorch(settings):
     model = Pooling(**settings).eval().to(memory_format=torch.channels_last)
     compiled = thunder.jit(model, executors=(PrepackedConvolution(measures=False), "torch"))
     x = torch.randn(2, 3, 13, 9).to(memory_format=torch.channels_last)
@@ -192,7 +192,7 @@ def test_pooling_is_that_of_pytorch(settings):
     assert len(claims(compiled)) == (1 if settings.get("size") == 2 else 2)
 
 
-def test_measured_pooling_is_told():
+def test_measured_pooling_is_reported():
     model = Pooling().eval().to(memory_format=torch.channels_last)
     compiled = thunder.jit(model, executors=(PrepackedConvolution(methods=("pool",)), "torch"))
     with torch.no_grad(), tuning(60):
@@ -254,7 +254,7 @@ INVERTED = {
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", INVERTED)
-def test_a_block_is_that_of_pytorch(name, layout, threads):
+def test_a_block_matches_pytorch(name, layout, threads):
     block = Inverted(**INVERTED[name]).eval().to(memory_format=layout)
     x = torch.randn(3, INVERTED[name].get("channels", 8), 37, 33).to(memory_format=torch.channels_last)
     compiled = thunder.jit(block, executors=(PrepackedConvolution(measures=False), "torch"))
@@ -279,7 +279,7 @@ def test_blocks_of_large_images_are_computed_in_bands():
             torch.testing.assert_close(compiled(x), block(x), rtol=1e-4, atol=2e-5)
 
 
-def test_a_block_with_other_vectors_is_that_of_pytorch(monkeypatch):
+def test_a_block_with_other_vectors_matches_pytorch(monkeypatch):
     panel, vectors = (16, AVX2) if channels_in_panel() == 32 else (32, WIDE)
     library = KernelLibrary("prepacked-convolution", "convolutions", functions(vectors))
     monkeypatch.setattr(prepacked_convolution, "CONVOLUTIONS", library)
@@ -310,7 +310,7 @@ def test_results_within_a_block_that_others_read_are_computed_alone():
     assert len(claims(compiled)) == 2
 
 
-def test_blocks_that_share_a_convolution_are_those_of_pytorch():
+def test_blocks_that_share_a_convolution_match_pytorch():
     depthwise = [nn.Conv2d(24, 24, 3, padding=1, groups=24) for _ in range(3)]
     pointwise = [nn.Conv2d(24, 24, 1) for _ in range(3)]
     model = nn.Sequential(*(layer for pair in zip(depthwise, pointwise, strict=True) for layer in pair)).eval()
@@ -321,7 +321,7 @@ def test_blocks_that_share_a_convolution_are_those_of_pytorch():
     assert len(claims(compiled)) == 3
 
 
-def test_measured_choices_are_told():
+def test_measured_choices_are_reported():
     block = Inverted(8, 48, 16).eval().to(memory_format=torch.channels_last)
     compiled = thunder.jit(block, executors=(PrepackedConvolution(), "torch"))
     with torch.no_grad(), tuning(60):
@@ -332,7 +332,7 @@ def test_measured_choices_are_told():
 
 
 class Padded(nn.Module):
-    """A convolution behind `F.pad`, as in models that were converted from TensorFlow."""
+    """A convolution after `F.pad`, as in models that were converted from TensorFlow."""
 
     def __init__(self, pad, **settings):
         super().__init__()
@@ -396,7 +396,7 @@ def test_other_padding_stays_before_the_convolution(pad):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, (5, 2)])
 @pytest.mark.parametrize("padding", ["same", "valid"])
 @pytest.mark.parametrize("dilation", [1, 2])
-def test_padding_by_name_is_that_of_pytorch(size, padding, dilation):
+def test_padding_by_name_matches_pytorch(size, padding, dilation):
     torch.manual_seed(0)
     model = nn.Conv2d(6, 16, size, padding=padding, dilation=dilation).to(memory_format=torch.channels_last)
     x = torch.randn(2, 6, 13, 14).to(memory_format=torch.channels_last)

@@ -177,7 +177,7 @@ def test_a_constant_batch_is_left_to_others():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_on_a_gpu_the_product_is_that_of_each_weight(dtype):
+def test_on_a_gpu_the_product_matches_each_weight(dtype):
     torch.manual_seed(0)
     weights = [nn.Parameter(torch.randn(out, 256, device="cuda", dtype=dtype), False) for out in (256, 64, 64)]
     row = torch.randn(1, 1, 256, device="cuda", dtype=dtype)

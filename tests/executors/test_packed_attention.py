@@ -103,7 +103,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_attention_of_every_shape_and_mask_is_that_of_pytorch(shape):
+def test_attention_of_every_shape_and_mask_matches_pytorch(shape):
     torch.manual_seed(0)
     batch, count, rows, keys, width, value_width = shape
     compiled = thunder.jit(attend, executors=EXECUTORS, cache="no caching")
@@ -115,7 +115,7 @@ def test_attention_of_every_shape_and_mask_is_that_of_pytorch(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_causal_attention_is_that_of_pytorch(shape):
+def test_causal_attention_matches_pytorch(shape):
     torch.manual_seed(0)
     batch, count, rows, keys, width, value_width = shape
     for lengths in ((rows, keys), (keys, rows), (keys, keys)):
@@ -260,7 +260,7 @@ def test_a_missing_key_behind_a_causal_mask_does_not_count():
     assert found[:, :, 39].isnan().all()
 
 
-def test_arguments_by_place_and_attention_of_a_tensor_to_itself_are_taken():
+def test_arguments_by_position_and_attention_of_a_tensor_to_itself_are_claimed():
     x = heads(1, 2, 20, 16)
     compiled = thunder.jit(lambda x: scaled_dot_product_attention(x, x, x, None, 0.0, True), executors=EXECUTORS)
     torch.testing.assert_close(compiled(x), attend(x, x, x, is_causal=True))
@@ -399,7 +399,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def measured_as(monkeypatch, own: float, library: float) -> list[str]:
-    """Make measurements return these seconds, and return the list of what is measured."""
+    """Make measurements return these seconds, and return the list of measured attention."""
     titles: list[str] = []
 
     def measure(attention, _function):

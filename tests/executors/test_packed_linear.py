@@ -80,7 +80,7 @@ def assert_product(function, x, weight, bias=None) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 23, 48, 101])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (16, 16), (33, 31), (64, 48), (100, 70)])
-def test_product_of_every_edge_is_that_of_pytorch(rows, depth, columns):
+def test_product_of_every_edge_matches_pytorch(rows, depth, columns):
     torch.manual_seed(rows)
     x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth), torch.randn(columns)
     assert_product(linear, x, weight, bias)
@@ -89,7 +89,7 @@ def test_product_of_every_edge_is_that_of_pytorch(rows, depth, columns):
 
 @pytest.mark.parametrize("rows", [1, 5, 40, 700])
 @pytest.mark.parametrize("columns", [16, 41])
-def test_deep_product_in_several_blocks_is_that_of_pytorch(rows, columns):
+def test_deep_product_in_several_blocks_matches_pytorch(rows, columns):
     torch.manual_seed(rows)
     assert_product(linear, torch.randn(rows, 2500), torch.randn(columns, 2500), torch.randn(columns))
 
@@ -519,7 +519,7 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
     assert times.agrees
 
 
-def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
+def test_measured_kernel_matches_a_real_measurement(own_cache):
     compiled = compiled_layers(Layer(64, 64))
     trace = thunder.last_traces(compiled)[-1]
     told = [entry.choice for entry in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
@@ -747,7 +747,7 @@ EXTREMES = (0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, -9.0, 88.0, -88.0, 100.0, -100.
 
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("name", ["relu", "silu", "gelu", "gelu by tanh"])
-def test_activations_of_extreme_numbers_are_those_of_float64(name, rows):
+def test_activations_of_extreme_numbers_match_float64(name, rows):
     """PyTorch's GELU in float32 is infinite or no number for the largest of them on a processor with AVX-512."""
     compiled = thunder.jit(lambda x, weight: ACTIVATED[name](linear(x, weight)), executors=EXECUTORS)
     for value in (*EXTREMES, float("-inf"), float("nan")):

@@ -63,7 +63,7 @@ def assert_like_eager(model: nn.Module, *inputs, claims: int = 1, tolerance: flo
 @linear_runs
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 14, 16, 17, 33, 150])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (16, 32), (33, 31), (64, 48), (1030, 70), (2048, 33)])
-def test_products_of_all_sizes_are_those_of_pytorch(rows, depth, columns):
+def test_products_of_all_sizes_match_pytorch(rows, depth, columns):
     torch.manual_seed(0)
     assert_like_eager(nn.Linear(depth, columns, bias=columns % 2 == 0), torch.randn(rows, depth), tolerance=1e-4)
 
@@ -167,7 +167,7 @@ def test_weights_that_are_arguments_or_written_to_are_left_out():
 
 @linear_runs
 @convolution_runs
-def test_training_steps_are_those_of_pytorch():
+def test_training_steps_match_pytorch():
     torch.manual_seed(0)
     model = nn.Sequential(Block(add="right", activation=nn.ReLU()), nn.Flatten(), nn.Linear(8 * 81, 5))
     expected = copy.deepcopy(model)
@@ -209,7 +209,7 @@ def test_a_packed_weight_that_is_no_faster_than_in_place_is_left_to_packed_linea
 
 
 class Block(nn.Module):
-    """A convolution, and what a test asks for behind it."""
+    """A convolution, and the operations after it that a test selects."""
 
     def __init__(self, *, norm=True, add="", activation=None, bias=False, affine=True, **settings):
         super().__init__()
@@ -255,7 +255,7 @@ BLOCKS = {
 @convolution_runs
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_convolution_and_what_follows_is_that_of_pytorch(name, layout):
+def test_a_convolution_and_what_follows_matches_pytorch(name, layout):
     torch.manual_seed(0)
     block = Block(**BLOCKS[name]).eval().to(memory_format=layout)
     x = torch.randn(2, 4, 9, 11).to(memory_format=layout)
@@ -346,7 +346,7 @@ def test_a_program_serves_images_of_all_sizes():
         (nn.Conv1d(4, 8, 3), torch.randn(2, 4, 9)),
     ],
 )
-def test_other_convolutions_are_those_of_pytorch(convolution, x):
+def test_other_convolutions_match_pytorch(convolution, x):
     compiled = thunder.jit(convolution, executors=EXECUTORS)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), convolution(x), rtol=1e-5, atol=1e-5)
@@ -383,7 +383,7 @@ def test_an_artifact_of_the_recipe_computes_the_same_in_another_process(tmp_path
 
 
 @convolution_runs
-def test_times_decide_and_are_told(monkeypatch):
+def test_times_decide_and_are_reported(monkeypatch):
     def times(chain, methods, budget):
         seconds = {"oneDNN": 2.0, "direct": 3.0}
         return prepacked_convolution.measurement.Times(2.0, 1.0, True, "a convolution", "oneDNN", seconds)

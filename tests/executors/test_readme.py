@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.readme import joined
+from tests.readme import package_with_example
 from thunder_core.foundation import plugins
 
 
@@ -17,7 +17,7 @@ def swish(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = joined(
+    module = package_with_example(
         "executors/README.md", "executor_example", "written_out.py", "thunder.executors", tmp_path, monkeypatch
     )
     assert "written-out" in plugins.names("executors")

@@ -160,7 +160,7 @@ def test_other_copies_stay(function):
     assert "attention" in names_for_a_gpu(function, Q, KEY.clone(), VALUE, MASK)
 
 
-def test_attention_that_autograd_records_stays_as_it_is():
+def test_attention_that_autograd_records_stays_unchanged():
     compiled = thunder.jit(attention_to_repeated, executors=(sdpa.EXECUTOR, "torch"))
     q = Q.clone().requires_grad_()
     compiled(q, KEY, VALUE, MASK).sum().backward()

@@ -106,7 +106,7 @@ def test_a_cycle_names_both_parties() -> None:
         order_transforms([Egg(), Chicken(), Shard()])
 
 
-def test_preparation_leaves_the_model_as_it_is() -> None:
+def test_preparation_leaves_the_model_unchanged() -> None:
     model = torch.nn.Linear(2, 2)
     assert Quantize().prepare(model) is model
 

@@ -35,7 +35,7 @@ def own(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
-def examined(
+def examine_call(
     subject: Callable[..., Any], executors: Any = ("torch",), options: Any = None, **kwargs: Any
 ) -> InternalCheck:
     """The report of an examination of the program that serves a call."""
@@ -53,6 +53,6 @@ def activating(function: Callable[[torch.Tensor], torch.Tensor]) -> thunder.Oper
     return executor
 
 
-def activated(x: torch.Tensor) -> torch.Tensor:
+def silu_sum(x: torch.Tensor) -> torch.Tensor:
     """A product, `silu` and a sum over rows."""
     return silu(x * 2).sum(1) + 1

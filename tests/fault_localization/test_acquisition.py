@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 import thunder_core as thunder
-from tests.fault_localization.examined import activating, examined, numbers, program_of, silu
-from tests.planted.bound_symbols import changed
-from tests.planted.programs import with_transformed
+from tests.fault_localization.examined import activating, examine_call, numbers, program_of, silu
+from tests.planted.bound_symbols import changed_lines
+from tests.planted.programs import with_transformed_trace
 from thunder_core.backend.runtime.program import Program
 from thunder_core.workflow.fault_localization.boundary.acquisition import matched_calls
 from thunder_core.workflow.fault_localization.boundary.eager_calls import RecordCalls, RepeatedRecording
@@ -34,7 +34,7 @@ def attention(x: torch.Tensor) -> torch.Tensor:
 
 
 def random_slopes(x: torch.Tensor) -> torch.Tensor:
-    """A leaky rectifier with random slopes, behind a product and before one."""
+    """A leaky rectifier with random slopes, between two products."""
     return F.rrelu(x @ x.t(), 0.125, 0.5, training=True) @ x
 
 
@@ -49,8 +49,8 @@ DRAWING = (dropped_twice, attention, random_slopes, noisy)
 
 def acquired_wrongly(program: Program, number: int) -> tuple[Program, str, str]:
     """The program with a changed computation, the change in words, and the name that the changed line defines."""
-    what, name, trace = list(changed(program.traces("computation")[0]))[number]
-    wrong = with_transformed(program, trace)
+    what, name, trace = list(changed_lines(program.traces("computation")[0]))[number]
+    wrong = with_transformed_trace(program, trace)
     stages = [stage for stage in wrong.stages if stage.trace is not program.traces("computation")[0]]
     return type(program)(tuple(stages), program.guards), what, name
 
@@ -58,7 +58,7 @@ def acquired_wrongly(program: Program, number: int) -> tuple[Program, str, str]:
 @pytest.mark.parametrize("subject", [two_calls, *DRAWING])
 def test_a_line_that_the_program_does_not_run(subject):
     program = program_of(subject, x=numbers())
-    for number in range(len(list(changed(program.traces("computation")[0])))):
+    for number in range(len(list(changed_lines(program.traces("computation")[0])))):
         wrong, what, name = acquired_wrongly(program, number)
         (fault,) = examine(wrong, subject, (), {"x": numbers()}).faults
         assert fault.kind == "acquisition"
@@ -68,7 +68,7 @@ def test_a_line_that_the_program_does_not_run(subject):
 
 @pytest.mark.parametrize("subject", DRAWING)
 def test_right_program_that_draws_random_numbers_has_no_fault(subject):
-    assert not examined(subject, x=numbers()).faults
+    assert not examine_call(subject, x=numbers()).faults
 
 
 def test_calls_are_recorded_with_their_results():
@@ -125,7 +125,7 @@ def test_faults_are_found_with_some_results_held_at_a_time(room, monkeypatch):
     monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.PART_OF_WEIGHTS", 0)
     program = program_of(deep, x=numbers())
     assert not examine(program, deep, (), {"x": numbers()}).faults
-    count = len(list(changed(program.traces("computation")[0])))
+    count = len(list(changed_lines(program.traces("computation")[0])))
     for number in (0, count // 2, count - 1):
         wrong, what, name = acquired_wrongly(program, number)
         (fault,) = examine(wrong, deep, (), {"x": numbers()}).faults
@@ -146,12 +146,12 @@ def rounding_otherwise() -> tuple[thunder.OperatorExecutor, str]:
 def test_a_program_that_amplifies_rounding_is_right():
     compiled, x = thunder.jit(amplifying, executors=rounding_otherwise()), numbers()
     assert (compiled(x) - amplifying(x)).abs().max() > 1e-3
-    assert not examined(amplifying, rounding_otherwise(), x=x).faults
+    assert not examine_call(amplifying, rounding_otherwise(), x=x).faults
 
 
 def test_each_wrong_line_is_named_in_a_program_that_amplifies_rounding():
     program = program_of(amplifying, rounding_otherwise(), x=numbers())
-    for number in range(len(list(changed(program.traces("computation")[0])))):
+    for number in range(len(list(changed_lines(program.traces("computation")[0])))):
         wrong, what, name = acquired_wrongly(program, number)
         (fault,) = examine(wrong, amplifying, (), {"x": numbers()}).faults
         assert fault.kind == "acquisition"
@@ -162,7 +162,7 @@ def test_other_sizes_of_a_program_that_amplifies_rounding_are_right():
     options = {"cache": "symbolic values"}
     program = program_of(amplifying, rounding_otherwise(), options, x=numbers())
     assert serves_ranges(program)
-    assert not examined(amplifying, rounding_otherwise(), options, x=numbers()).faults
+    assert not examine_call(amplifying, rounding_otherwise(), options, x=numbers()).faults
 
 
 class LeavesOut(torch.nn.Module):
@@ -182,7 +182,7 @@ class LeavesOut(torch.nn.Module):
 
 
 def test_calls_that_a_trace_leaves_out():
-    assert not examined(LeavesOut(), x=numbers()).faults
+    assert not examine_call(LeavesOut(), x=numbers()).faults
 
 
 def test_lines_are_matched_with_the_calls_of_their_module():
@@ -205,4 +205,4 @@ def test_an_in_place_write_is_followed():
         y.add_(1).mul_(torch.tanh(x))
         return y.view(-1).sigmoid_().view(4, 8) + y
 
-    assert not examined(program, x=numbers()).faults
+    assert not examine_call(program, x=numbers()).faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import thunder_core as thunder
-from tests.fault_localization.examined import activated, activating, numbers, silu
+from tests.fault_localization.examined import activating, numbers, silu, silu_sum
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.workflow.fault_localization.captures import captured_inputs
 from thunder_core.workflow.fault_localization.examination import examine_computation
@@ -13,7 +13,7 @@ from thunder_core.workflow.fault_localization.examination import examine_computa
 
 def test_the_first_call_of_each_program():
     executor = activating(lambda x: silu(x) + (x.shape[1] == 6) * 1e-3)
-    compiled = thunder.jit(activated, executors=(executor, "torch"))
+    compiled = thunder.jit(silu_sum, executors=(executor, "torch"))
     calls = [numbers(4, 8), numbers(4, 6), numbers(4, 6, seed=1)]
     for x in calls:
         compiled(x)
@@ -29,7 +29,7 @@ def test_the_first_call_of_each_program():
 
 
 def test_a_program_that_is_not_called():
-    compiled = thunder.jit(activated, executors=("torch",))
+    compiled = thunder.jit(silu_sum, executors=("torch",))
     compiled(numbers())
     with captured_inputs(specializations_of(compiled).programs) as captures:
         pass

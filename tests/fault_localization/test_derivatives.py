@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.fault_localization.examined import activated, activating, examined, numbers, silu
-from tests.planted.faults import sampled
+from tests.fault_localization.examined import activating, examine_call, numbers, silu, silu_sum
+from tests.planted.faults import plant_sample
 from tests.planted.subject import subject
 from thunder_core.passes.autodiff import rules
 from thunder_core.workflow.fault_localization import backward, backward_lockstep, lockstep
@@ -47,13 +47,13 @@ def derive_silu(factor: float) -> None:
 
 def test_a_right_derivative(gradients_held, forgotten):
     derive_silu(1.0)
-    assert not examined(activated, x=numbers().requires_grad_()).faults
+    assert not examine_call(silu_sum, x=numbers().requires_grad_()).faults
 
 
 @pytest.mark.parametrize("factor", [1.001, -1.0])
 def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(gradients_held, forgotten, factor):
     derive_silu(factor)
-    fault = examined(activated, x=numbers().requires_grad_()).faults[0]
+    fault = examine_call(silu_sum, x=numbers().requires_grad_()).faults[0]
     assert fault.kind == "differentiation"
     assert "silu(" in fault.line
     assert fault.difference.startswith("the gradient of ")
@@ -61,7 +61,7 @@ def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(gradients_held, 
 
 def test_a_right_backward_of_a_kernel(gradients_held):
     executor = activating(lambda x: x * torch.sigmoid(x))
-    assert not examined(activated, (executor, "torch"), x=numbers().requires_grad_()).faults
+    assert not examine_call(silu_sum, (executor, "torch"), x=numbers().requires_grad_()).faults
 
 
 def shared(x: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ def dropped(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("function", [shared, dropped])
 def test_right_gradients(gradients_held, function):
-    report = examined(function, x=numbers().requires_grad_())
+    report = examine_call(function, x=numbers().requires_grad_())
     assert not report.faults
     assert "differentiate" in report.stages
 
@@ -92,7 +92,7 @@ def test_right_training_program_has_no_fault_in_lockstep(family, monkeypatch):
 
 def test_wrong_lines_of_a_backward_are_caught_in_lockstep(monkeypatch):
     monkeypatch.setattr(lockstep, "LARGE_VALUES", 0)
-    outcomes = [outcome for outcome in sampled("llama", {"derivative": 6}, seed=3) if outcome.counts]
+    outcomes = [outcome for outcome in plant_sample("llama", {"derivative": 6}, seed=3) if outcome.counts]
     assert len(outcomes) > 3
     assert all(outcome.named for outcome in outcomes), "\n".join(map(str, outcomes))
 

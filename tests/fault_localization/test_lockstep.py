@@ -13,12 +13,12 @@ from thunder_core.compilation.compiler import last_program
 from thunder_core.tracing.ir.symbol import Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization import lockstep
-from thunder_core.workflow.fault_localization.lockstep import LineByLine, compute_the_same
+from thunder_core.workflow.fault_localization.lockstep import LineByLine, have_equal_bits
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 
 
-def traced(function) -> Trace:
+def first_trace_of(function) -> Trace:
     """The first trace of a function of one tensor."""
     compiled = thunder.jit(function, executors=("torch",))
     compiled(X)
@@ -37,7 +37,7 @@ def with_operation(trace: Trace, old: str, new) -> Trace:
 def alike(first: Trace, second: Trace) -> bool:
     """Whether two traces of one tensor compute the same results."""
     inputs = {first.inputs[0].name: X}
-    return compute_the_same(first, second, inputs, RandomStates.now(inputs))
+    return have_equal_bits(first, second, inputs, RandomStates.now(inputs))
 
 
 def chain(x):
@@ -52,21 +52,21 @@ def noisy(x):
 
 @pytest.mark.parametrize("function", [chain, noisy])
 def test_trace_is_equal_to_itself(function):
-    trace = traced(function)
+    trace = first_trace_of(function)
     state = torch.get_rng_state()
     assert alike(trace, trace)
     torch.set_rng_state(state)
 
 
 def test_other_operation_in_the_middle_is_found():
-    assert not alike(traced(chain), with_operation(traced(chain), "sin", torch.tan))
+    assert not alike(first_trace_of(chain), with_operation(first_trace_of(chain), "sin", torch.tan))
 
 
 def test_last_digit_is_a_difference():
     def nearly(x):
         return torch.sin(x) * (1 + 2**-23)
 
-    assert not alike(traced(chain), with_operation(traced(chain), "sin", nearly))
+    assert not alike(first_trace_of(chain), with_operation(first_trace_of(chain), "sin", nearly))
 
 
 def test_traces_that_write_are_left_to_recordings():
@@ -75,11 +75,11 @@ def test_traces_that_write_are_left_to_recordings():
         y.mul_(2)
         return y
 
-    assert not alike(traced(writes), traced(writes))
+    assert not alike(first_trace_of(writes), first_trace_of(writes))
 
 
 def test_values_are_dropped_when_they_were_read_last():
-    trace = traced(chain)
+    trace = first_trace_of(chain)
     run = LineByLine(trace, {trace.inputs[0].name: X}, RandomStates.now({}))
     most = max(len(run.values) for _ in run.lines())
     assert most <= 2
@@ -87,7 +87,7 @@ def test_values_are_dropped_when_they_were_read_last():
 
 
 def test_large_values_are_weighed_together(monkeypatch):
-    trace = traced(chain)
+    trace = first_trace_of(chain)
     assert not lockstep.has_large_values(trace)
     monkeypatch.setattr(lockstep, "LARGE_VALUES", 2 * X.nbytes)
     assert lockstep.has_large_values(trace)

@@ -9,7 +9,7 @@ from tests.fault_localization.examined import numbers, program_of
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.workflow.fault_localization.non_finite import non_finite_lines
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
-from thunder_core.workflow.fault_localization.trace_examination import without_freed
+from thunder_core.workflow.fault_localization.trace_examination import without_freeing
 
 
 def lines(function, x):
@@ -31,7 +31,7 @@ def test_a_line_within_a_region():
     x = numbers().abs()
     compiled = thunder.jit(lambda x: torch.log(x - 1).exp() + 1, executors=["inductor", "torch"])
     compiled(x)
-    claimed = without_freed(thunder.last_traces(compiled))[-1]
+    claimed = without_freeing(thunder.last_traces(compiled))[-1]
     assert len(claimed) == 1
     found = {line.kind: line for line in non_finite_lines(claimed, {"x": x}, RandomStates.now({}), "thunder")}
     assert "log(" in found["NaN"].line

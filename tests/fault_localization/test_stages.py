@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.fault_localization.examined import examined, numbers, program_of, silu
+from tests.fault_localization.examined import examine_call, numbers, program_of, silu
 from tests.planted.bound_symbols import Planted
-from tests.planted.programs import with_transformed
+from tests.planted.programs import with_transformed_trace
 from thunder_core.workflow.fault_localization.examination import examine
 
 
@@ -21,7 +21,7 @@ def two_layers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("number", range(10))
 def test_a_wrong_transform_is_named(number):
     x, y = numbers().abs() + 1, numbers(seed=1).abs() + 1
-    report = examined(two_layers, options={"transforms": [Planted(number)]}, x=x, y=y)
+    report = examine_call(two_layers, options={"transforms": [Planted(number)]}, x=x, y=y)
     assert {(fault.kind, fault.by) for fault in report.faults} == {("transform", "planted")}
 
 
@@ -32,7 +32,7 @@ def test_a_line_that_raises():
     acquired = program.traces("computation")[0]
     lines = list(acquired.bound_symbols)
     lines[0] = replace(lines[0], args=(lines[0].args[0], 7))
-    wrong = with_transformed(program, acquired.having(lines, made_by="takes another"))
+    wrong = with_transformed_trace(program, acquired.having(lines, made_by="takes another"))
     (fault,) = examine(wrong, indexed, (), {"x": x, "index": index}).faults
     assert (fault.kind, fault.by) == ("transform", "takes another")
     assert "raises IndexError" in fault.difference
@@ -40,5 +40,5 @@ def test_a_line_that_raises():
 
 def test_a_right_program():
     x, y = numbers().abs() + 1, numbers(seed=1)
-    report = examined(two_layers, x=x, y=y)
+    report = examine_call(two_layers, x=x, y=y)
     assert not report.faults

@@ -52,7 +52,7 @@ class Replays(FusionExecutor):
         return named
 
 
-def fused(function, *args, **options):
+def fuse_and_call(function, *args, **options):
     """Return the result of the function compiled with such an executor, the executor, and the final trace."""
     executor = Replays(**options)
     compiled = thunder.jit(function, executors=(executor, "torch"))
@@ -80,7 +80,7 @@ def layers(x, *weights):
 def test_repeated_layers_are_one_region():
     weights = [torch.randn(8, 8) for _ in range(6)]
     x = torch.randn(4, 8)
-    result, executor, trace = fused(layers, x, *weights)
+    result, executor, trace = fuse_and_call(layers, x, *weights)
     torch.testing.assert_close(result, layers(x, *weights))
     calls = lines_called(trace, "region")
     assert max(calls.count(name) for name in set(calls)) >= 5
@@ -93,13 +93,13 @@ def test_regions_that_differ_in_a_constant_are_two():
         return (x.exp() * 2.0 + 1.0).sum(0), x.sort()[0], (x.exp() * 3.0 + 1.0).sum(0)
 
     x = torch.randn(4, 4)
-    result, executor, _ = fused(function, x)
+    result, executor, _ = fuse_and_call(function, x)
     torch.testing.assert_close(result, function(x))
     assert len({region.digest for region in executor.regions}) == len(executor.regions)
 
 
 def test_trace_names_the_operations_of_its_regions():
-    _, _, trace = fused(layers, torch.randn(4, 8), *[torch.randn(8, 8) for _ in range(4)])
+    _, _, trace = fuse_and_call(layers, torch.randn(4, 8), *[torch.randn(8, 8) for _ in range(4)])
     text = str(trace)
     assert text.count("= region_1(") == 3
     assert text.count("torch.nn.functional.silu") == 3, "each region's lines stand there once"
@@ -108,7 +108,7 @@ def test_trace_names_the_operations_of_its_regions():
 
 def test_a_refused_region_is_left_to_the_next_executor():
     x = torch.randn(4, 4)
-    result, _, trace = fused(lambda x: (x.exp() + 1).log(), x, refused="no")
+    result, _, trace = fuse_and_call(lambda x: (x.exp() + 1).log(), x, refused="no")
     torch.testing.assert_close(result, (x.exp() + 1).log())
     assert claims_by_executor(trace) == {"torch": 3}
     assert trace.refused == (RefusedOperations("replays", "no", 3, lasting=False),)
@@ -135,7 +135,7 @@ def switches(x):
 @pytest.mark.parametrize("function", [writes, draws, switches])
 def test_effects_keep_their_place(function):
     x = torch.randn(4, 4)
-    result, executor, _ = fused(function, x)
+    result, executor, _ = fuse_and_call(function, x)
     torch.testing.assert_close(result, function(x))
     names = {operation.symbol.short_name for region in executor.regions for operation in region.operations}
     assert not any(name in text for text in map(str, names) for name in ("mul_", "rand", "set_grad"))
@@ -143,7 +143,7 @@ def test_effects_keep_their_place(function):
 
 def test_region_may_read_but_not_create_an_alias_of_a_written_tensor():
     x = torch.randn(4, 4)
-    result, _, trace = fused(writes, x)
+    result, _, trace = fuse_and_call(writes, x)
     torch.testing.assert_close(result, writes(x))
     written = {"t0", "t1", "t2"}
     regions = [bsym for bsym in trace.bound_symbols if bsym.executor == "replays"]

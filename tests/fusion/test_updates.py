@@ -7,7 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays, lines_called
-from thunder_core.backend.fusion.foreach import one_by_one
+from thunder_core.backend.fusion.foreach import split_foreach
 from thunder_core.backend.fusion.schedule import schedule_groups
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.ir.trace import RefusedOperations
@@ -28,7 +28,7 @@ def momentum(parameters, gradients, states):
     torch._foreach_addcdiv_(parameters, gradients, roots, value=-0.5)
 
 
-def compared(function, make, executor=None, calls=3):
+def compare_with_eager(function, make, executor=None, calls=3):
     """Compare several calls with eager, including the versions of tensors; return the final trace."""
     executor = executor or Replays(updates=True)
     compiled = thunder.jit(function, executors=(executor, "torch"))
@@ -51,7 +51,7 @@ def three():
 
 def test_operations_on_lists_become_one_region_for_each_shape():
     executor = Replays(updates=True)
-    trace = compared(momentum, three, executor)
+    trace = compare_with_eager(momentum, three, executor)
     assert len(executor.regions) == 2
     assert sorted(map(len, (region.writes for region in executor.regions))) == [3, 3]
     assert len(lines_called(trace, "region")) == len(SHAPES)
@@ -60,13 +60,13 @@ def test_operations_on_lists_become_one_region_for_each_shape():
 
 def test_executor_without_updates_leaves_operations_on_lists():
     executor = Replays()
-    trace = compared(momentum, three, executor)
+    trace = compare_with_eager(momentum, three, executor)
     assert len(lines_called(trace, "torch._foreach")) == 5
     assert not executor.regions
 
 
 def test_operations_on_lists_stay_whole_if_regions_are_refused():
-    trace = compared(momentum, three, Replays(updates=True, refused="no"))
+    trace = compare_with_eager(momentum, three, Replays(updates=True, refused="no"))
     assert len(lines_called(trace, "torch._foreach")) == 5
     assert set(trace.refused) == {RefusedOperations("replays", "no", 5, lasting=False)}
 
@@ -81,7 +81,7 @@ def test_loop_over_parameters_with_numbers_is_one_region_per_parameter():
             parameter.mul_(1 - rate)
 
     executor = Replays(updates=True)
-    trace = compared(step, lambda: (tensors(0), tensors(1), [torch.zeros(()) for _ in SHAPES]), executor)
+    trace = compare_with_eager(step, lambda: (tensors(0), tensors(1), [torch.zeros(()) for _ in SHAPES]), executor)
     assert len(executor.regions) == 2
     assert all(len(region.numbers) == 2 for region in executor.regions)
     assert len(lines_called(trace, "region")) == len(SHAPES)
@@ -96,7 +96,7 @@ def test_shared_norm_does_not_join_the_regions_of_parameters():
         return norm
 
     executor = Replays(updates=True)
-    trace = compared(clipped, lambda: (tensors(0), tensors(1)), executor)
+    trace = compare_with_eager(clipped, lambda: (tensors(0), tensors(1)), executor)
     assert sum(bool(region.writes) for region in executor.regions) == 2
     assert sum(bool(line.mutates) for line in trace.bound_symbols) == len(SHAPES)
 
@@ -111,7 +111,7 @@ def test_lines_of_a_parameter_that_others_depend_on_are_not_grouped():
         x.mul_(y.sum())
         return x.sin_()
 
-    compared(step, lambda: tensors(0, [(4,), (3,)]))
+    compare_with_eager(step, lambda: tensors(0, [(4,), (3,)]))
 
 
 def through_a_view(x):
@@ -168,7 +168,7 @@ def turned(x):
 
 @pytest.mark.parametrize("function", [through_a_view, through_two_views, fresh, seen_before, broadcast, into, turned])
 def test_views_see_writes(function):
-    compared(function, lambda: tensors(0, [(4, 4)]))
+    compare_with_eager(function, lambda: tensors(0, [(4, 4)]))
 
 
 def test_overlapping_arguments_are_not_passed_to_one_region():
@@ -184,7 +184,7 @@ def test_overlapping_arguments_are_not_passed_to_one_region():
         return base[:4], base[2:]
 
     executor = Replays(updates=True)
-    compared(step, make, executor)
+    compare_with_eager(step, make, executor)
     assert not any(region.writes for region in executor.regions)
 
 
@@ -214,14 +214,14 @@ def test_line_on_lists_matches_its_parts():
     compiled = thunder.jit(rows)
     compiled(*tensors(0, [(3,)] * 3))
     lines = thunder.last_traces(compiled)[0].bound_symbols
-    parts = {line.symbol.short_name: [part.symbol.name for part in one_by_one(line)] for line in lines}
+    parts = {line.symbol.short_name: [part.symbol.name for part in split_foreach(line)] for line in lines}
     assert parts["_foreach_addcmul_"] == ["torch.ops.aten.addcmul_.default"] * 2
     assert parts["_foreach_lerp_"] == ["torch.ops.aten.lerp_.Scalar"] * 2
     assert parts["_foreach_div_"] == ["torch.ops.aten.div_.Scalar"] * 2
     assert parts["_foreach_copy_"] == ["torch.ops.aten.copy_.default"]
     assert parts["_foreach_zero_"] == ["torch.ops.aten.zero_.default"]
     assert parts["_foreach_abs"] == ["torch.ops.aten.abs.default"] * 2
-    compared(rows, lambda: tensors(0, [(3,)] * 3))
+    compare_with_eager(rows, lambda: tensors(0, [(3,)] * 3))
 
 
 def test_mutually_dependent_groups_are_not_reordered():

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 
 from tests.fuzz.oracle import difference
-from tests.fuzz.programs import written
-from tests.fuzz.reduce import reduced
+from tests.fuzz.programs import write_program
+from tests.fuzz.reduce import reduce_program
 
 
 def fuzz(count: int, seed: int) -> int:
@@ -19,7 +19,7 @@ def fuzz(count: int, seed: int) -> int:
     number = 0
     while len(tried) < count:
         number += 1
-        text = written(random.Random(f"{seed}:{number}").randint)
+        text = write_program(random.Random(f"{seed}:{number}").randint)
         try:
             found = difference(text)
         except SyntaxError as error:
@@ -27,7 +27,7 @@ def fuzz(count: int, seed: int) -> int:
             continue
         if found is not None:
             print(f"seed {seed}, program {number}, after {len(tried)}:\n{text}\n{found}\n\ncut down:", flush=True)
-            text = reduced(text)
+            text = reduce_program(text)
             print(f"{text}\n{difference(text)}")
             return 1
         tried.add(hash(text))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.fuzz import prelude
-from tests.interpreter.oracle import described as described_error
+from tests.interpreter.oracle import describe_exception as described_error
 from thunder_core.frontend.interpreter import Observer, interpret
 from thunder_core.frontend.interpreter.native import c_calls_left
 
@@ -55,7 +55,7 @@ def outcome(code: types.CodeType, execute: Any) -> Outcome:
         except BaseException as raised:
             error = described_error(raised, entries=prelude.entries_of)
         state = tuple(
-            (name, described(value))
+            (name, plain_data(value))
             for name, value in sorted(names.items())
             if given.get(name) is not value and name not in _HIDDEN
         )
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
     return _ADDRESS.sub("0x", value) if isinstance(value, str) else value
 
 
-def described(value: Any, depth: int = 4) -> Any:
+def plain_data(value: Any, depth: int = 4) -> Any:
     """Return any value as plain data."""
     kind = type(value)
     if depth == 0 or kind in (int, str, bool, type(None), float):
@@ -113,13 +113,13 @@ def described(value: Any, depth: int = 4) -> Any:
         return kind.__name__, value.__qualname__
     if isinstance(value, (list, tuple, set, dict)):
         items = sorted(value, key=repr) if kind is set else value.items() if isinstance(value, dict) else list(value)
-        return kind.__name__, tuple(described(item, depth - 1) for item in items), _attributes(value, depth)
+        return kind.__name__, tuple(plain_data(item, depth - 1) for item in items), _attributes(value, depth)
     if kind is types.FunctionType:
         cells = tuple(_cell(cell, depth) for cell in value.__closure__ or ())
         return (
             "function",
             value.__qualname__,
-            described(value.__defaults__, depth - 1),
+            plain_data(value.__defaults__, depth - 1),
             cells,
             _attributes(value, depth),
         )
@@ -130,7 +130,7 @@ def described(value: Any, depth: int = 4) -> Any:
 
 def _cell(cell: Any, depth: int) -> Any:
     try:
-        return described(cell.cell_contents, depth - 1)
+        return plain_data(cell.cell_contents, depth - 1)
     except ValueError:
         return "empty"
 
@@ -142,7 +142,7 @@ def _attributes(value: Any, depth: int) -> Any:
     except AttributeError:
         return ()
     hidden = ("__weakref__", "__dict__", "__doc__", "__wrapped__", "__static_attributes__", "__firstlineno__")
-    return tuple((name, described(one, depth - 1)) for name, one in names.items() if name not in hidden)
+    return tuple((name, plain_data(one, depth - 1)) for name, one in names.items() if name not in hidden)
 
 
 def is_settled(text: str, native: Outcome) -> bool:

@@ -16,7 +16,7 @@ LOSES_ENTRIES = sys.version_info < (3, 12)
 SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def small(value):
+def bounded(value):
     """Return the value, or a smaller value in its place, so that no loop can make it grow endlessly."""
     if type(value) in (int, bool):
         return value if -100_000 < value < 100_000 else value % 9973
@@ -117,7 +117,7 @@ class Number:
                 other = other.value
             if type(other) not in (int, bool) or other % 5 == 3:
                 return NotImplemented
-            return Number(small(function(other, self.value) if swapped else function(self.value, other)))
+            return Number(bounded(function(other, self.value) if swapped else function(self.value, other)))
 
         return apply
 
@@ -153,10 +153,10 @@ class Number:
     def __getitem__(self, key):
         if key > 3:
             raise IndexError(key)
-        return small(self.value + key)
+        return bounded(self.value + key)
 
     def __call__(self, *arguments, **keywords):
-        return small(self.value + len(arguments) + len(keywords))
+        return bounded(self.value + len(arguments) + len(keywords))
 
     def __format__(self, specification):
         return f"<{self.value}:{specification}>"
@@ -211,7 +211,7 @@ class Described:
         return self if owner is None else getattr(owner, self.key, -1)
 
     def __set__(self, owner, value):
-        setattr(owner, self.key, small(value))
+        setattr(owner, self.key, bounded(value))
 
 
 class Registered:
@@ -259,7 +259,7 @@ def exhaust(generator, plan):
         got.append(("end", end.value))
     finally:
         generator.close()
-    return small(got)
+    return bounded(got)
 
 
 def entries_of(entry):

@@ -10,7 +10,7 @@ _INSIDE = {"function": "function", "generator": "generator", "coroutine": "async
 _DECORATORS = ("twice", "functools.lru_cache", "functools.wraps(small)", "functools.cache")
 
 
-def written(choose: Choose) -> str:
+def write_program(choose: Choose) -> str:
     """Return the text of a program that ends and probably runs long, from numbers that `choose(low, high)` returns."""
     source = Source(choose, budget=choose(8, 45))
     scope = Scope(readable=("a", "b"), own=("a", "b"), lists=("xs",))

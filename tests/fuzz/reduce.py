@@ -9,7 +9,7 @@ from tests.fuzz.oracle import difference
 SECONDS = 5
 
 
-def reduced(text: str) -> str:
+def reduce_program(text: str) -> str:
     """Return the shortest differing program found by removing ever smaller runs of lines."""
     lines = text.splitlines()
     size = len(lines) // 2

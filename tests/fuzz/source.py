@@ -24,7 +24,7 @@ class Callable:
 
 @dataclass(frozen=True)
 class Scope:
-    """The names that code may read and bind at a place, and the statements that are allowed there."""
+    """The names that code may read and bind at a position, and the statements that are allowed there."""
 
     kind: str = "module"
     readable: tuple[str, ...] = ()

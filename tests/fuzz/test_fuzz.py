@@ -6,13 +6,13 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.oracle import difference
-from tests.fuzz.programs import written
-from tests.fuzz.reduce import reduced
+from tests.fuzz.programs import write_program
+from tests.fuzz.reduce import reduce_program
 
 
 @st.composite
 def programs(draw):
-    return written(lambda low, high: draw(st.integers(low, high)))
+    return write_program(lambda low, high: draw(st.integers(low, high)))
 
 
 @settings(max_examples=2 * settings.default.max_examples, suppress_health_check=list(HealthCheck))
@@ -26,7 +26,7 @@ def test_program_runs_the_same_in_the_interpreter(text):
 
 
 def test_most_texts_are_valid_programs_with_output():
-    texts = [written(random.Random(number).randint) for number in range(50)]
+    texts = [write_program(random.Random(number).randint) for number in range(50)]
     assert len(set(texts)) == 50
     refused = 0
     for text in texts:
@@ -41,7 +41,7 @@ def test_difference_is_detected_and_reduced(monkeypatch):
     text = "a = 1\nb = 2\nfor c in range(3):\n    say(c)\n    say(hasattr(fuel, 'gi_frame'))\n"
     wanted = {"for c in range(3):", "    say(c)"}
     monkeypatch.setattr("tests.fuzz.reduce.difference", lambda text: wanted <= set(text.splitlines()) or None)
-    assert reduced(text) == "for c in range(3):\n    say(c)\n"
+    assert reduce_program(text) == "for c in range(3):\n    say(c)\n"
 
 
 def test_oracle_detects_differences(monkeypatch):

@@ -151,7 +151,7 @@ def question_of(batch: int, length: int, seed: int = 1) -> tuple[torch.Tensor, d
     return prompt, {"pixel_values": torch.randn(batch, 3, SIZE, SIZE, generator=generator)}
 
 
-def asked_of(model: Any, batch: int, length: int) -> tuple[torch.Tensor, dict[str, Any]]:
+def prompts_of(model: Any, batch: int, length: int) -> tuple[torch.Tensor, dict[str, Any]]:
     """The prompts of a model and its other inputs, such as images."""
     sees = hasattr(model.config, "vision_config")
     return question_of(batch, length) if sees else (prompt_of(batch, length), {})

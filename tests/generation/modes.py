@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 
-from tests.generation.models import asked_of, draft_of, greedy
+from tests.generation.models import draft_of, greedy, prompts_of
 
 Mode = Callable[[Any, int, int], Any]  # of a model, a batch and a length; some take one prompt for every batch
 
@@ -45,21 +45,21 @@ class Forbids(transformers.LogitsProcessor):  # type: ignore[misc]
         return forbidden
 
 
-def continued(model: Any, batch: int, length: int, **options: Any) -> Any:
+def continue_prompts(model: Any, batch: int, length: int, **options: Any) -> Any:
     """Prompts, with images for a multimodal model, and their continuations."""
-    prompt, inputs = asked_of(model, batch, length)
+    prompt, inputs = prompts_of(model, batch, length)
     return greedy(model, prompt, **inputs, **options)
 
 
 def sampled(model: Any, batch: int, length: int, **options: Any) -> Any:
     """Tokens that are sampled with a seed."""
     torch.manual_seed(3)
-    return continued(model, batch, length, do_sample=True, temperature=0.8, top_k=20, top_p=0.9, **options)
+    return continue_prompts(model, batch, length, do_sample=True, temperature=0.8, top_k=20, top_p=0.9, **options)
 
 
-def padded(model: Any, batch: int, length: int, **options: Any) -> Any:
+def continue_padded_prompts(model: Any, batch: int, length: int, **options: Any) -> Any:
     """The continuations of prompts of several lengths, padded on the left."""
-    prompt, inputs = asked_of(model, batch, length + 3)
+    prompt, inputs = prompts_of(model, batch, length + 3)
     mask = torch.ones_like(prompt)
     for row, count in zip(range(batch), (3, 0, 1), strict=False):
         prompt[row] = torch.cat([torch.zeros(count, dtype=prompt.dtype), prompt[row, : prompt.shape[1] - count]])
@@ -70,42 +70,44 @@ def padded(model: Any, batch: int, length: int, **options: Any) -> Any:
 def streamed(model: Any, batch: int, length: int) -> Any:
     """The tokens, and the tokens that a streamer received."""
     streamer = Streamer()
-    return continued(model, 1, length, streamer=streamer), streamer.given
+    return continue_prompts(model, 1, length, streamer=streamer), streamer.given
 
 
 def scored(model: Any, batch: int, length: int) -> Any:
     """The tokens, with their scores and logits."""
     options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
-    found = continued(model, batch, length, **options)
+    found = continue_prompts(model, batch, length, **options)
     return found.sequences, found.scores, found.logits
 
 
 def processed(model: Any, batch: int, length: int) -> Any:
     """Tokens chosen by processors of the library and of the caller."""
     options = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2}
-    return continued(model, batch, length, logits_processor=[Forbids()], **options)
+    return continue_prompts(model, batch, length, logits_processor=[Forbids()], **options)
 
 
 def with_options(**options: Any) -> Mode:
     """The continuations of prompts with options of `generate`."""
-    return lambda model, batch, length: continued(model, batch, length, **options)
+    return lambda model, batch, length: continue_prompts(model, batch, length, **options)
 
 
 def for_one(**options: Any) -> Mode:
     """The continuation of a single prompt with options of `generate`."""
-    return lambda model, batch, length: continued(model, 1, length, **options)
+    return lambda model, batch, length: continue_prompts(model, 1, length, **options)
 
 
 MODES: dict[str, Mode] = {
-    "greedy": continued,
+    "greedy": continue_prompts,
     "sampling": sampled,
     "several sequences per prompt": lambda model, batch, length: sampled(model, batch, length, num_return_sequences=2),
     "beam search": with_options(num_beams=3),
     "beam sampling": lambda model, batch, length: sampled(model, batch, length, num_beams=2),
-    "left padding": padded,
-    "left padding with beam search": lambda model, batch, length: padded(model, batch, length, num_beams=2),
+    "left padding": continue_padded_prompts,
+    "left padding with beam search": lambda model, batch, length: continue_padded_prompts(
+        model, batch, length, num_beams=2
+    ),
     "streamer": streamed,
-    "stopping criteria": lambda model, batch, length: continued(
+    "stopping criteria": lambda model, batch, length: continue_prompts(
         model, batch, length, stopping_criteria=[StopsAt(length + 4)]
     ),
     "logits processors": processed,
@@ -114,7 +116,7 @@ MODES: dict[str, Mode] = {
     "quantized cache": with_options(cache_implementation="quantized", cache_config={"backend": "fp8"}),
     "offloaded cache": with_options(cache_implementation="offloaded"),
     "without a cache": with_options(use_cache=False),
-    "one-token prompt": lambda model, batch, length: continued(model, batch, 1),
+    "one-token prompt": lambda model, batch, length: continue_prompts(model, batch, 1),
     "chunked prefill": with_options(prefill_chunk_size=3),
     "prompt lookup": for_one(prompt_lookup_num_tokens=2),
 }

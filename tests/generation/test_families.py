@@ -7,7 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.generation.models import MODELS, Uncompiled, greedy, model_of, prompt_of
-from tests.generation.modes import padded
+from tests.generation.modes import continue_padded_prompts
 from thunder_core.compilation.compiler import specializations_of
 
 SHAPES = ((2, 7), (1, 4), (3, 9), (1, 5))
@@ -67,7 +67,7 @@ def test_prompts_of_one_token_add_a_program_and_padding_adds_two_for_every_batch
             assert torch.equal(greedy(compiled, prompt, 3), greedy(model, prompt, 3))
         programs.append(thunder.cache_misses(compiled))
     for batch in batches:
-        expected = padded(model, batch, 6, tokens=3)
-        assert torch.equal(padded(compiled, batch, 6, tokens=3), expected)
+        expected = continue_padded_prompts(model, batch, 6, tokens=3)
+        assert torch.equal(continue_padded_prompts(compiled, batch, 6, tokens=3), expected)
     programs.append(thunder.cache_misses(compiled))
     assert programs == [USUAL, USUAL + 1, USUAL + 3], thunder.recompile_reasons(compiled)

@@ -11,7 +11,7 @@ import torch
 
 import thunder_core as thunder
 from tests.generation.models import Uncompiled, greedy, model_of, prompt_of
-from tests.generation.modes import padded
+from tests.generation.modes import continue_padded_prompts
 from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 
 PROMPTS = 20
@@ -36,7 +36,9 @@ def sizes() -> list[tuple[int, int]]:
 def continued(model: Any, count: int, batch: int, length: int) -> torch.Tensor:
     """The continuations of prompts. Prompts with an odd number are padded on the left."""
     texts: torch.Tensor = (
-        padded(model, batch, length, max_new_tokens=5) if count % 2 else greedy(model, prompt_of(batch, length), 5)
+        continue_padded_prompts(model, batch, length, max_new_tokens=5)
+        if count % 2
+        else greedy(model, prompt_of(batch, length), 5)
     )
     return texts
 

@@ -171,7 +171,7 @@ def test_call_that_transformers_compiled_belongs_to_the_model_alone(pair: tuple[
         del model._compiled_call, model._last_compile_config
 
 
-def test_a_copy_generates_alike(pair: tuple[Any, Any]) -> None:
+def test_a_copy_generates_the_same(pair: tuple[Any, Any]) -> None:
     copied = pickle.loads(pickle.dumps(copy.deepcopy(pair[1])))
     found = greedy(copied, prompt_of(1, 7), 1, return_dict_in_generate=True)
     assert type(returned_cache(found)) is StaticCache

@@ -1,4 +1,4 @@
-"""The text of generated tokens, returned in pieces while tokens come."""
+"""The text of generated tokens, returned in pieces during generation."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ def compare_training(model_type: str, model: torch.nn.Module, inputs: Inputs, re
     given = {name: moved(value, dtype) for name, value in inputs.items()}
     examine.put_into_training(wide)
     twin = copy.deepcopy(wide)
-    expected = examine.trained(twin, given)
+    expected = examine.outputs_after_backward(twin, given)
     compiled = thunder.compile(wide, recipe=recipe)
-    examine.require_same(examine.trained(compiled, given), expected)
+    examine.require_same(examine.outputs_after_backward(compiled, given), expected)
     largest = max(float(parameter.grad.norm()) for parameter in twin.parameters() if parameter.grad is not None)
     for (name, ours), theirs in zip(wide.named_parameters(), twin.parameters(), strict=True):
         assert (ours.grad is None) == (theirs.grad is None), name

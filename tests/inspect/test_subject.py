@@ -96,7 +96,7 @@ def test_paths_are_compared_by_their_parts():
 def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_lines(subject):
     listing = subject.stage("computation", "trace").read()
     assert [m.module for m in matches(listing, r"torch\.tanh\(t\d+\)$")] == ["layers.0", "layers.1"]
-    assert [m.told for m in matches(listing, r"\[2, 8\].*")][:1] == ["f32[2, 8]"]
+    assert [m.metadata for m in matches(listing, r"\[2, 8\].*")][:1] == ["f32[2, 8]"]
     assert {m.module for m in matches(listing, r"\.down$")} == {"layers.0.down", "layers.1.down"}
     assert [m.module for m in matches(listing, r"py:\d+: unused = x")] == ["layers.0", "layers.1"]
     assert [m.text for m in matches(listing, "aten.addmm", "aten")]

@@ -32,7 +32,7 @@ def entries_of(entry: TracebackType | None) -> list[TracebackType]:
     return entries
 
 
-def described(error: BaseException | None, depth: int = 0, entries: Entries = entries_of) -> tuple[Any, ...]:
+def describe_exception(error: BaseException | None, depth: int = 0, entries: Entries = entries_of) -> tuple[Any, ...]:
     """Return an exception as data, with its arguments, lines, notes, cause and context."""
     if error is None or depth > 6:
         return ()
@@ -41,15 +41,15 @@ def described(error: BaseException | None, depth: int = 0, entries: Entries = en
         for entry in entries(error.__traceback__)
         if entry.tb_frame.f_code.co_filename != __file__
     ]
-    parts = tuple(described(item, depth + 1, entries) for item in getattr(error, "exceptions", ()))
+    parts = tuple(describe_exception(item, depth + 1, entries) for item in getattr(error, "exceptions", ()))
     return (
         type(error).__name__,
         repr(error.args),
         tuple(lines),
         tuple(getattr(error, "__notes__", ())),
         error.__suppress_context__,
-        described(error.__cause__, depth + 1, entries),
-        described(error.__context__, depth + 1, entries),
+        describe_exception(error.__cause__, depth + 1, entries),
+        describe_exception(error.__context__, depth + 1, entries),
         parts,
     )
 
@@ -62,7 +62,7 @@ def run(program: Callable[..., Any], *arguments: Any) -> Run:
         try:
             value = program(*arguments)
         except BaseException as raised:
-            error = described(raised)
+            error = describe_exception(raised)
             text = traceback.format_exception(raised)
             error = (
                 *error,
@@ -72,7 +72,9 @@ def run(program: Callable[..., Any], *arguments: Any) -> Run:
 
 
 def assert_same(program: Callable[..., Any], *arguments: Any) -> None:
-    """Assert that a program does the same in CPython, in the interpreter, and with an observer that changes nothing."""
+    """Assert that a program has the same outcome in CPython, in the interpreter, and with an observer that changes
+    nothing.
+    """
     native = run(program, *arguments)
     assert run(interpret(program), *arguments) == native
     assert run(interpret(program, Observer()), *arguments) == native

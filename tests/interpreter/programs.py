@@ -1271,7 +1271,7 @@ def program_what_is_unpacked_is_asked_for_its_keys_and_its_length():
 
 
 class Letters:
-    """A mapping of three names that keeps what is written elsewhere."""
+    """A mapping of three names that stores written values in another object."""
 
     def __init__(self):
         self.written = {}
@@ -1491,7 +1491,7 @@ def program_top_level_await():
 
 
 def hinted(call):
-    """The error of a call as the traceback module shows it, and what it knows for hints."""
+    """The error of a call as the traceback module shows it, and its attributes for hints."""
     try:
         return call()
     except Exception as error:

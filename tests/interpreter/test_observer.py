@@ -87,7 +87,7 @@ class Recorder(Observer):
         self.note("exit", frame.code.co_name)
 
 
-def observed(function, *args):
+def observe(function, *args):
     recorder = Recorder()
     value = interpret(function, recorder)(*args)
     return value, recorder
@@ -104,7 +104,7 @@ def test_reads_and_writes_of_names_are_reported():
         del made
         return len("abc")
 
-    value, recorder = observed(program)
+    value, recorder = observe(program)
     assert value == 3 and free == 6
     assert recorder.named("global") == [("SCALE", True), ("len", False)]
     assert recorder.named("deref") == [("free", 5)]
@@ -121,7 +121,7 @@ def test_own_cells_are_not_free():
 
         return inner() + own
 
-    assert observed(program)[1].named("deref") == [("own", 1)]
+    assert observe(program)[1].named("deref") == [("own", 1)]
 
 
 class Thing:
@@ -151,7 +151,7 @@ def test_attribute_accesses_are_reported():
         del thing.other
         return thing.doubled, thing.magic, thing.value, hasattr(thing, "nothing"), getattr(thing, "no", 1)
 
-    value, recorder = observed(program, thing)
+    value, recorder = observe(program, thing)
     assert value == (8, 9, 4, False, 1)
     assert recorder.named("attr") == [("plain", 1), ("value", 4), ("doubled", 8), ("magic", 9), ("value", 4)]
     assert recorder.named("missing") == [("nothing",), ("no",)]
@@ -166,7 +166,7 @@ def test_calls_are_reported():
         thing = Thing(2)
         return thing.method(3), functools.partial(added, 1)(b=2), max(1, 2)
 
-    value, recorder = observed(program)
+    value, recorder = observe(program)
     thing_args = [event for event in recorder.named("call") if event[0] in ("Thing", "Thing.__init__")]
     assert value == (3, 3, 2)
     assert [event[0] for event in thing_args] == ["Thing", "Thing.__init__"]
@@ -198,7 +198,7 @@ def test_calls_of_implicit_methods_are_reported():
                 pass
             return bool(manager), m
 
-    names = [event[0] for event in observed(program, Manager())[1].named("call")]
+    names = [event[0] for event in observe(program, Manager())[1].named("call")]
     for expected in ("Manager.__enter__", "Manager.__iter__", "Manager.__len__", "Manager.__exit__"):
         assert expected in names
 
@@ -214,7 +214,7 @@ def test_operations_are_reported():
         del items[1]
         return items == [5, 3], 2 in items, named["k"], items[0:1], [*items], dict(**named)
 
-    value, recorder = observed(program, [1, 2], {"k": 1})
+    value, recorder = observe(program, [1, 2], {"k": 1})
     assert value[:4] == (True, False, 1, [5])
     kinds = [name for name, _ in recorder.named("operation")]
     for expected in ("iter", "next", "bool", "iadd", "eq", "contains", "getitem"):
@@ -227,7 +227,7 @@ def test_operations_on_plain_operands_are_not_reported():
     def program(n):
         return ((n + 1 > 2) and -n * 3.5) or f"{n}"
 
-    assert observed(program, 4)[1].named("operation") == []
+    assert observe(program, 4)[1].named("operation") == []
 
 
 def test_frames_are_reported():
@@ -237,8 +237,8 @@ def test_frames_are_reported():
     def program():
         return list(inner())
 
-    assert [event[0] for event in observed(program)[1].named("enter")] == ["program", "inner"]
-    assert [event[0] for event in observed(program)[1].named("exit")] == ["inner", "program"]
+    assert [event[0] for event in observe(program)[1].named("enter")] == ["program", "inner"]
+    assert [event[0] for event in observe(program)[1].named("exit")] == ["inner", "program"]
 
 
 class Answers(Observer):

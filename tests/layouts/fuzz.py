@@ -19,7 +19,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from tests.layouts.steps import TABLE, Apply, laid_out
-from thunder_core.workflow.validation.layouts import layouts_watched
+from thunder_core.workflow.validation.layouts import check_layouts
 
 SHAPES = ((1, 16, 8), (2, 4, 6), (1, 8, 4, 4), (2, 4, 5, 6), (2, 1, 4, 4), (1, 4, 3, 4, 4), (2, 3, 1, 1), (1, 2, 4, 1))
 LARGEST = 4000
@@ -102,7 +102,7 @@ def differences(candidate: Program, way: str) -> Iterator[str]:
     except RuntimeError:
         return  # PyTorch lacks a backward for some layouts of the gradient
     compiled = thunder.jit(lambda *given: candidate(*given), **WAYS[way]())
-    with layouts_watched(exactly=True) as watch:
+    with check_layouts(exactly=True) as watch:
         ours = used(compiled, candidate)
     yield from map(str, watch.mismatches)
     if ours[0].shape == eager[0].shape and not same_strides(ours[0], eager[0]):

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
 import thunder_core as thunder
 from thunder_core.compilation.compiler import last_backward_reason
-from thunder_core.workflow.validation.layouts import layouts_watched
+from thunder_core.workflow.validation.layouts import check_layouts
 
 
 class ConvolutionalProjection(nn.Module):
@@ -39,7 +39,7 @@ def test_gradients_through_a_view_with_a_batch_of_one_match_eager(dtype: torch.d
     result = module(x)
     direction = torch.randn_like(result)
     eager = torch.autograd.grad(result, wanted, direction)
-    with layouts_watched() as watch:
+    with check_layouts() as watch:
         ours = torch.autograd.grad(compiled(x), wanted, direction)
     assert last_backward_reason(compiled) == ""
     assert watch.mismatches == []
@@ -74,7 +74,7 @@ def test_transformers_cvt_trains_as_in_eager() -> None:
         assert out.loss is not None
         return [out.logits, *torch.autograd.grad(out.loss, list(model.parameters()))]
 
-    with layouts_watched(exactly=True) as watch:
+    with check_layouts(exactly=True) as watch:
         torch.testing.assert_close(step(compiled), step(model.train()))
         assert last_backward_reason(compiled) == ""
         model.eval()

@@ -1,4 +1,4 @@
-"""A fake mode that gives wrong layouts, so that tests can check what detects them."""
+"""A fake mode that gives wrong layouts, to test the checks that must detect them."""
 
 from __future__ import annotations
 

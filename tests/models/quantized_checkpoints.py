@@ -35,7 +35,7 @@ def float_model(folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
 
 
 def quantized(folder: Path, settings: dict[str, Any], quantizer: Quantizer) -> Path:
-    """A Llama whose linear layers, but for the logits', hold what a quantizer makes of their weights."""
+    """A Llama whose linear layers, except for the LM head, have quantized weights."""
     float_model(folder)
     weights: dict[str, Tensor] = {}
     for name, weight in load_file(folder / WEIGHTS).items():

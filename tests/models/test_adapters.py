@@ -64,7 +64,7 @@ def query_of(model: torch.nn.Module) -> str:
 
 @pytest.mark.parametrize("mode", ["merge", "keep", None])
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_outputs_equal_those_of_peft(adapted, name, mode):
+def test_outputs_match_peft(adapted, name, mode):
     folder, theirs = adapted(name)
     loaded = load_model(ModelRequest(model=str(folder), adapter=mode))
     inputs = example_inputs(loaded, batch=1 if name == "head" else 2, seq=12, seed=0)
@@ -110,14 +110,14 @@ def test_task_of_the_adapter_is_the_task(adapted):
     assert load_model(ModelRequest(model=str(folder))).task == "sequence-classification"
 
 
-def test_base_model_may_be_beside_the_adapter(adapted, saved):
+def test_base_model_may_be_next_to_the_adapter(adapted, saved):
     folder, _ = adapted("lora")
     (folder / "base").symlink_to(saved("llama"))
-    replaced(folder, base_model_name_or_path="base")
+    replace_config(folder, base_model_name_or_path="base")
     assert load_model(ModelRequest(model=str(folder))).task == "causal-lm"
 
 
-def replaced(folder: Path, **values: object) -> None:
+def replace_config(folder: Path, **values: object) -> None:
     content = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps({**content, **values}))
 
@@ -128,13 +128,13 @@ def rename_weights(folder: Path) -> None:
 
 
 BAD = {
-    "unknown type": (lambda folder: replaced(folder, peft_type="LORAX"), BadModelFolder, "LORAX"),
-    "prompts": (lambda folder: replaced(folder, peft_type="PROMPT_TUNING"), BadModelFolder, "PROMPT_TUNING"),
-    "no base": (lambda folder: replaced(folder, base_model_name_or_path=None), BadModelFolder, "no base model"),
-    "missing base": (lambda folder: replaced(folder, base_model_name_or_path="/x/y"), ModelNotFound, "'/x/y'"),
-    "itself": (lambda folder: replaced(folder, base_model_name_or_path="."), BadModelFolder, "its own folder"),
-    "not on the Hub": (lambda folder: replaced(folder, base_model_name_or_path="a/b"), ModelNotFound, "a/b"),
-    "other layers": (lambda folder: replaced(folder, target_modules=["nothing"]), BadModelFolder, "base model"),
+    "unknown type": (lambda folder: replace_config(folder, peft_type="LORAX"), BadModelFolder, "LORAX"),
+    "prompts": (lambda folder: replace_config(folder, peft_type="PROMPT_TUNING"), BadModelFolder, "PROMPT_TUNING"),
+    "no base": (lambda folder: replace_config(folder, base_model_name_or_path=None), BadModelFolder, "no base model"),
+    "missing base": (lambda folder: replace_config(folder, base_model_name_or_path="/x/y"), ModelNotFound, "'/x/y'"),
+    "itself": (lambda folder: replace_config(folder, base_model_name_or_path="."), BadModelFolder, "its own folder"),
+    "not on the Hub": (lambda folder: replace_config(folder, base_model_name_or_path="a/b"), ModelNotFound, "a/b"),
+    "other layers": (lambda folder: replace_config(folder, target_modules=["nothing"]), BadModelFolder, "base model"),
     "no weights": (lambda folder: (folder / "adapter_model.safetensors").unlink(), BadModelFolder, "adapter_model"),
     "shapes": (rename_weights, BadModelFolder, "base model"),
 }

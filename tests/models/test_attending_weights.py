@@ -10,7 +10,7 @@ from tests.families import inputs_for, sample
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "vit", "phi3", "t5"])
 def test_a_random_model_attends_unevenly(family):
-    """The largest weight of a token that sees many others is some times as large as where all are alike."""
+    """The largest attention weight of a token with many predecessors is several times the uniform weight."""
     loaded = sample(family)
     loaded.model.set_attn_implementation("eager")
     with torch.no_grad():

@@ -1,4 +1,6 @@
-"""Files of samples are read whole, and what is damaged, strange or for another model is told with its place."""
+"""Files of samples are read as a whole; damaged samples, invalid samples and samples for another model are reported
+with their position.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def test_a_decoders_own_tokens_are_padded_to_the_longest(t5: LoadedModel, tmp_pa
     assert Batches(t5, data, 2, 4)[0]["decoder_input_ids"].tolist() == [[0, 3], [0, 0]]
 
 
-def test_a_decoder_without_tokens_is_told_what_they_follow_from(t5: LoadedModel, tmp_path: Path) -> None:
+def test_an_error_for_missing_decoder_tokens_names_their_source(t5: LoadedModel, tmp_path: Path) -> None:
     data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"input_ids": [5, 6, 7]}))
     with pytest.raises(BadData, match="`decoder_input_ids`, which it needs") as refused:
         Batches(t5, data, 1, 4)
@@ -107,7 +109,7 @@ def test_tokens_are_padded_and_what_is_no_token_is_stacked(llama: LoadedModel, t
     assert batches.labels_of([2]).tolist() == [[11, -100, -100, -100, -100]]
 
 
-def test_a_length_that_was_asked_for_cuts_and_none_refuses(llama: LoadedModel, tmp_path: Path) -> None:
+def test_a_requested_length_truncates_and_no_length_refuses(llama: LoadedModel, tmp_path: Path) -> None:
     data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"input_ids": [5, 6, 7]}, {"input_ids": [8]}))
     assert Batches(llama, data, 2, 2, cut=True)[0]["input_ids"].tolist() == [[5, 6], [8, 0]]
     with pytest.raises(BadData, match="line 1: 3 tokens, more than 2") as caught:
@@ -142,7 +144,7 @@ def test_pixels_without_a_class_are_ignored(tmp_path: Path) -> None:
     assert batches.labels_of([0]).tolist() == [[[0, -100], [2, 1]]]
 
 
-def test_texts_are_read_by_the_tokenizer_beside_the_model(llama: LoadedModel, tmp_path: Path) -> None:
+def test_texts_are_read_by_the_tokenizer_next_to_the_model(llama: LoadedModel, tmp_path: Path) -> None:
     data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"text": "the cat"}, {"text": "a strange dog"}))
     with pytest.raises(BadData, match="the model's folder has no tokenizer"):
         tokenize(data, SampleOrigin(SAMPLES["llama"]))

@@ -48,7 +48,7 @@ def test_as_many_layers_as_there_is_room_for_are_let_pass(monkeypatch: pytest.Mo
     depth.require_depth(Path("config.json"), {"num_hidden_layers": 10**9})
 
 
-def test_a_vocabulary_that_no_machine_holds_is_a_lack_of_memory(tmp_path: Path) -> None:
+def test_a_vocabulary_too_large_for_any_machine_is_out_of_memory(tmp_path: Path) -> None:
     load_model(ModelRequest(sample=SAMPLES["llama"])).model.config.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 1 << 44}))

@@ -1,4 +1,4 @@
-"""Fingerprints tell models apart that differ, and not those that do not."""
+"""Fingerprints of models differ if and only if the models differ."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_call_does_not_change_the_fingerprint(name):
     assert (structure_fingerprint(loaded.model), weights_fingerprint(loaded.model)) == before
 
 
-def test_the_loaded_models_fingerprint_is_that_of_its_structure():
+def test_the_loaded_models_fingerprint_is_the_fingerprint_of_its_structure():
     loaded = load_model(ModelRequest(sample=SAMPLES["gpt2"]))
     assert loaded.fingerprint == structure_fingerprint(loaded.model)
     assert dataclasses.replace(loaded).fingerprint == loaded.fingerprint

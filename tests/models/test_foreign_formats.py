@@ -1,4 +1,4 @@
-"""Folders and files of models of other kinds: each is recognized by its names, and says what to do."""
+"""Folders and files of models in other formats: each is recognized by its names, and the error says what to do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from thunder_core.workflow.models.folder.foreign_formats import PACKED, refuse_o
 LORA = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "acme/llama-7b"}
 
 
-def made(folder, files):
-    """A folder with these files; what is no text is written as JSON."""
+def make_folder(folder, files):
+    """A folder with these files; contents other than text are written as JSON."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def made(folder, files):
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
-    recognized = recognized_as(made(tmp_path, files), holds, fix)
+    recognized = recognized_as(make_folder(tmp_path, files), holds, fix)
     assert str(tmp_path) in recognized.what
     error = refusal(tmp_path, BadModelFolder)
     assert error.what == recognized.what or "config.json" in files
@@ -80,11 +80,11 @@ def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_an_adapter_or_a_pipeline_of_the_hub_is_recognized(tmp_path, files, holds, fix):
-    recognized_as(made(tmp_path, files), holds, fix)
+    recognized_as(make_folder(tmp_path, files), holds, fix)
 
 
 def recognized_as(folder, holds, fix):
-    """The error for a folder, which says what the folder holds and what to do."""
+    """The error for a folder, which describes the folder's content and the fix."""
     with pytest.raises(BadModelFolder) as caught:
         refuse_other_kinds(folder)
     assert holds in caught.value.what
@@ -93,20 +93,20 @@ def recognized_as(folder, holds, fix):
 
 
 def test_the_cache_of_the_hub_names_its_model(tmp_path):
-    folder = made(tmp_path, {"models--acme--llama-7b/snapshots/0/config.json": {}}) / "models--acme--llama-7b"
+    folder = make_folder(tmp_path, {"models--acme--llama-7b/snapshots/0/config.json": {}}) / "models--acme--llama-7b"
     assert "acme/llama-7b" in refusal(folder, BadModelFolder).fix
 
 
 def test_a_folder_of_models_names_them(tmp_path):
-    made(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
+    make_folder(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
     with pytest.raises(BadModelFolder, match="folders in it have one") as caught:
         require_config(tmp_path)
     assert caught.value.fix == f"name one of these folders: {tmp_path / 'one'}, {tmp_path / 'two'}"
 
 
 @pytest.mark.parametrize("extra", ["model.gguf", "onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "params.json"])
-def test_other_formats_beside_safetensors_do_not_matter(folder, extra):
-    made(folder, {extra: ""})
+def test_other_formats_next_to_safetensors_do_not_matter(folder, extra):
+    make_folder(folder, {extra: ""})
     refuse_other_kinds(folder)
 
 
@@ -133,7 +133,7 @@ def test_a_quantized_checkpoint_is_refused_before_it_is_loaded(folder):
 
 @pytest.mark.parametrize(("name", "held"), [("model.gguf", "GGUF"), ("model.onnx", "ONNX"), ("model.pt", "pickled")])
 def test_a_file_of_another_kind(tmp_path, name, held):
-    made(tmp_path, {name: ""})
+    make_folder(tmp_path, {name: ""})
     error = refusal(tmp_path / name, ModelNotFound)
     assert held in error.what
     assert "save_pretrained" in error.fix

@@ -1,4 +1,4 @@
-"""The memory that is left is the system's figure, and an error that asks for more than there is is known."""
+"""Free memory is the figure of the system, and errors of allocations that exceed it are recognized."""
 
 from __future__ import annotations
 

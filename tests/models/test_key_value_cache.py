@@ -1,4 +1,4 @@
-"""Inputs that go on with a text: drawn caches, and the tensors in them."""
+"""Inputs that continue a text: random caches, and the tensors in them."""
 
 from __future__ import annotations
 

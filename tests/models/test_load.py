@@ -24,7 +24,7 @@ from transformers.utils import logging
 from tests.models.sentence_folders import write_sentence_folder
 from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
-from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
+from thunder_core.workflow.models.loading.library_output import messages_for_users, quiet_transformers
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.sample_models import SAMPLES
@@ -74,7 +74,7 @@ def test_loading_leaves_the_random_state_as_it_was():
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float64"])
-def test_a_sample_is_built_in_the_dtype_that_was_asked_for(name):
+def test_a_sample_is_built_in_the_requested_dtype(name):
     loaded = load_model(ModelRequest(sample=SAMPLES["llama"], dtype=name))
     assert {str(p.dtype) for p in loaded.model.parameters()} == {f"torch.{name}"}
     assert loaded.source["dtype"] == name
@@ -431,7 +431,7 @@ def test_warnings_for_users_become_notes_and_others_are_dropped():
         warnings.warn("first line\nsecond line", UserWarning, stacklevel=1)
         warnings.warn("first line\nanother line", UserWarning, stacklevel=1)
         warnings.warn("for developers", DeprecationWarning, stacklevel=1)
-    assert told_to_users(warned) == ("first line",)
+    assert messages_for_users(warned) == ("first line",)
 
 
 def test_an_error_puts_the_settings_back_too(tmp_path):

@@ -1,4 +1,4 @@
-"""Every way a model can be unusable: one clear error each, with its code and status, before anything heavy is done."""
+"""Models that cannot be loaded: one clear error for each cause, with its code and status, before any heavy work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def heavy(*_args, **_kwargs):
 
 
 def refusal(model, kind, *, early=True, **options):
-    """The error that loading raises, exactly of that kind, in one line, with what to do, before the heavy work."""
+    """The error of loading: exactly of that class, in one line, with a fix, and before the heavy work."""
     with pytest.raises(kind) as raised, pytest.MonkeyPatch.context() as patch:
         if early:
             patch.setattr(load, "read_model", heavy)
@@ -449,7 +449,7 @@ def test_a_sample_whose_config_is_wrong_names_the_sample():
         (KeyError("rope"), BadModelFolder),
     ],
 )
-def test_what_loading_raises_is_told_in_one_line(raised, kind):
+def test_an_error_of_loading_is_reported_in_one_line(raised, kind):
     with pytest.raises(kind) as told, loading_errors("here", "is bad"):
         raise raised
     assert "here" in told.value.what

@@ -1,4 +1,6 @@
-"""The memory of a container is what its control groups leave, of either version, and not what its machine has."""
+"""The memory of a container is the memory that its control groups (of either version) leave, and not the memory of the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ UNLIMITED = 0x7FFFFFFFFFFFF000  # what the first version says where nobody has s
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root of control groups that nobody is in yet."""
+    """The root of control groups without processes."""
     monkeypatch.setattr(memory_limits, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(memory_limits, "MEMBERSHIPS", tmp_path / "memberships")
     return tmp_path / "groups"
 
 
 def set_group(group: Path, names: tuple[str, str, str], limit: object, used: int, cached: int = 0) -> None:
-    """A group with a limit and what it uses, part of which is of files that nobody uses."""
+    """A group with a limit and used memory, a part of which is unused cached files."""
     group.mkdir(parents=True)
     (group / names[0]).write_text(f"{limit}\n")
     (group / names[1]).write_text(f"{used}\n")

@@ -24,11 +24,11 @@ from thunder_core.workflow.models.request.input_size import InputSize
     ],
     ids=lambda value: value if isinstance(value, str) else value.model_type,
 )
-def test_sizes_are_told_in_what_the_model_reads(config, words):
+def test_sizes_are_reported_in_units_that_the_model_reads(config, words):
     assert sizes_in_words(config, InputSize(1, 128)) == words
 
 
-def test_sizes_that_were_asked_for_are_told():
+def test_requested_sizes_are_reported():
     llama, vit = LlamaConfig(architectures=["LlamaForCausalLM"]), ViTConfig(architectures=["ViTModel"])
     assert sizes_in_words(llama, InputSize(1, 1, cache=64)) == "sequence 1 and cache 64"
     assert sizes_in_words(vit, InputSize(1, 1, height=64)) == "64 x 224 pixels"

@@ -1,4 +1,4 @@
-"""Names of dtypes, devices and tasks, and what is said about names that do not exist."""
+"""Names of dtypes, devices and tasks, and the errors for names that do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints whose weights are quantized: each format that transformers loads on the CPU, beside its own eager."""
+"""Checkpoints with quantized weights: each format that transformers loads on the CPU, compared with eager PyTorch."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_embeddings_equal_those_of_sentence_transformers(name, tmp_path):
+def test_embeddings_match_sentence_transformers(name, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
     stages, options = FOLDERS[name]
     root = write_sentence_folder(tmp_path / "model", stages, **options)

@@ -1,4 +1,4 @@
-"""Mistyped paths: what is nearly the name of a folder is told so at once, and the hub is not asked."""
+"""Mistyped paths: a name that is similar to a folder's name is reported at once, without a request to the Hub."""
 
 from __future__ import annotations
 

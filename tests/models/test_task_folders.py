@@ -54,7 +54,7 @@ DERIVED = ("id2label", "label2id", "feature_size")  # follows from other values 
 
 @dataclass(frozen=True)
 class Folder:
-    """What a folder has, and what is expected of a plan for it."""
+    """The content of a folder, and the expected plan for it."""
 
     family: str
     architecture: str

@@ -1,4 +1,4 @@
-"""The tasks beside text: each architecture keeps its head, and gets inputs that its forward takes, and labels."""
+"""Tasks other than text: each architecture keeps its head, and gets labels and inputs that its forward accepts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_labels_give_a_loss_that_is_finite(case: tuple[str, LoadedModel]) -> Non
     assert loaded.model(**example_inputs(loaded, batch=2, seq=12, seed=1, labels=True)).loss.isfinite()
 
 
-def test_class_without_a_task_is_said_to_be_optimized_as_it_is() -> None:
+def test_class_without_a_task_is_reported_as_optimized_unchanged() -> None:
     request = ModelRequest(sample=SampleModel("PatchTSTForPrediction", CASES["PatchTSTForPrediction"][1]))
     (note,) = load_model(request).notes
     assert note.startswith("PatchTSTForPrediction has no task that Thunder knows")

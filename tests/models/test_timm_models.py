@@ -76,7 +76,7 @@ def test_model_without_classes_is_not_trained(timm, tmp_path):
     assert "num_classes" in caught.value.fix
 
 
-def test_channels_are_those_of_the_model(timm, tmp_path):
+def test_channels_match_the_model(timm, tmp_path):
     theirs = timm.create_model("resnet10t", num_classes=0, in_chans=1).eval()
     timm.models.save_for_hf(theirs, tmp_path / "gray", model_args={"in_chans": 1}, safe_serialization=True)
     loaded = load_model(ModelRequest(model=str(tmp_path / "gray")))

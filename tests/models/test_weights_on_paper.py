@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel
 
 from thunder_core.foundation.errors import OutOfMemory
 from thunder_core.workflow.models.memory import weights_on_paper
-from thunder_core.workflow.models.memory.weights_on_paper import COUNTS, lacking_memory, least_weight_bytes
+from thunder_core.workflow.models.memory.weights_on_paper import COUNTS, least_weight_bytes, memory_shortage
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request
@@ -45,7 +45,7 @@ def test_count_is_nearly_that_of_the_model_and_never_more(family, changes):
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "bert"}, {"model_type": "llama"}, {"model_type": ["llama"]}])
-def test_config_that_does_not_tell_is_left_to_the_plan(config):
+def test_config_without_the_facts_is_left_to_the_plan(config):
     assert least_weight_bytes(config, None) is None
 
 
@@ -72,7 +72,7 @@ def test_random_weights_that_do_not_fit_are_refused_by_number(tmp_path, monkeypa
 def test_weights_that_are_mapped_or_on_a_gpu_are_not_refused_this_early(tmp_path, monkeypatch, request_of):
     monkeypatch.setattr(weights_on_paper, "machines_memory", lambda: 1 << 30)
     request = SimpleNamespace(**{"random_weights": True, "device": "cpu", "dtype": None, **request_of})
-    assert lacking_memory(request, written(tmp_path)) is None
+    assert memory_shortage(request, written(tmp_path)) is None
 
 
 def test_command_refuses_without_importing_pytorch(tmp_path):

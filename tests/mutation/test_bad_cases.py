@@ -176,7 +176,7 @@ def saved_and_written(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", BACKWARD)
-def test_errors_of_the_backward_are_those_of_eager(name: str) -> None:
+def test_errors_of_the_backward_match_eager(name: str) -> None:
     way, function, make = BACKWARD[name]
     eager, ours = refusal(way, function, *make()), refusal(way, thunder.jit(function), *make())
     assert issubclass(ours.kind, eager.kind)

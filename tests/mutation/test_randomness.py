@@ -282,7 +282,7 @@ def seeded_anew(x: Tensor) -> Any:
 )
 @pytest.mark.parametrize("data_dependent", ["guard", "error"])
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_the_initial_seed_is_that_of_the_last_seeding(program: Program, data_dependent: Any, cache: Any) -> None:
+def test_the_initial_seed_is_the_last_seed(program: Program, data_dependent: Any, cache: Any) -> None:
     compiled = thunder.jit(program, data_dependent=data_dependent, cache=cache)
     for seed, size in ((1, 2), (2, 3), (12, 4)):
         torch.manual_seed(seed)
@@ -306,7 +306,7 @@ def test_random_numbers_unknown_before_the_call_are_refused(number: Callable[[to
     assert torch.equal(torch.get_rng_state(), before[1])
 
 
-def test_tracing_leaves_generators_as_they_are() -> None:
+def test_tracing_leaves_generators_unchanged() -> None:
     generator = generator_at(3)
     before = generator.get_state()
     compiled = thunder.jit(seeded_given_generator)

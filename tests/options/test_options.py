@@ -86,7 +86,7 @@ def test_every_option_is_in_the_help_and_in_the_docs() -> None:
             assert setting.name == "model" or f"`--{setting.name}`" in page
 
 
-def test_defaults_in_help_texts_are_those_of_the_fields() -> None:
+def test_defaults_in_help_texts_match_the_fields() -> None:
     known = {
         name: request for request in (ModelRequest(), Request(), SearchRequest()) for name in options_of(type(request))
     }

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.families import assert_same, first_claimed, gradients, inputs_for, sample
+from tests.families import assert_same, first_claimed_lines, gradients, inputs_for, sample
 from thunder_core.backend.claiming.executor import OperatorExecutor
 from thunder_core.backend.patterns import hugging_face
 from thunder_core.backend.patterns.pattern import Pattern
@@ -49,7 +49,7 @@ def everything() -> OperatorExecutor:
 
 
 def claims(compiled: Any) -> dict[str, int]:
-    return dict(Counter(bsym.symbol.short_name for bsym in first_claimed(compiled) if bsym.executor == "mine"))
+    return dict(Counter(bsym.symbol.short_name for bsym in first_claimed_lines(compiled) if bsym.executor == "mine"))
 
 
 def test_every_pattern_is_tried_here() -> None:

@@ -30,7 +30,9 @@ def example(*shape: int, seed: int = 0) -> Tensor:
 X, Y, Z = example(2, 3, 8), example(2, 3, 8, seed=1), example(8, seed=2)
 
 
-def claimed(pattern: Function, program: Function, *args: Any, by: Function | None = None, **options: Any) -> list[str]:
+def claimed_names(
+    pattern: Function, program: Function, *args: Any, by: Function | None = None, **options: Any
+) -> list[str]:
     """The names of the lines that a pattern's executor runs. The result must equal eager's to the bit."""
     executor = OperatorExecutor("mine")
     executor.replaces(pattern, **options)(by or pattern)
@@ -38,7 +40,7 @@ def claimed(pattern: Function, program: Function, *args: Any, by: Function | Non
     before = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
     expected = program(*(arg.clone() if isinstance(arg, Tensor) else arg for arg in before))
     torch.testing.assert_close(compiled(*args), expected, rtol=0, atol=0)
-    claimed.refused = executor.replacements[0].pattern.refused
+    claimed_names.refused = executor.replacements[0].pattern.refused
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     return [bsym.symbol.short_name for bsym in lines if bsym.executor == "mine"]
 
@@ -114,7 +116,7 @@ def _checked(x: Tensor) -> Tensor:
 def test_all_spellings_of_a_computation_match(name: str) -> None:
     pattern, program = SPELLINGS[name]
     args = (X, Y)[: pattern.__code__.co_argcount]
-    assert len(claimed(pattern, program, *args)) == 1, claimed.refused
+    assert len(claimed_names(pattern, program, *args)) == 1, claimed_names.refused
 
 
 def test_numbers_are_found() -> None:
@@ -124,7 +126,7 @@ def test_numbers_are_found() -> None:
         seen.append(eps)
         return norm(x, weight, eps)
 
-    assert len(claimed(norm, lambda x, w: norm(norm(x, w, 1e-6), w, 1e-5), X, Z, by=ours)) == 2
+    assert len(claimed_names(norm, lambda x, w: norm(norm(x, w, 1e-6), w, 1e-5), X, Z, by=ours)) == 2
     assert set(seen) == {1e-6, 1e-5}
 
 
@@ -133,7 +135,7 @@ def test_parameters_with_a_default_are_constants() -> None:
         return (x * by).exp()
 
     program = lambda x: (x * 2.0).exp() + (x * 3.0).exp()  # noqa: E731
-    assert len(claimed(scaled, program, X, by=lambda x: (x * 2.0).exp())) == 1
+    assert len(claimed_names(scaled, program, X, by=lambda x: (x * 2.0).exp())) == 1
 
 
 def test_the_claimed_line_shows_the_operations_that_it_replaces() -> None:
@@ -166,7 +168,7 @@ def test_a_result_may_be_read_before_the_stretch_ends() -> None:
         early = total.exp()
         return early, norm(total, w, 1e-6), total
 
-    assert claimed(both, program, X, Y, Z) == ["both"]
+    assert claimed_names(both, program, X, Y, Z) == ["both"]
 
 
 def test_views_with_other_readers_stay() -> None:
@@ -176,7 +178,7 @@ def test_views_with_other_readers_stay() -> None:
     def program(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
         return (x * w.unsqueeze(0) + 1) - (y * w.unsqueeze(0) + 1)
 
-    assert claimed(doubled, program, X, Y, Z) == ["doubled", "doubled"]
+    assert claimed_names(doubled, program, X, Y, Z) == ["doubled", "doubled"]
 
 
 def test_views_of_a_result_with_other_readers_stay_after_the_claimed_line() -> None:
@@ -189,11 +191,11 @@ def test_views_of_a_result_with_other_readers_stay_after_the_claimed_line() -> N
         side = total.mT
         return total, side.exp(), side + 1
 
-    assert claimed(turned, program, X) == ["turned"]
+    assert claimed_names(turned, program, X) == ["turned"]
 
 
 def test_a_tensor_may_match_two_parameters() -> None:
-    assert len(claimed(lambda x, y: (x * y).exp(), lambda x: (x * x).exp(), X)) == 1
+    assert len(claimed_names(lambda x, y: (x * y).exp(), lambda x: (x * x).exp(), X)) == 1
 
 
 def test_earlier_patterns_and_executors_come_first() -> None:
@@ -233,7 +235,7 @@ DIFFERENT: dict[str, tuple[Function, Function]] = {
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_programs_that_differ_do_not_match(name: str) -> None:
     pattern, program = DIFFERENT[name]
-    assert claimed(pattern, program, *(X, Y)[: program.__code__.co_argcount]) == []
+    assert claimed_names(pattern, program, *(X, Y)[: program.__code__.co_argcount]) == []
 
 
 # ---- what the rest of the program could tell ----------------------------------------------------------------------
@@ -296,15 +298,15 @@ ILLEGAL: dict[Function, str] = {
 
 @pytest.mark.parametrize("program", ILLEGAL, ids=lambda program: program.__name__)
 def test_illegal_matches_are_refused_with_the_reason(program: Function) -> None:
-    assert claimed(scaled_exp, program, X.clone()) == []
+    assert claimed_names(scaled_exp, program, X.clone()) == []
     reason = ILLEGAL[program]
     assert not reason or [
-        refusal for refusal in claimed.refused if reason in refusal and f"{program.__name__}:" in refusal
+        refusal for refusal in claimed_names.refused if reason in refusal and f"{program.__name__}:" in refusal
     ]
 
 
 def test_in_autocast_and_after() -> None:
-    assert claimed(scaled_exp, lambda x: in_autocast(x) + scaled_exp(x), X) == ["scaled_exp"]
+    assert claimed_names(scaled_exp, lambda x: in_autocast(x) + scaled_exp(x), X) == ["scaled_exp"]
 
 
 def test_a_result_that_an_input_hangs_on() -> None:
@@ -316,8 +318,8 @@ def test_a_result_that_an_input_hangs_on() -> None:
         doubled = x * 2
         return doubled + doubled.exp(), doubled
 
-    assert claimed(both, program, X) == []
-    assert "a result is read before the last input is computed" in claimed.refused[0]
+    assert claimed_names(both, program, X) == []
+    assert "a result is read before the last input is computed" in claimed_names.refused[0]
 
 
 REPLACEMENTS: dict[str, tuple[Function, str]] = {
@@ -337,33 +339,33 @@ REPLACEMENTS: dict[str, tuple[Function, str]] = {
 @pytest.mark.parametrize("name", REPLACEMENTS)
 def test_replacements_that_do_something_else(name: str) -> None:
     function, reason = REPLACEMENTS[name]
-    assert claimed(scaled_exp, scaled_exp, X, by=function) == []
-    assert [told for told in claimed.refused if reason in told], claimed.refused
+    assert claimed_names(scaled_exp, scaled_exp, X, by=function) == []
+    assert [told for told in claimed_names.refused if reason in told], claimed_names.refused
 
 
 def test_a_replacement_without_a_derivative_serves_inference_only() -> None:
     forward_only = lambda x: scaled_exp(x.detach())  # noqa: E731
     leaf = X.clone().requires_grad_()
-    assert claimed(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only) == []
-    assert "is read outside" in claimed.refused[0]  # by the backward
+    assert claimed_names(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only) == []
+    assert "is read outside" in claimed_names.refused[0]  # by the backward
     with torch.no_grad():
-        assert len(claimed(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only)) == 1
+        assert len(claimed_names(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only)) == 1
 
 
 def test_the_supports_check_decides() -> None:
     only_wide = lambda bsym: bsym.args[0].shape[-1] > 8  # noqa: E731
-    assert claimed(scaled_exp, scaled_exp, X, supports=only_wide) == []
-    assert "mine does not support it" in claimed.refused[0]
-    assert len(claimed(scaled_exp, scaled_exp, example(2, 16), supports=only_wide)) == 1
+    assert claimed_names(scaled_exp, scaled_exp, X, supports=only_wide) == []
+    assert "mine does not support it" in claimed_names.refused[0]
+    assert len(claimed_names(scaled_exp, scaled_exp, example(2, 16), supports=only_wide)) == 1
 
 
 def test_a_kernel_that_needs_data_declares_its_metadata() -> None:
     def kernel(x: Tensor) -> Tensor:
         return torch.from_numpy(x.numpy() * 2).exp() + 1
 
-    assert claimed(scaled_exp, scaled_exp, X, by=kernel) == []
-    assert "fails on tensors without data" in claimed.refused[0]
-    assert claimed(scaled_exp, scaled_exp, X, by=kernel, meta=torch.empty_like) == ["kernel"]
+    assert claimed_names(scaled_exp, scaled_exp, X, by=kernel) == []
+    assert "fails on tensors without data" in claimed_names.refused[0]
+    assert claimed_names(scaled_exp, scaled_exp, X, by=kernel, meta=torch.empty_like) == ["kernel"]
 
 
 # ---- what is no pattern -------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_an_artifact_generates_in_a_fresh_process_without_a_compiler(artifact: P
 def test_few_programs_serve_the_range_and_the_manifest_has_ranges_and_sizes(artifact: Path) -> None:
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
-    assert manifest.drawn == {"batch": 1, "seq": 1, "cache": 24, "seed": 0}
+    assert manifest.random_inputs == {"batch": 1, "seq": 1, "cache": 24, "seed": 0}
     assert manifest.example == ()  # the cache is created again from random values
     assert len(manifest.programs) <= 4
     named = {argument.name: (argument.lower, argument.upper) for argument in manifest.compiler.options.symbolic}
@@ -123,7 +123,7 @@ def test_a_single_token_is_traced_with_a_cache_of_the_default_length(tmp_path: P
 
 def test_a_cache_of_one_length_needs_no_range(tmp_path: Path) -> None:
     done = optimize(quick(tmp_path / "a", Eager, seq=None, cache=6, benchmark=False, inputs=1))
-    assert open_artifact(tmp_path / "a").manifest.drawn == {"batch": 1, "seq": 1, "cache": 6, "seed": 0}
+    assert open_artifact(tmp_path / "a").manifest.random_inputs == {"batch": 1, "seq": 1, "cache": 6, "seed": 0}
     assert done.report.validation is not None and done.report.validation.passed
 
 

@@ -167,7 +167,7 @@ def test_some_of_many_combinations_of_sizes_are_sampled_from_all_dimensions(monk
     assert len({*probes}) > MAX_PROBES
 
 
-def test_memory_is_that_of_the_largest_input(report: Report, tmp_path: Path) -> None:
+def test_memory_is_measured_for_the_largest_input(report: Report, tmp_path: Path) -> None:
     small = optimize(quick(tmp_path / "a", "hf-llama", validate=False, benchmark=False)).report
     assert report.memory_peak is not None and small.memory_peak is not None
     assert report.memory_peak.bytes > 3 * 48 / 8 * 0.5 * small.memory_peak.bytes

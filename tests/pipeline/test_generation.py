@@ -51,7 +51,9 @@ def request_of(out: Path | None, sample: str = "llama", recipe: object = Uncompi
     return Request(recipe=recipe, model=model, out=out, **{**LENGTHS, **changes})
 
 
-def continued(model: Any, batch: int, length: int, new: int = 7, padding: int = 0, **options: Any) -> torch.Tensor:
+def continue_prompts(
+    model: Any, batch: int, length: int, new: int = 7, padding: int = 0, **options: Any
+) -> torch.Tensor:
     """The continuations of prompts. Each prompt except the first begins with a number of padding tokens."""
     ids = torch.arange(3, 3 + batch * length).reshape(batch, length)
     mask = torch.ones_like(ids)
@@ -93,7 +95,7 @@ MODES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", MODES)
 def test_an_artifact_generates_by_the_librarys_own_generate(name: str, pair: tuple[Any, Any]) -> None:
     loaded, eager = pair
-    assert torch.equal(continued(loaded, **MODES[name]), continued(eager, **MODES[name]))
+    assert torch.equal(continue_prompts(loaded, **MODES[name]), continue_prompts(eager, **MODES[name]))
 
 
 OUTSIDE: dict[str, dict[str, Any]] = {
@@ -108,7 +110,7 @@ OUTSIDE: dict[str, dict[str, Any]] = {
 def test_calls_outside_of_the_lengths_are_refused_with_advice(name: str, pair: tuple[Any, Any]) -> None:
     said = "generates for batches of 1 to 3 prompts of 1 to 9 tokens, and 7 new tokens"
     with pytest.raises(WrongInputs, match=said) as refused:
-        continued(pair[0], **OUTSIDE[name])
+        continue_prompts(pair[0], **OUTSIDE[name])
     assert "larger --batch, --prompt-length or --new-tokens" in refused.value.fix
 
 
@@ -116,7 +118,7 @@ def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Pat
     manifest = open_artifact(artifact).manifest
     assert manifest.generation is not None
     assert manifest.generation.lengths == GenerationLengths(9, 7, 3)
-    assert (manifest.example, manifest.drawn, manifest.dynamic) == ((), {}, {})
+    assert (manifest.example, manifest.random_inputs, manifest.dynamic) == ((), {}, {})
     assert manifest.validation == "validated"
     # Prompts of a single text and of several, of one token, padded; later tokens, padded or not.
     assert len(manifest.programs) <= 6
@@ -197,7 +199,7 @@ def test_an_encoder_and_a_decoder_generate_from_an_artifact(tmp_path: Path) -> N
     loaded = thunder.load(tmp_path / "a", strict=True)
     eager = thunder.load(tmp_path / "a")._thunder.subject
     for length in (1, 4, 6):
-        assert torch.equal(continued(loaded, 1, length, 4), continued(eager, 1, length, 4)), length
+        assert torch.equal(continue_prompts(loaded, 1, length, 4), continue_prompts(eager, 1, length, 4)), length
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
@@ -264,9 +266,9 @@ def test_a_recipe_with_a_custom_generate_keeps_it(tmp_path: Path) -> None:
     assert report.programs == 4
     loaded, model = thunder.load(tmp_path / "a", strict=True), thunder.load(tmp_path / "a")._thunder.subject
     for kind in ("one token", "the longest", "the largest", "padded"):
-        assert torch.equal(continued(loaded, **MODES[kind]), continued(model, **MODES[kind]))
+        assert torch.equal(continue_prompts(loaded, **MODES[kind]), continue_prompts(model, **MODES[kind]))
     for generating in (loaded, copy.deepcopy(loaded)):
-        assert type(continued(generating, 1, 4, return_dict_in_generate=True).past_key_values) is StaticCache
+        assert type(continue_prompts(generating, 1, 4, return_dict_in_generate=True).past_key_values) is StaticCache
 
 
 def test_a_generate_method_that_cannot_be_saved_is_refused(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ class Slow:
         return torch.cat((input_ids, tokens), dim=1)
 
 
-def measured(contenders: dict[str, Any], *, batch: int = 2, new_tokens: int = 4, **options: Any) -> GenerationBenchmark:
+def measure_contenders(
+    contenders: dict[str, Any], *, batch: int = 2, new_tokens: int = 4, **options: Any
+) -> GenerationBenchmark:
     prompt = prompt_of(batch, 7)
     given = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}
     named = {name: Contender(model) for name, model in contenders.items()}
@@ -46,9 +48,9 @@ def measured(contenders: dict[str, Any], *, batch: int = 2, new_tokens: int = 4,
     )
 
 
-def test_the_first_token_and_the_others_are_timed_apart() -> None:
+def test_the_first_token_and_the_others_are_timed_separately() -> None:
     slow, quick = Slow(0.03, 0.002), Slow(0.01, 0.004)
-    found = measured({"slow": slow, "quick": quick}, configuration={"model": "m"})
+    found = measure_contenders({"slow": slow, "quick": quick}, configuration={"model": "m"})
     assert len(slow.asked) == len(quick.asked) == 1 + 1 + 2
     assert slow.asked[0] | {"do_sample": False, "eos_token_id": None} == slow.asked[0]
     whole, first, following = found, *found.parts
@@ -68,12 +70,12 @@ def test_the_first_token_and_the_others_are_timed_apart() -> None:
 
 
 def test_a_single_new_token_has_no_time_for_later_tokens() -> None:
-    found = measured({"eager": Slow(0.001, 0)}, new_tokens=1)
+    found = measure_contenders({"eager": Slow(0.001, 0)}, new_tokens=1)
     assert (found.parts, found.next_token, found.tokens_per_second(found.first)) == ((found.first_token,), None, None)
 
 
 def test_tokens_that_differ_are_reported() -> None:
-    found = measured({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
+    found = measure_contenders({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
     assert [found.difference(candidate) for candidate in found.candidates[:2]] == ["", ""]
     assert found.difference(found.candidates[2]) == "12.5% of its tokens differ from eager's, starting at token 3"
     expected = torch.tensor([[1, 2, 3], [4, 5, 6]])
@@ -83,19 +85,19 @@ def test_tokens_that_differ_are_reported() -> None:
 
 def test_fewer_tokens_than_requested_are_refused() -> None:
     with pytest.raises(CannotGenerate, match=r"Slow.generate streamed 3 tokens instead of 4"):
-        measured({"eager": Slow(0, 0, fewer=1)})
+        measure_contenders({"eager": Slow(0, 0, fewer=1)})
 
 
 def test_models_and_compiled_models_generate_to_the_last_token() -> None:
     """Sampling and tokens that end a text are settings of the model that a measurement ignores."""
     model = model_of("llama")
     model.generation_config.update(do_sample=True, temperature=0.7, eos_token_id=list(range(3, 64)))
-    found = measured({"eager": model, "thunder": thunder.compile(model, Uncompiled)}, memory=True)
+    found = measure_contenders({"eager": model, "thunder": thunder.compile(model, Uncompiled)}, memory=True)
     assert found.difference(found.candidates[1]) == ""
     assert all(candidate.peak_bytes for candidate in found.candidates)
     assert model.generation_config.do_sample
 
 
 def test_a_decoder_begins_with_a_token_of_its_own() -> None:
-    found = measured({"eager": model_of("t5")}, new_tokens=3)
+    found = measure_contenders({"eager": model_of("t5")}, new_tokens=3)
     assert len(found.text_of(found.first).seconds) == 3

@@ -38,7 +38,7 @@ def test_a_convolution_model_serves_images_of_all_sizes(tmp_path: Path) -> None:
     sizes = [point.size for point in done.report.validation.sizes]
     assert sizes[0] == "1 x 40 x 40 pixels" and {"1 x 32 x 48 pixels", "1 x 64 x 24 pixels"} < set(sizes)
     manifest = open_artifact(out).manifest
-    assert manifest.drawn == {"batch": 1, "seq": 128, "height": 40, "width": 40, "seed": 0}
+    assert manifest.random_inputs == {"batch": 1, "seq": 128, "height": 40, "width": 40, "seed": 0}
     assert len(manifest.programs) <= 3
     loaded = load(out, strict=True)
     with torch.no_grad():

@@ -39,7 +39,7 @@ def config_folder(folder: Path, size: Size, dtype: str = "float32") -> Path:
     return folder
 
 
-def planned(folder: Path, **options: object) -> memory_plan.MemoryPlan:
+def planned_memory(folder: Path, **options: object) -> memory_plan.MemoryPlan:
     """The planned memory of a model on the CPU."""
     random_weights = options.pop("random_weights", True)
     model = ModelRequest(str(folder), device="cpu", random_weights=random_weights, dtype=options.pop("dtype", None))
@@ -49,17 +49,17 @@ def planned(folder: Path, **options: object) -> memory_plan.MemoryPlan:
 
 
 def test_weights_are_counted_as_the_files_hold_them_and_are_mapped(checkpoint):
-    memory = planned(checkpoint, random_weights=False)
+    memory = planned_memory(checkpoint, random_weights=False)
     assert len(list(checkpoint.glob("*.safetensors"))) > 1
     stored = sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
     assert memory.weights == pytest.approx(stored, rel=0.01)
     assert memory.is_mapped
-    assert not planned(checkpoint, random_weights=False, dtype="bfloat16").is_mapped
-    assert not planned(checkpoint).is_mapped
+    assert not planned_memory(checkpoint, random_weights=False, dtype="bfloat16").is_mapped
+    assert not planned_memory(checkpoint).is_mapped
 
 
 def test_each_stage_of_a_large_model_has_a_peak(tmp_path):
-    memory = planned(config_folder(tmp_path, SIZES["1.1"]))
+    memory = planned_memory(config_folder(tmp_path, SIZES["1.1"]))
     stages = dict(memory.stages)
     assert memory.weights == pytest.approx(4.18 * GIB, rel=0.01)
     assert list(stages) == ["load", "compile", "validate", "benchmark", "write"]
@@ -79,7 +79,7 @@ def test_each_stage_of_a_large_model_has_a_peak(tmp_path):
 )
 def test_peak_grows_with_inputs_and_with_training(tmp_path, options, grows):
     folder = config_folder(tmp_path, SIZES["0.1"])
-    assert dict(planned(folder, **options).stages)[grows] > 1.1 * dict(planned(folder).stages)[grows]
+    assert dict(planned_memory(folder, **options).stages)[grows] > 1.1 * dict(planned_memory(folder).stages)[grows]
 
 
 def test_cache_of_generation_counts(tmp_path):
@@ -92,7 +92,7 @@ def test_cache_of_generation_counts(tmp_path):
 
 
 def test_quantized_weights_count_in_addition_to_the_original_weights(tmp_path):
-    memory = planned(config_folder(tmp_path, SIZES["0.1"]), recipe="int8-weight-only")
+    memory = planned_memory(config_folder(tmp_path, SIZES["0.1"]), recipe="int8-weight-only")
     assert 0.25 * memory.weights < memory.new_weights < 0.3 * memory.weights
 
 
@@ -126,15 +126,15 @@ def test_model_that_does_not_fit_is_refused_with_fitting_alternatives(tmp_path, 
     assert "4.18 GiB of it for weights" in caught.value.what
     assert "cpu has 3.50 GiB free; nothing was loaded" in caught.value.what
     assert "--dtype bfloat16, which needs 2.09 GiB" in caught.value.fix
-    assert planned(folder, dtype="bfloat16").fits
+    assert planned_memory(folder, dtype="bfloat16").fits
 
 
 def test_inputs_of_a_small_model_that_do_not_fit_are_lacking_in_the_plan(tmp_path):
     folder = config_folder(tmp_path, SMALL)
-    lacking = plan(Request(model=model_of(folder, None), batch=10**11), dry_run=True).lacking_memory
+    lacking = plan(Request(model=model_of(folder, None), batch=10**11), dry_run=True).memory_error
     assert lacking is not None
     assert "use a smaller --batch or --seq" in lacking.fix
-    assert planned(folder, batch=10**11).way == ""
+    assert planned_memory(folder, batch=10**11).storage_note == ""
 
 
 def test_modules_that_the_model_does_not_have_are_refused_in_the_plan(checkpoint):
@@ -145,15 +145,15 @@ def test_modules_that_the_model_does_not_have_are_refused_in_the_plan(checkpoint
 
 
 def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint):
-    memory = replace(planned(checkpoint, random_weights=False), free=1 << 20)
+    memory = replace(planned_memory(checkpoint, random_weights=False), free=1 << 20)
     assert memory.fits
-    assert "read from the disk" in memory.way
-    assert not replace(planned(checkpoint), free=1 << 20).fits
+    assert "read from the disk" in memory.storage_note
+    assert not replace(planned_memory(checkpoint), free=1 << 20).fits
 
 
 def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):
     monkeypatch.setattr(memory_plan, "process_limits", lambda: iter([1 << 20]))
-    lacking = plan(Request(model=ModelRequest(str(checkpoint), device="cpu"))).lacking_memory
+    lacking = plan(Request(model=ModelRequest(str(checkpoint), device="cpu"))).memory_error
     assert "the limits of this process allow 1.00 MiB" in lacking.what
 
 
@@ -161,7 +161,7 @@ def test_plan_of_seventy_billion_parameters_takes_no_memory_for_them(tmp_path, m
     seventy = Size(80, 8192, 28672, 64, 128_256)
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: 200 * GIB)
     monkeypatch.setattr(weights_on_paper, "machines_memory", lambda: 200 * GIB)
-    memory = planned(config_folder(tmp_path, seventy, "bfloat16"))
+    memory = planned_memory(config_folder(tmp_path, seventy, "bfloat16"))
     assert memory.weights == pytest.approx(132 * GIB, rel=0.1)
     assert replace(memory, free=100 * GIB).fits is False
 

@@ -19,7 +19,7 @@ def names() -> str:
 
 
 class Keeping(torch.nn.Module):
-    """A model that keeps tensors in every place that models use."""
+    """A model that stores tensors in every kind of container that models use."""
 
     tables: Any
 

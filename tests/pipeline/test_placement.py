@@ -36,7 +36,7 @@ class OnTheGpu(Transform):
 
 
 class Elsewhere(Recipe):
-    """A recipe that wants the CPU and another dtype."""
+    """A recipe for the CPU and another dtype."""
 
     device = "cpu"
     dtype = "float64"
@@ -46,7 +46,7 @@ class Elsewhere(Recipe):
 
 
 class Graphical(Recipe):
-    """A recipe that wants a GPU and declares no requirement of a GPU."""
+    """A recipe for a GPU that does not declare this requirement."""
 
     device = "cuda"
 
@@ -66,7 +66,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) ->
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: False)  # the free memory is not asked of a driver
 
 
-def asked(out: Path, recipe: object = HOPPER, **model: object) -> Request:
+def request_with(out: Path, recipe: object = HOPPER, **model: object) -> Request:
     request = quick(out, recipe)
     return replace(request, model=replace(request.model, **model))
 
@@ -93,33 +93,33 @@ def placement(request: Request) -> tuple[str, str]:
 )
 def test_device_and_dtype_on_a_machine_with_a_gpu(monkeypatch, out, recipe, model, expected):
     with_gpu(monkeypatch, (9, 0))
-    assert placement(asked(out, recipe, **model)) == expected
+    assert placement(request_with(out, recipe, **model)) == expected
 
 
 @pytest.mark.parametrize("recipe", [HOPPER, "default", "hf-llama", Graphical])
 def test_device_and_dtype_on_a_machine_without_a_gpu(monkeypatch, out, recipe):
     with_gpu(monkeypatch)
-    assert placement(asked(out, recipe)) == ("cpu", "float32")
+    assert placement(request_with(out, recipe)) == ("cpu", "float32")
     with pytest.raises(DeviceNotAvailable):
-        plan(asked(out, recipe, device="cuda"))
+        plan(request_with(out, recipe, device="cuda"))
 
 
 def test_the_plan_of_hopper_is_whole_on_hopper(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
-    planned = plan(replace(asked(out), strict=True))
+    planned = plan(replace(request_with(out), strict=True))
     assert planned.prepared.degraded == ()
     assert dict(planned.rows())["task"].endswith("bfloat16, on cuda")
 
 
 def test_a_model_on_the_cpu_degrades_the_recipe_for_hopper(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
-    planned = plan(asked(out, device="cpu"))
+    planned = plan(request_with(out, device="cpu"))
     assert [part.part for part in planned.prepared.degraded] == list(HFLlama3Hopper.parts)
     assert {part.reason for part in planned.prepared.degraded} == {"the model is on the device cpu"}
     assert all("--device cpu" in part.fix for part in planned.prepared.degraded)
     assert "degraded" in dict(planned.rows())
     with pytest.raises(EnvironmentLacks, match="the model is on the device cpu"):
-        plan(replace(asked(out, device="cpu"), strict=True))
+        plan(replace(request_with(out, device="cpu"), strict=True))
 
 
 @pytest.mark.parametrize("gpus", [(), ((9, 0),)])
@@ -134,38 +134,38 @@ def test_a_model_that_is_compiled_in_memory_stays_on_its_device_with_a_note(monk
 
 def test_the_gpu_that_counts_is_the_models(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0), (8, 0))
-    assert plan(asked(out, device="cuda:0")).prepared.degraded == ()
-    assert {part.reason for part in plan(asked(out, device="cuda:1")).prepared.degraded} == {
+    assert plan(request_with(out, device="cuda:0")).prepared.degraded == ()
+    assert {part.reason for part in plan(request_with(out, device="cuda:1")).prepared.degraded} == {
         "a GPU has compute capability 8.0"
     }
 
 
 def test_an_older_gpu_is_used_and_reported(monkeypatch, out):
     with_gpu(monkeypatch, (8, 0))
-    planned = plan(asked(out))
+    planned = plan(request_with(out))
     assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
     assert "compute capability 8.0" in planned.prepared.degraded[0].reason
 
 
 def test_a_transform_for_gpus_is_left_out_on_the_cpu(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
-    planned = plan(asked(out, Elsewhere))
+    planned = plan(request_with(out, Elsewhere))
     assert planned.prepared.transforms == ()
     assert [part.part for part in planned.prepared.degraded] == ["test_placement"]
-    assert plan(asked(out, Elsewhere, device="cuda")).prepared.transforms[0].name == "test_placement"
+    assert plan(request_with(out, Elsewhere, device="cuda")).prepared.transforms[0].name == "test_placement"
 
 
 def test_missing_gpu_degrades_a_recipe_and_is_an_error_if_strict(monkeypatch, out):
     with_gpu(monkeypatch)
-    assert [part.part for part in plan(asked(out, Graphical)).prepared.degraded] == ["the GPU"]
+    assert [part.part for part in plan(request_with(out, Graphical)).prepared.degraded] == ["the GPU"]
     with pytest.raises(EnvironmentLacks):
-        plan(replace(asked(out, Graphical), strict=True))
+        plan(replace(request_with(out, Graphical), strict=True))
 
 
 def test_a_target_has_the_recipes_dtype_and_leaves_the_model_where_it_is(monkeypatch, out):
     for gpus in ((), ((9, 0),)):
         with_gpu(monkeypatch, *gpus)
-        planned = plan(replace(asked(out), target="sm_90"))
+        planned = plan(replace(request_with(out), target="sm_90"))
         assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
         assert planned.prepared.model.device == "cpu"
 
@@ -173,20 +173,20 @@ def test_a_target_has_the_recipes_dtype_and_leaves_the_model_where_it_is(monkeyp
 @pytest.mark.parametrize("declared", [{"device": "gpu"}, {"dtype": "float33"}])
 def test_a_name_that_does_not_exist_is_refused(out, declared):
     with pytest.raises(UnknownName, match=next(iter(declared.values()))):
-        plan(asked(out, type("Misspelled", (Recipe,), declared)))
+        plan(request_with(out, type("Misspelled", (Recipe,), declared)))
 
 
 def test_recipes_with_different_placements_conflict_unless_the_user_decides(monkeypatch, out):
     both = HFLlama3Hopper() + Elsewhere()
     with pytest.raises(RecipeConflict, match="differ in their device"):
-        plan(asked(out, both))
+        plan(request_with(out, both))
 
 
 @pytest.mark.gpu
 def test_hopper_runs_on_the_gpu_in_bfloat16(out):
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("for Hopper and later")
-    outcome = optimize(replace(asked(out), strict=True))
+    outcome = optimize(replace(request_with(out), strict=True))
     assert {(p.device.type, p.dtype) for p in outcome.compiled.parameters()} == {("cuda", torch.bfloat16)}
     assert (outcome.report.model.device, outcome.report.model.dtype) == ("cuda", "bfloat16")
     assert outcome.report.degraded == ()

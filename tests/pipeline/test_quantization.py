@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import thunder_core as thunder
-from tests.cli.small import saved
+from tests.cli.small import save_small_model
 from tests.pipeline.conftest import Watcher, quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
@@ -41,7 +41,7 @@ GROUPS = ("hf-llama", "int4-weight-only")
 KEPT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PATH": "/bin"}
 
 
-def small(out: Path | None, recipe: object = GROUPS, sample: str = "llama", **changes: object) -> Request:
+def unmeasured_request(out: Path | None, recipe: object = GROUPS, sample: str = "llama", **changes: object) -> Request:
     """A request that measures nothing."""
     return quick(out, recipe, sample, **{"benchmark": False, "inputs": 1, **changes})
 
@@ -55,7 +55,7 @@ def elsewhere(code: str, artifact: Path, folder: Path) -> None:
 
 def test_a_worse_model_than_the_bound_allows_is_refused(out: Path) -> None:
     with pytest.raises(QualityLost, match=r"hf-llama \+ int4-weight-only differs .* by more than the bound") as caught:
-        optimize(small(out, options={"error": 0.01}))
+        optimize(unmeasured_request(out, options={"error": 0.01}))
     assert caught.value.code == "TH0407"
     assert "--skip-layers auto" in caught.value.fix
     assert not caught.value.report.passed
@@ -63,7 +63,7 @@ def test_a_worse_model_than_the_bound_allows_is_refused(out: Path) -> None:
 
 
 def test_layers_are_left_out_until_the_bound_holds(out: Path) -> None:
-    report = optimize(small(out, options={"error": 0.1}, skip_layers="auto")).report.quantization
+    report = optimize(unmeasured_request(out, options={"error": 0.1}, skip_layers="auto")).report.quantization
     assert report.passed
     assert report.error <= 0.1
     assert 0 < len(report.skipped) < 8
@@ -77,22 +77,22 @@ def test_layers_are_left_out_until_the_bound_holds(out: Path) -> None:
 
 def test_a_bound_that_no_choice_of_layers_meets_is_refused(out: Path) -> None:
     with pytest.raises(QualityLost):
-        optimize(small(out, options={"error": 1e-9}, skip_layers="auto"))
+        optimize(unmeasured_request(out, options={"error": 1e-9}, skip_layers="auto"))
     assert list(out.parent.iterdir()) == []
 
 
 def test_weights_are_calibrated_with_random_inputs_and_with_a_file(out: Path, tmp_path: Path) -> None:
-    plain = optimize(small(out)).report.quantization
+    plain = optimize(unmeasured_request(out)).report.quantization
     assert plain.calibrated == ""
     kept = (out / "weights" / "model.safetensors").stat().st_size
     assert 0.9 * kept < plain.bytes < 0.22 * plain.float_bytes
     watcher = Watcher()
-    drawn = optimize(small(out, calibrate="8", force=True), watcher).report.quantization
+    drawn = optimize(unmeasured_request(out, calibrate="8", force=True), watcher).report.quantization
     assert (drawn.calibrated, watcher.moves[CALIBRATE][-1]) == ("8 random inputs", (7, 8))
     assert drawn.error < plain.error
     file = tmp_path / "samples.safetensors"
     save_file({"input_ids": torch.randint(3, 500, (6, 8), generator=torch.Generator().manual_seed(0))}, file)
-    given = optimize(small(out, calibrate=str(file), force=True)).report.quantization
+    given = optimize(unmeasured_request(out, calibrate=str(file), force=True)).report.quantization
     assert given.calibrated.startswith("samples.safetensors:")
     assert given.error < plain.error
 
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_for_the_model_is_refused(name: str, out: Path, tmp_p
     arrays, message = FILES[name]
     save_file(arrays, tmp_path / "samples.safetensors")
     with pytest.raises(BadData, match=message) as caught:
-        optimize(small(out, calibrate=str(tmp_path / "samples.safetensors")))
+        optimize(unmeasured_request(out, calibrate=str(tmp_path / "samples.safetensors")))
     assert caught.value.code == "TH0221"
     assert list(out.parent.iterdir()) == []
 
@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 def test_impossible_requests_are_refused_and_nothing_is_written(name: str, out: Path) -> None:
     changes, error, message = REFUSED[name]
     with pytest.raises(error) as caught:
-        optimize(small(out, **{"recipe": GROUPS, **changes}))
+        optimize(unmeasured_request(out, **{"recipe": GROUPS, **changes}))
     assert message in caught.value.what
     assert caught.value.fix
     assert caught.value.code == {BadData: "TH0221", BadOption: "TH0201", BadQuantization: "TH0224"}[error]
@@ -157,17 +157,17 @@ def test_a_processor_without_the_instructions_is_reported_or_refused(
     recipe: str, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(["sse4_2"]))
-    (lack,) = optimize(small(out, ("hf-llama", recipe), force_slow=True)).report.degraded
+    (lack,) = optimize(unmeasured_request(out, ("hf-llama", recipe), force_slow=True)).report.degraded
     assert "with the processor's own instructions" in lack.part
     assert lack.reason.startswith("the processor has none of")
     with pytest.raises(EnvironmentLacks, match="the processor has none of"):
-        optimize(small(out, ("hf-llama", recipe), strict=True, force=True, force_slow=True))
+        optimize(unmeasured_request(out, ("hf-llama", recipe), strict=True, force=True, force_slow=True))
 
 
 @pytest.mark.parametrize(("recipe", "sample"), [("int8-dynamic", "gpt2"), ("int4-weight-only", "bert")])
 def test_programs_with_quantized_weights_serve_ranges(recipe: str, sample: str, out: Path) -> None:
     ranges = {"seq": (2, 24), "batch": (1, 2)}
-    optimize(small(out, ("hf-transformers", recipe), sample, dynamic=ranges, force_slow=True))
+    optimize(unmeasured_request(out, ("hf-transformers", recipe), sample, dynamic=ranges, force_slow=True))
     loaded = thunder.load(out, strict=True)
     eager = thunder.load(out)._thunder.subject
     assert any(isinstance(module, QuantizedLayer) for module in eager.modules())
@@ -183,7 +183,7 @@ def test_programs_with_quantized_weights_serve_ranges(recipe: str, sample: str, 
 def test_an_artifact_is_measured_against_the_float_model_and_against_the_quantized_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved(tmp_path / "model")
+    save_small_model(tmp_path / "model")
     out = tmp_path / "out"
     optimize(
         Request(("hf-llama", "int8-dynamic"), ModelRequest(str(tmp_path / "model")), out=out, force_slow=True, **QUICK)
@@ -256,7 +256,7 @@ print("served")
 
 @pytest.mark.parametrize("sample", ["llama", "gpt2"])
 def test_a_fresh_process_trains_adapters_with_quantized_weights(sample: str, out: Path, tmp_path: Path) -> None:
-    report = optimize(small(out, ("hf-transformers", "nf4-lora"), sample, train=True)).report
+    report = optimize(unmeasured_request(out, ("hf-transformers", "nf4-lora"), sample, train=True)).report
     gradients = [output.name for output in report.validation.outputs if output.name.endswith(".grad")]
     assert gradients
     assert all(name.endswith((".lora_a.grad", ".lora_b.grad")) for name in gradients)

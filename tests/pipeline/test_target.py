@@ -271,7 +271,7 @@ def test_a_range_that_one_program_does_not_serve_is_refused() -> None:
     session: Any = SimpleNamespace(compiled=compiled)
     coverage = RangeCoverage(session, {"seq": (2, 64)}, InputSize(1, 5))
     with pytest.raises(RangeNotServed, match="needs another program"):
-        coverage.proven()
+        coverage.coverage_proof()
     assert program.shortfalls
 
 

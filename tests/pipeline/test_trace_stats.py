@@ -6,7 +6,7 @@ import torch
 
 import thunder_core
 from thunder_core.compilation.memory.use import memory_use
-from thunder_core.workflow.pipeline.session.build_report import traces_behind
+from thunder_core.workflow.pipeline.session.build_report import traces_after_computation
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.trace_stats import (
     executor_shares,
@@ -61,7 +61,7 @@ def test_a_backward_and_a_tail_are_accounted_for():
     assert names[1:6] == names[6:] == [stage.trace.made_by for stage in program.stages_of("backward")[:5]]
     assert rows[6].changed == 0
     times = TimeShares({"torch": 0.25}, {"torch": 0.75})
-    (share,) = executor_shares(program.last("computation"), times, traces_behind(program))
+    (share,) = executor_shares(program.last("computation"), times, traces_after_computation(program))
     assert (share.executor, share.operations, share.time_share, share.backward_share) == ("torch", 3, 0.25, 0.75)
-    lines = [line for trace in traces_behind(program) for line in trace.bound_symbols if line.executor]
+    lines = [line for trace in traces_after_computation(program) for line in trace.bound_symbols if line.executor]
     assert share.backward == len(lines) > 3

@@ -7,7 +7,7 @@ import sys
 import time
 
 from tests.planted.faults import KINDS, outcomes
-from tests.planted.report import missed, table
+from tests.planted.report import missed_faults, table
 from tests.planted.subject import FAMILIES
 
 
@@ -20,7 +20,7 @@ def main() -> int:
     options = parser.parse_args()
     start = time.perf_counter()
     found = list(outcomes(options.families or FAMILIES, options.kind or KINDS, every=options.every))
-    print(missed(found))
+    print(missed_faults(found))
     print(table(found))
     print(f"{time.perf_counter() - start:.0f} s")
     return int(any(outcome.counts and not outcome.named for outcome in found))

@@ -50,7 +50,7 @@ def reading_another(bsym: BoundSymbol, earlier: list[TensorProxy]) -> BoundSymbo
     return bsym
 
 
-def changed(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
+def changed_lines(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
     """Each way to change one line of a trace: the kind, the name that the line defines, and the changed trace."""
     earlier = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     for index, bsym in enumerate(trace.bound_symbols):
@@ -102,7 +102,7 @@ class Planted(Transform):
 
     def __call__(self, trace: Trace) -> Trace:
         """The changed trace, or the trace itself if there are fewer changes."""
-        return next((one for index, (_, _, one) in enumerate(changed(trace)) if index == self.number), trace)
+        return next((one for index, (_, _, one) in enumerate(changed_lines(trace)) if index == self.number), trace)
 
 
-__all__ = ["Planted", "changed", "leaves", "torch"]
+__all__ = ["Planted", "changed_lines", "leaves", "torch"]

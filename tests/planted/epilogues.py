@@ -46,7 +46,7 @@ def epilogue_plant(own: Subject, what: str, line: str, changed_line: str) -> Pla
 
 
 def of_line(fault: Fault, line: str) -> bool:
-    """Whether a fault is about a missing line: the fault names the place that the line wrote to."""
+    """Whether a fault is about a missing line: the fault names the path that the line wrote to."""
     written = re.match(r"(\w+)\.(\w+) = ", line)
     keys = [written[2]] if written else re.findall(r"'(\w+)':", line)
     return re.split(r"[. ]", fault.result.replace(" after the call", ""))[-1] in keys

@@ -29,7 +29,7 @@ def outcomes(families: Iterable[str], kinds: Iterable[str], *, every: int = 1) -
             yield from (plant.outcome() for plant in list(KINDS[kind](family))[::every])
 
 
-def sampled(family: str, counts: Mapping[str, int], seed: int) -> Iterator[Outcome]:
+def plant_sample(family: str, counts: Mapping[str, int], seed: int) -> Iterator[Outcome]:
     """Plant a seeded random sample of faults of each kind into a family."""
     for kind, count in counts.items():
         plants = list(KINDS[kind](family))

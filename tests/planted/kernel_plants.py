@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.planted.kernels import claimed_places, spoils_for, with_spoiled_line
 from tests.planted.plant import Plant, names_line
-from tests.planted.programs import with_claimed
+from tests.planted.programs import with_claimed_trace
 from tests.planted.subject import subject
 from thunder_core.tracing.ir.printer import bound_symbol_text
 
@@ -24,7 +24,9 @@ def kernel_plants(family: str) -> Iterator[Plant]:
             for what, spoil in spoils_for(proxy).items():
 
                 def planted(own=own, name=name, place=place, proxy=proxy, spoil=spoil):
-                    return with_claimed(own.program, name, lambda one: with_spoiled_line(one, place, proxy, spoil))
+                    return with_claimed_trace(
+                        own.program, name, lambda one: with_spoiled_line(one, place, proxy, spoil)
+                    )
 
                 mode = "training" if train else "inference"
                 yield Plant(kind, own, f"{what} in {proxy.name} of {mode}: {line}", planted, names_line(line))

@@ -12,7 +12,8 @@ from thunder_core.workflow.validation.internal_check import Fault
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault to plant: its kind, its place, a function that plants it, and a check whether found faults name it.
+    """A fault to plant: its kind, its location, a function that plants it, and a check whether the reported faults name
+    it.
 
     `changes` is whether the faulty program has another outcome. By default the subject's call decides.
     """

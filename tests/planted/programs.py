@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.trace import Trace
 Change = Callable[[Trace], Trace]
 
 
-def with_claimed(program: Program, name: str, change: Change) -> Program:
+def with_claimed_trace(program: Program, name: str, change: Change) -> Program:
     """The program with another claimed computation or backward, which runs."""
     if name == "backward":
         return with_claimed_backward(program, change)
@@ -52,7 +52,7 @@ def with_trace(program: Program, name: str, change: Change) -> Program:
     return replace(program, stages=tuple(stages))
 
 
-def with_transformed(program: Program, transformed: Trace) -> Program:
+def with_transformed_trace(program: Program, transformed: Trace) -> Program:
     """The program of an inference with another computation after the traced one; later stages derive from it."""
     traces = [program.traces("computation")[0], transformed]
     for transform in (ShareCommonExpressions(), DropDeadCode(), lambda trace: claim(trace, ()), free_after_last_use):

@@ -31,7 +31,7 @@ def row(kind: str, family: str, outcomes: Iterable[Outcome]) -> str:
     return f"{kind:<20}{family:<10}" + "".join(f"{number:>8}" for number in numbers)
 
 
-def missed(outcomes: Iterable[Outcome]) -> str:
+def missed_faults(outcomes: Iterable[Outcome]) -> str:
     """The faults that were not found, and those that were not named."""
     counted = [outcome for outcome in outcomes if outcome.counts and not outcome.named]
     return "\n".join(f"{'misnamed' if outcome.caught else 'MISSED'}: {outcome}" for outcome in counted)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.planted.faults import sampled
-from tests.planted.report import missed, table
+from tests.planted.faults import plant_sample
+from tests.planted.report import missed_faults, table
 from tests.planted.subject import FAMILIES
 
 # Faults of each kind into each family. A program is compiled once for all. `python -m tests.planted` plants all faults.
@@ -18,9 +18,9 @@ AT_LEAST = 20
 @pytest.mark.parametrize("family", FAMILIES)
 def test_wrong_lines_are_caught_and_named(family: str) -> None:
     """Of the faults that change a value, an examination finds 98%, and names 95% by the exact line."""
-    outcomes = list(sampled(family, COUNTS, seed=0))
+    outcomes = list(plant_sample(family, COUNTS, seed=0))
     counted = [fault for fault in outcomes if fault.counts]
-    shown = f"\n{missed(outcomes)}\n{table(outcomes)}"
+    shown = f"\n{missed_faults(outcomes)}\n{table(outcomes)}"
     assert len(counted) >= AT_LEAST, shown
     assert sum(fault.caught for fault in counted) >= CAUGHT * len(counted), shown
     assert sum(fault.named for fault in counted) >= NAMED * len(counted), shown

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tests.planted.bound_symbols import changed
+from tests.planted.bound_symbols import changed_lines
 from tests.planted.plant import Plant
-from tests.planted.programs import with_backward, with_transformed
+from tests.planted.programs import with_backward, with_transformed_trace
 from tests.planted.subject import subject
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.tracing.ir.printer import bound_symbol_text
@@ -18,9 +18,11 @@ from thunder_core.workflow.validation.internal_check import Fault
 def transform_plants(family: str) -> Iterator[Plant]:
     """Each change of one line of the traced computation, as by a transform before all others."""
     own = subject(family, executors="torch")
-    for what, name, trace in changed(own.program.traces("computation")[0]):
+    for what, name, trace in changed_lines(own.program.traces("computation")[0]):
         is_named = named_by_stage(line_of(trace, name), what, "planted")
-        yield Plant("transform", own, f"{what}: {name}", lambda t=trace: with_transformed(own.program, t), is_named)
+        yield Plant(
+            "transform", own, f"{what}: {name}", lambda t=trace: with_transformed_trace(own.program, t), is_named
+        )
 
 
 def derivative_plants(family: str) -> Iterator[Plant]:
@@ -30,7 +32,7 @@ def derivative_plants(family: str) -> Iterator[Plant]:
     assert isinstance(derivative, ProgramDerivative)
     derivative.complete()
     derived = derivative.differentiated.full_backward
-    for what, name, trace in changed(derived):
+    for what, name, trace in changed_lines(derived):
         wrong = replace(trace, cotangents=dict(derived.cotangents), made_by=derived.made_by)
         is_named = named_by_stage(line_of(trace, name), what, derived.made_by)
         yield Plant("derivative", own, f"{what}: {name}", lambda t=wrong: with_backward(own.program, t), is_named)

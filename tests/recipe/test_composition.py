@@ -64,7 +64,7 @@ def facts(parts: Sequence[object]) -> object:
     try:
         recipe = find_recipe(list(parts), {})
         composition = recipe.composition
-        composition.require_whole()
+        composition.require_consistent()
         steps = list(reasons(composition, (DropDeadCode(),)))
         return (
             *(recipe.name, recipe.options, steps, composition.transforms().in_order(), composition.executor_row),
@@ -154,12 +154,12 @@ class Needy(Recipe):
 
 def test_exclusion_and_need_name_both_parties() -> None:
     with pytest.raises(RecipeConflict, match="alone excludes sharing") as caught:
-        (Sharing() + Alone()).composition.require_whole()
+        (Sharing() + Alone()).composition.require_consistent()
     assert caught.value.fix == "leave out alone or sharing"
     with pytest.raises(RecipeConflict, match="needy needs packing") as caught:
-        Needy().composition.require_whole()
+        Needy().composition.require_consistent()
     assert caught.value.fix == "add packing, or leave out needy"
-    (Needy() + Pack()).composition.require_whole()
+    (Needy() + Pack()).composition.require_consistent()
 
 
 def test_parts_of_a_recipe_follow_the_parts_that_it_comes_after() -> None:
@@ -172,7 +172,7 @@ def test_parts_of_a_recipe_follow_the_parts_that_it_comes_after() -> None:
 
 def test_an_unknown_trait_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match="needs names 'defualt'") as caught:
-        (Recipe() + Plugin("mine", needs=("defualt",))).composition.require_whole()
+        (Recipe() + Plugin("mine", needs=("defualt",))).composition.require_consistent()
     assert "did you mean default" in caught.value.fix
 
 
@@ -248,7 +248,7 @@ def test_executors_of_a_plugin_precede_executors_of_recipes() -> None:
         (("max-memory-saving", "hf-t5"), "t5"),
     ],
 )
-def test_the_sample_is_that_of_the_recipe_for_the_fewest_models(names: tuple[str, ...], sample: str) -> None:
+def test_the_sample_comes_from_the_recipe_for_the_fewest_models(names: tuple[str, ...], sample: str) -> None:
     assert find_recipe(names, {}).shared_sample == sample
     assert find_recipe(names[::-1], {}).shared_sample == sample
 

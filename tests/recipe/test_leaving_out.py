@@ -59,7 +59,7 @@ def test_left_out_parts_add_up_in_every_order(order: tuple[int, ...]) -> None:
         Plugin("less", settings={"without": ("cse", "sdpa", "inductor:layers.2")}),
     )
     recipe = find_recipe([parts[place] for place in order], {})
-    recipe.composition.require_whole(CLEANUP_TRANSFORMS)
+    recipe.composition.require_consistent(CLEANUP_TRANSFORMS)
     assert recipe.composition.without == ("cse", "inductor:layers.1", "inductor:layers.2", "sdpa")
     assert steps(recipe) == ["Functionalize", "DropDeadCode", "packed-linear", "packed-attention", "inductor", "torch"]
     assert recipe.all_executors() == ("packed-linear", "packed-attention", "inductor", "torch")
@@ -93,7 +93,7 @@ def test_compile_leaves_out_parts_in_addition_to_the_recipe() -> None:
 def test_an_executor_that_is_an_object_is_left_out_by_its_name() -> None:
     mine = OperatorExecutor("mine")
     recipe = Default().with_(executors=[mine], without=["mine"])
-    recipe.composition.require_whole(CLEANUP_TRANSFORMS)
+    recipe.composition.require_consistent(CLEANUP_TRANSFORMS)
     assert mine not in recipe.all_executors()
 
 
@@ -125,13 +125,13 @@ def test_parts_that_cannot_be_left_out_are_refused_by_compile_and_jit_alike(text
 
 def test_leaving_out_a_part_that_another_needs_is_refused() -> None:
     recipe = Default().with_(transforms=[Wanting(), Functionalize()])
-    recipe.composition.require_whole()
+    recipe.composition.require_consistent()
     with pytest.raises(RecipeConflict, match="Wanting needs functionalize, but --without leaves it out"):
-        recipe.with_(without=["Functionalize"]).composition.require_whole()
-    recipe.with_(without=["Functionalize", "Wanting"]).composition.require_whole()
+        recipe.with_(without=["Functionalize"]).composition.require_consistent()
+    recipe.with_(without=["Functionalize", "Wanting"]).composition.require_consistent()
     needing = Plugin("needing", needs=("inductor",))
     with pytest.raises(RecipeConflict, match="needing needs inductor, but --without leaves it out"):
-        (Default() + needing).with_(without=["inductor"]).composition.require_whole()
-    (Default() + needing).with_(without=["inductor:0"]).composition.require_whole()
+        (Default() + needing).with_(without=["inductor"]).composition.require_consistent()
+    (Default() + needing).with_(without=["inductor:0"]).composition.require_consistent()
     with pytest.raises(RecipeConflict, match="Wanting needs functionalize"):
         thunder.jit(net(), transforms=[Wanting(), Functionalize()], without=["functionalize"])

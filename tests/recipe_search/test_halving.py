@@ -26,7 +26,7 @@ from thunder_core.workflow.report.search import SearchBounds
 
 @dataclass(frozen=True)
 class Planted:
-    """A candidate whose speed over eager, noise, loss and memory are known, and what a round and a start cost."""
+    """A candidate with a known speed-up over eager, noise, loss and memory, and known costs of a round and a start."""
 
     rank: int
     speed: float

@@ -1,4 +1,4 @@
-"""A search with planted trials: what wins, what is kept, and what is raised."""
+"""A search with planted trials: the winner, the stored results, and the errors."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_interrupted_with_nothing_measured_is_interrupted(tmp_path):
         search_of(tmp_path, Planted(default=KeyboardInterrupt())).run()
 
 
-def test_an_error_of_eager_is_raised_as_it_is(tmp_path):
+def test_an_error_of_eager_is_raised_unchanged(tmp_path):
     refusal = TrialRefusal(reason="TH0403 NaN", code="TH0403", fix="mend it", status=4)
     with pytest.raises(NotFinite, match="NaN") as caught:
         search_of(tmp_path, Planted(eager=refusal)).run()

@@ -9,14 +9,16 @@ import torch
 
 import thunder_core as thunder
 from tests.families import assert_same, inputs_for, sample
-from tests.readme import joined
+from tests.readme import package_with_example
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 
 def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joined("recipes/README.md", "recipe_example", "careful_llama.py", "thunder.recipes", tmp_path, monkeypatch)
+    package_with_example(
+        "recipes/README.md", "recipe_example", "careful_llama.py", "thunder.recipes", tmp_path, monkeypatch
+    )
     listed = {listed_recipe.name: listed_recipe.summary for listed_recipe in plugins.listing("recipes")}
     assert listed["careful-llama"] == "Llama with a stricter tolerance."
     recipe = find_recipe("careful-llama", {"error_factor": "1.5"})

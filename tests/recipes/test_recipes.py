@@ -61,7 +61,7 @@ def test_file_and_class_have_one_name(name: str) -> None:
 def test_names_in_a_recipe_exist(name: str) -> None:
     this = recipe(name)
     assert set(this.setup_executors()) <= set(plugins.names("executors"))
-    this.composition.require_whole()
+    this.composition.require_consistent()
     assert this.setup_executors()[-1] == "torch"
     assert this.sample in SAMPLES
     assert set(this.families) <= set(CONFIG_MAPPING)

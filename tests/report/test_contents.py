@@ -50,7 +50,7 @@ def test_a_report_is_dated_in_utc(full: Report) -> None:
     assert fresh.model_dump_json().split('"created":"')[1][19] == "Z"
 
 
-def test_the_environment_is_that_of_this_process() -> None:
+def test_the_environment_describes_this_process() -> None:
     found = describe_environment()
     assert found.torch == torch.__version__
     assert found.threads == torch.get_num_threads()

@@ -46,7 +46,7 @@ def test_the_big_figures(full: Report) -> None:
     assert error.detail == "past_key_values.layers.0.keys: 1.0e-06, eager 1.0e-06, allowed 3.0e-06"
 
 
-def test_side_effects_are_counted_beside_outputs(full: Report) -> None:
+def test_side_effects_are_counted_next_to_outputs(full: Report) -> None:
     outputs = output("logits", 1e-7), output("norm.running_mean after the call", 1e-7)
     report = full.model_copy(update={"validation": validation(*outputs), "degraded": ()})
     assert headlines_of(report)[0].detail == "1 output and 1 side effect on 3 inputs, against float64"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from tests.described import described
+from tests.described import plain_data
 from thunder_core.foundation.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning, WrongResult
 
 CALLS = 0
@@ -168,7 +168,7 @@ PROGRAMS = [
 
 
 def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixture[str]) -> Any:
-    """The error of a call, its place, and the effects of the call."""
+    """The error of a call, its source line, and the effects of the call."""
     global CALLS
     CALLS = 0
     box, x = Box(), torch.ones(2)
@@ -177,7 +177,7 @@ def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixt
         program(box, x)
     last = traceback.extract_tb(raised.value.__traceback__)[-1]
     drawn = torch.rand(1).item()
-    return described([raised.value, box, x, CALLS, drawn]), (last.filename, last.lineno), capsys.readouterr()
+    return plain_data([raised.value, box, x, CALLS, drawn]), (last.filename, last.lineno), capsys.readouterr()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -372,7 +372,7 @@ def test_effects_before_an_operation_that_fails_when_it_runs(warm):
             program(box, torch.ones(3), torch.tensor([1]))
         with pytest.raises(IndexError, match="index 7 is out of bounds"):
             program(box, torch.ones(3), torch.tensor([7]))
-        found.append(described(box))
+        found.append(plain_data(box))
     assert found[0] == found[1]
     assert thunder.cache_misses(compiled) == 1
 

@@ -64,7 +64,7 @@ def test_a_second_derivative_draws_the_numbers_of_the_forward_on_devices(monkeyp
 
 
 @pytest.mark.gpu
-def test_masks_on_a_gpu_are_those_of_the_forward_in_all_derivatives() -> None:
+def test_masks_on_a_gpu_match_the_forward_in_all_derivatives() -> None:
     def dropped(x: Tensor) -> Tensor:
         return functional.dropout(x, 0.5).pow(3)
 

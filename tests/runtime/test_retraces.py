@@ -49,7 +49,7 @@ def test_only_the_third_retrace_warns() -> None:
     assert "symbolic={'factor': (MINIMUM, MAXIMUM)}" in message
 
 
-def test_other_reasons_are_counted_apart() -> None:
+def test_other_reasons_are_counted_separately() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
     assert warnings_of(compiled, (x, 1), (x, 2), (x.double(), 2), (x, 3)) == []

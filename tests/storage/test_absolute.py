@@ -1,4 +1,4 @@
-"""Absolute paths contain no `..`, denote the same place, and keep links."""
+"""Absolute paths contain no `..`, denote the same file, and keep links."""
 
 from __future__ import annotations
 

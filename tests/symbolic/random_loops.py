@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from tests.symbolic.outcomes import Outcome, difference, outcome
-from tests.symbolic.random_programs import nudged
+from tests.symbolic.random_programs import neighbouring_numbers
 
 WIDTH = 4
 LENGTHS = (4, 3)
@@ -211,7 +211,7 @@ class Loop:
         generator = torch.Generator().manual_seed(length)
         shapes = ((2, length, WIDTH), (WIDTH, WIDTH), (2, WIDTH), (length, 2, WIDTH))
         tensors = [torch.randn(shape, generator=generator).to(self.dtype) * 0.7 for shape in shapes]
-        tensors = [tensor if nudge is None else nudged(tensor, nudge) for tensor in tensors]
+        tensors = [tensor if nudge is None else neighbouring_numbers(tensor, nudge) for tensor in tensors]
         leaves = [tensor.requires_grad_(self.grad) for tensor in tensors]
         return outcome(function, leaves, [leaf * 1 for leaf in leaves] if self.grad else leaves, {}, self.grad)
 

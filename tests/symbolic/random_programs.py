@@ -39,7 +39,7 @@ TABLE: tuple[Row, ...] = (*NUMBERS, *SHAPES, *MADE, *COMPUTED, *COMPUTED, *WRITT
 
 @dataclass
 class Memory:
-    """The tensors and numbers that a program has so far, and the results of its steps."""
+    """The present tensors and numbers of a program, and the results of its steps."""
 
     tensors: list[Tensor]
     numbers: list[Number]
@@ -68,7 +68,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Step:
-    """A row of the table, and the places of its operands."""
+    """A row of the table, and the positions of its operands."""
 
     row: int
     places: tuple[int, ...]
@@ -119,7 +119,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Turns:
-    """Steps that run while a condition holds for the values so far, for a few turns at most."""
+    """Steps that run while a condition holds for the present values, for at most a few iterations."""
 
     row: int
     places: tuple[int, ...]
@@ -207,7 +207,7 @@ DTYPES = (*[torch.float32] * 12, torch.float64, torch.int64, torch.bool)
 WAYS = ("argument", "keyword", "item", "entry", "outside")
 
 
-def nudged(values: Tensor, seed: int) -> Tensor:
+def neighbouring_numbers(values: Tensor, seed: int) -> Tensor:
     """Return neighbouring numbers, above or below the values, chosen by a seed."""
     above = torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
     return values.nextafter(torch.where(above, torch.inf, -torch.inf).to(values.dtype))
@@ -226,7 +226,11 @@ class Given:
 
         def draw(size: tuple[int, ...]) -> Tensor:
             values = (torch.randn(size, generator=generator) * 2).to(self.dtype)
-            return values if call.nudge is None or not self.dtype.is_floating_point else nudged(values, call.nudge)
+            return (
+                values
+                if call.nudge is None or not self.dtype.is_floating_point
+                else neighbouring_numbers(values, call.nudge)
+            )
 
         return LAYOUTS[self.layout](draw, shape).requires_grad_(grad and self.dtype.is_floating_point)
 
@@ -410,7 +414,7 @@ def metadata_of(tried: Case, program: Any, call: Call) -> str:
     return wrong_metadata(program, inputs)
 
 
-def reduced(tried: Case, **options: Any) -> Case:
+def reduce_case(tried: Case, **options: Any) -> Case:
     """Return a case with fewer steps and calls that still differs."""
     shrunk = True
     while shrunk:
@@ -455,7 +459,7 @@ def main(count: int, first: int = 0) -> int:
         programs += misses
         if message:
             failed += 1
-            small = reduced(tried)
+            small = reduce_case(tried)
             message = differences(small)[0] or message
             rows = [described(step) for step in small.program.steps]
             print(f"program {seed}, grad={tried.grad}: {message}\n  {rows}\n  {small}", flush=True)

@@ -1,4 +1,6 @@
-"""Numbers in lists, dicts, objects and defaults become symbolic individually, read singly or as a whole."""
+"""Numbers in lists, dicts, objects and defaults become symbolic individually, whether they are read one by one or as a
+whole.
+"""
 
 from __future__ import annotations
 

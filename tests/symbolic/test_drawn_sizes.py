@@ -148,7 +148,7 @@ SCALARS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", SCALARS)
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_a_drawn_scalar_in_a_slice_or_a_container_is_that_of_the_call(name: str) -> None:
+def test_a_drawn_scalar_in_a_slice_or_a_container_comes_from_the_call(name: str) -> None:
     compiled, x = thunder.jit(SCALARS[name]), torch.arange(100.0).reshape(10, 10)
     for seed in range(6):
         outcomes = []

@@ -13,7 +13,7 @@ import thunder_core as thunder
 
 
 class Computing(dict[Any, Any]):
-    """A dict that computes what is missing, and does not store it."""
+    """A dict that computes the values of missing keys, and does not store them."""
 
     def __missing__(self, key: Any) -> list[Any]:
         return [key]

@@ -34,14 +34,14 @@ def executor_of(pattern: Function | Pattern, by: Function | None = None, **optio
     return executor
 
 
-def claimed(compiled: Any) -> Counter[str]:
+def count_claimed(compiled: Any) -> Counter[str]:
     """Count the lines of the latest program that the executor runs."""
     steps = [bsym for trace in thunder.last_traces(compiled) for bsym in trace.bound_symbols if "mine" in trace.made_by]
     lines = {id(bsym): bsym for bsym in steps if bsym.executor == "mine"}
     return Counter(bsym.symbol.short_name for bsym in lines.values())
 
 
-def needed(compiled: Any) -> list[str]:
+def needed_programs(compiled: Any) -> list[str]:
     return [str(constraint) for constraint in thunder.last_program(compiled).constraints if "mine" in str(constraint)]
 
 
@@ -61,15 +61,15 @@ def lengths(*found: int) -> list[tuple[Tensor, Tensor]]:
 def test_program_with_the_replacement_serves_all_lengths() -> None:
     compiled = thunder.jit(lambda x, w: norm(x + 1, w, 1e-6), executors=[executor_of(norm)], cache="symbolic values")
     assert_eager(compiled, lambda x, w: norm(x + 1, w, 1e-6), *lengths(2, 7, 1, 300))
-    assert claimed(compiled) == {"norm": 1}
+    assert count_claimed(compiled) == {"norm": 1}
     assert thunder.cache_misses(compiled) == 1
-    assert needed(compiled) == []
+    assert needed_programs(compiled) == []
 
 
 def test_the_default_mode_has_the_replacement_in_the_program_for_all_lengths() -> None:
     compiled = thunder.jit(lambda x, w: norm(x, w, 1e-6) * 2, executors=[executor_of(norm)])
     assert_eager(compiled, lambda x, w: norm(x, w, 1e-6) * 2, *lengths(2, 7, 1, 300))
-    assert claimed(compiled) == {"norm": 1}
+    assert count_claimed(compiled) == {"norm": 1}
     assert thunder.cache_misses(compiled) == 2
 
 
@@ -87,7 +87,7 @@ def test_pattern_matches_any_spelling_of_a_size(name: str) -> None:
     pattern, program = SPELLED_WITH_SIZES[name]
     compiled = thunder.jit(program, executors=[executor_of(pattern)], symbolic=["x.size(0)"])
     assert_eager(compiled, program, *((torch.randn(length, 3, 8),) for length in (4, 6, 31)))
-    assert claimed(compiled).total() == 1
+    assert count_claimed(compiled).total() == 1
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -102,7 +102,7 @@ def test_spelling_that_matches_constant_sizes_matches_symbolic_sizes(name: str) 
     names = [f"{name}.size(0)" for name in program.__code__.co_varnames]
     compiled = thunder.jit(program, executors=[executor_of(pattern)], symbolic=names)
     assert_eager(compiled, program, *(tuple(torch.randn(n, 3, 8) for _ in range(count)) for n in (2, 5)))
-    assert claimed(compiled).total() == 1
+    assert count_claimed(compiled).total() == 1
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -122,9 +122,9 @@ def test_layers_of_a_model_are_replaced_and_serve_all_lengths(training: bool) ->
         found = [gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)]
         assert_same(*found)
     expected = IN_LLAMA | ({"next_token_loss": 1} if training else {})
-    assert expected.items() <= claimed(compiled).items()
+    assert expected.items() <= count_claimed(compiled).items()
     assert thunder.cache_misses(compiled) == 1
-    assert needed(compiled) == []
+    assert needed_programs(compiled) == []
 
 
 # ---- decisions of a match -----------------------------------------------------------------------------------------
@@ -138,12 +138,12 @@ def test_decision_of_the_pattern_is_a_constraint_with_its_reason() -> None:
     program = lambda x: x.exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(in_one_of_two_ways)], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(6),))
-    assert claimed(compiled) == {"in_one_of_two_ways": 1}
+    assert count_claimed(compiled) == {"in_one_of_two_ways": 1}
     assert thunder.cache_misses(compiled) == 1
-    (message,) = needed(compiled)
+    (message,) = needed_programs(compiled)
     assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in message.replace("1 <= s0", "s0")
     assert_eager(compiled, program, (torch.randn(11),))
-    assert not claimed(compiled)
+    assert not count_claimed(compiled)
     assert thunder.cache_misses(compiled) == 2
 
 
@@ -158,12 +158,12 @@ def test_decision_of_the_replacement_is_a_constraint_with_its_reason() -> None:
     compiled = thunder.jit(program, executors=[executor_of(program, evenly)], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(16),))
     assert thunder.cache_misses(compiled) == 1
-    assert claimed(compiled) == {"evenly": 1}
-    (message,) = needed(compiled)
+    assert count_claimed(compiled) == {"evenly": 1}
+    (message,) = needed_programs(compiled)
     assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in message
     assert "test_patterns.py" in message
     assert_eager(compiled, program, (torch.randn(9),))
-    assert claimed(compiled) == {}
+    assert count_claimed(compiled) == {}
     assert thunder.cache_misses(compiled) == 2
     assert "needed by mine for evenly" in thunder.recompile_reasons(compiled)[-1]
 
@@ -173,10 +173,10 @@ def test_decision_of_supports_is_a_constraint_with_its_reason() -> None:
     long = executor_of(program, supports=lambda bsym: bsym.inputs[0].shape[0] >= 10)
     compiled = thunder.jit(program, executors=[long], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(12),), (torch.randn(20),), (torch.randn(10),))
-    assert claimed(compiled).total() == 1
-    assert any("10 <= s0" in message for message in needed(compiled))
+    assert count_claimed(compiled).total() == 1
+    assert any("10 <= s0" in message for message in needed_programs(compiled))
     assert_eager(compiled, program, (torch.randn(4),), (torch.randn(9),))
-    assert not claimed(compiled)
+    assert not count_claimed(compiled)
     assert thunder.cache_misses(compiled) == 2
 
 
@@ -187,7 +187,7 @@ def test_match_that_is_not_used_adds_no_constraint() -> None:
     program = lambda x: (x * 3).exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(fours)], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(9),))
-    assert not claimed(compiled)
+    assert not count_claimed(compiled)
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -209,7 +209,7 @@ def test_replacement_that_may_return_its_input_is_checked_for_each_size() -> Non
 
 
 def test_outcomes_of_a_match_belong_to_one_environment() -> None:
-    """Two programs whose sizes have equal names share nothing, although they use one pattern."""
+    """Two programs whose sizes have equal names share no outcomes, although they use the same pattern."""
     pattern = executor_of(norm).replacements[0].pattern
     executor = OperatorExecutor("mine")
     executor.replaces(pattern)(norm)
@@ -218,7 +218,7 @@ def test_outcomes_of_a_match_belong_to_one_environment() -> None:
         program = lambda x, w, least=smallest: norm(x, w, 1e-6) if x.shape[0] >= least else x  # noqa: E731
         programs.append(thunder.jit(program, executors=[executor], symbolic=["x.size(0)"]))
         assert_eager(programs[-1], program, *lengths(smallest, smallest + 9))
-        assert claimed(programs[-1]) == {"norm": 1}
+        assert count_claimed(programs[-1]) == {"norm": 1}
     environments = [environment_of(thunder.last_traces(compiled)[0].inputs) for compiled in programs]
     assert set(map(id, pattern._outcomes.symbolic)) == set(map(id, environments))
 
@@ -238,7 +238,7 @@ def test_kernel_for_constant_sizes_keeps_its_programs() -> None:
     compiled = thunder.jit(program, executors=[executor_of(program, constant_alone)])
     for length in (3, 4, 5):
         torch.testing.assert_close(compiled(torch.ones(length)), program(torch.ones(length)))
-        assert claimed(compiled) == {"constant_alone": 1}
+        assert count_claimed(compiled) == {"constant_alone": 1}
     assert thunder.cache_misses(compiled) == 3
     assert "sizes have to be integers" in thunder.last_program(compiled).constant_because
 
@@ -247,7 +247,7 @@ def test_kernel_that_symbolic_sizes_exclude_is_reported() -> None:
     program = lambda x: x.exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(program, constant_alone)], cache="symbolic values")
     assert_eager(compiled, program, (torch.ones(3),), (torch.ones(5),))
-    assert not claimed(compiled)
+    assert not count_claimed(compiled)
     (lost,) = {one for trace in thunder.last_traces(compiled) for one in trace.refused}
     assert lost.by_sizes
     assert "constant_alone is called for constant sizes only" in lost.reason
@@ -292,7 +292,7 @@ def test_a_float_that_changes_is_a_parameter_in_inference(pattern: Function, opt
         for scale in (0.5, 0.25, 3.0, -2.0):
             x = torch.randn(3, 4)
             torch.testing.assert_close(compiled(x, scale), pattern(x + 1, scale), rtol=0, atol=0)
-    assert claimed(compiled).total() == 1
+    assert count_claimed(compiled).total() == 1
     assert thunder.cache_misses(compiled) == (1 if options else 2)
 
 
@@ -307,7 +307,7 @@ def test_two_floats_are_two_parameters() -> None:
         x = torch.randn(3)
         expected = twice(x, one) + (x.tanh() * one).exp() * other
         torch.testing.assert_close(compiled(x, one, other), expected, rtol=0, atol=0)
-    assert claimed(compiled).total() == 1
+    assert count_claimed(compiled).total() == 1
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -321,7 +321,7 @@ def test_replacement_that_needs_the_value_of_a_float_does_not_match() -> None:
     for scale in (0.5, -0.25, 3.0):
         x = torch.randn(3)
         torch.testing.assert_close(compiled(x, scale), scaled_exp(x, scale), rtol=0, atol=0)
-    assert not claimed(compiled)
+    assert not count_claimed(compiled)
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -333,5 +333,5 @@ def test_the_value_of_a_tensor_is_a_parameter_too() -> None:
     compiled = thunder.jit(program, executors=[executor_of(scaled_exp, lambda x, scale: scaled_exp(x, scale))])
     for x in (torch.rand(4), torch.rand(4) - 1):
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
-    assert claimed(compiled).total() == 1
+    assert count_claimed(compiled).total() == 1
     assert thunder.cache_misses(compiled) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.symbolic.random_programs import case, differences, reduced
+from tests.symbolic.random_programs import case, differences, reduce_case
 from thunder_core.foundation.errors import SymbolicAttemptWarning
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 
@@ -22,7 +22,7 @@ def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", SymbolicAttemptWarning)
         message, _ = differences(tried)
-        assert not message, (message, reduced(tried))
+        assert not message, (message, reduce_case(tried))
 
 
 def test_program_without_its_constraints_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,9 @@ def test_interpolation_of_an_empty_tensor_is_refused_as_by_the_kernel() -> None:
 
 
 def test_backward_for_some_results_leaves_other_sizes_valid() -> None:
-    """It is derived at its first use, when nothing more can be constrained, and does not assume the sizes of a call."""
+    """The backward is derived at its first use, when no constraint can be added, and does not assume the sizes of a
+    call.
+    """
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         first, second = x * 1, x * 1

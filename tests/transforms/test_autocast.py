@@ -21,7 +21,7 @@ from thunder_core.passes.transforms.autocast import Autocast
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
-def small() -> nn.Sequential:
+def small_network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
 
@@ -72,7 +72,7 @@ PROGRAMS = [chained, mixed, repeated, attended, overruled, in_place, convolved]
 def test_results_and_gradients_are_those_under_autocast(
     program: Callable[..., Any], dtype: torch.dtype, executors: tuple[str, ...]
 ) -> None:
-    eager = small()
+    eager = small_network()
     ours = copy.deepcopy(eager)
     compiled = thunder.jit(program, transforms=[Autocast(dtype)], executors=executors)
     exactly = {"rtol": 0, "atol": 0} if executors == ("torch",) else {"rtol": 2e-2, "atol": 2e-2}
@@ -90,7 +90,7 @@ def test_results_and_gradients_are_those_under_autocast(
 
 def test_casts_are_lines_and_calls_stay_calls() -> None:
     compiled = thunder.jit(lambda model, x: model(x), transforms=[Autocast()])
-    compiled(small(), X)
+    compiled(small_network(), X)
     lines = [line.symbol.name for line in thunder.last_traces(compiled)[-1].bound_symbols]
     assert lines.count("torch.nn.functional.linear") == 2
     assert lines.count("torch.ops.aten._to_copy.default") >= 5
@@ -99,13 +99,13 @@ def test_casts_are_lines_and_calls_stay_calls() -> None:
 
 def test_a_weight_is_cast_once() -> None:
     compiled = thunder.jit(lambda model, x: (model(x), model(x + 1)), transforms=[Autocast()])
-    compiled(small(), X)
+    compiled(small_network(), X)
     text = str(thunder.last_traces(compiled)[-1])
     assert text.count("_to_copy.default(model_0_weight") == 1
 
 
 def test_autocast_around_is_switched_off_for_the_program() -> None:
-    model = small()
+    model = small_network()
     compiled = thunder.jit(lambda model, x: model(x), transforms=[Autocast(torch.float16)])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert compiled(model, X).dtype == torch.float16
@@ -129,7 +129,7 @@ def test_a_program_that_differentiates_itself_is_refused() -> None:
         return loss.detach()
 
     with pytest.raises(OperationFailed, match="calls backward") as caught:
-        thunder.jit(program, transforms=[Autocast()])(small(), X)
+        thunder.jit(program, transforms=[Autocast()])(small_network(), X)
     assert caught.value.where is not None
 
 
@@ -175,7 +175,7 @@ def of_an_item(model: nn.Module, x: torch.Tensor, factor: Any) -> Any:
 def test_one_program_serves_all_sizes_and_numbers(program: Callable[..., Any], factors: tuple[Any, ...]) -> None:
     if program is sized and factors[0] == 2.5:
         pytest.skip("a size is an integer")
-    model = small().requires_grad_(False)
+    model = small_network().requires_grad_(False)
     compiled = thunder.jit(program, transforms=[Autocast()], cache="symbolic values", executors=["torch"])
     with warnings.catch_warnings():
         warnings.simplefilter("error", SymbolicAttemptWarning)

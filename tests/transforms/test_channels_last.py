@@ -12,7 +12,7 @@ from thunder_core.passes.transforms.channels_last import ChannelsLast
 
 
 class Network(nn.Module):
-    """Convolutions with what networks have between them, and `end` on what they return."""
+    """Convolutions with typical operations between them, and the function `end` of their result."""
 
     def __init__(self, end=lambda x: x, between=lambda x: x, inplace=False):
         super().__init__()
@@ -67,7 +67,7 @@ def assert_like_eager(model, *inputs, is_changed=True):
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("inplace", [False, True])
-def test_networks_are_those_of_eager(end, inplace):
+def test_networks_match_eager(end, inplace):
     assert_like_eager(Network(ENDS[end], inplace=inplace).eval(), torch.randn(2, 3, 12, 16))
 
 
@@ -201,7 +201,7 @@ def test_branches_and_numbers_of_tensors_keep_their_meaning():
     assert_like_eager(Branching().eval(), torch.randn(2, 4, 5, 6))
 
 
-def test_a_network_under_autocast_is_that_of_eager():
+def test_a_network_under_autocast_matches_eager():
     model, x = Network().eval(), torch.randn(2, 3, 12, 16)
     compiled = thunder.jit(model, transforms=(ChannelsLast(),), executors=("torch",))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

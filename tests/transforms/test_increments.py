@@ -1,4 +1,4 @@
-"""Counters that are incremented together have eager's values, and nothing reads them at another time."""
+"""Counters that are incremented together have eager's values at each read."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def inputs_for(count: int = 3) -> Inputs:
     return [{"x": torch.randn(2 + n, 8, generator=generator)} for n in range(count)]
 
 
-def changed(model: Small, change: Callable[[dict[str, object]], object]) -> Callable[..., object]:
+def with_changed_output(model: Small, change: Callable[[dict[str, object]], object]) -> Callable[..., object]:
     """The model with its output changed by a function."""
     return lambda **inputs: change(model(**inputs))
 
@@ -92,7 +92,7 @@ def test_progress_counts_every_run(model: Small) -> None:
 
 
 def test_wrong_output_fails_with_its_measurements(model: Small) -> None:
-    wrong = changed(model, lambda out: {**out, "y": out["y"] * 1.01})
+    wrong = with_changed_output(model, lambda out: {**out, "y": out["y"] * 1.01})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
     report = caught.value.report
@@ -108,26 +108,26 @@ def test_wrong_output_fails_with_its_measurements(model: Small) -> None:
 
 
 def test_the_smallest_tolerance_is_the_smallest_that_passes(model: Small) -> None:
-    wrong = changed(model, lambda out: {**out, "y": out["y"] + 1e-5})
+    wrong = with_changed_output(model, lambda out: {**out, "y": out["y"] + 1e-5})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
     smallest = caught.value.report.worst.smallest_tolerance
-    wrong = changed(model, lambda out: {**out, "y": out["y"] + 1e-5})
+    wrong = with_changed_output(model, lambda out: {**out, "y": out["y"] + 1e-5})
     enough = Tolerance(times_eager=smallest * 1.0001)
     assert validate(wrong, model, inputs_for(), enough, language_model=False).passed
-    wrong = changed(model, lambda out: {**out, "y": out["y"] + 1e-5})
+    wrong = with_changed_output(model, lambda out: {**out, "y": out["y"] + 1e-5})
     with pytest.raises(OutOfTolerance):
         validate(wrong, model, inputs_for(), Tolerance(times_eager=smallest * 0.999), language_model=False)
 
 
 def test_integers_must_be_equal(model: Small) -> None:
-    wrong = changed(model, lambda out: {**out, "rank": out["rank"].flip(-1)})
+    wrong = with_changed_output(model, lambda out: {**out, "rank": out["rank"].flip(-1)})
     with pytest.raises(OutOfTolerance, match=r"`rank` differs .* its integers, NaN or infinities differ from eager"):
         check(wrong, model)
 
 
 def test_nan_must_be_at_eagers_places(model: Small) -> None:
-    wrong = changed(model, lambda out: {**out, "y": out["y"].masked_fill(out["y"] > 1, math.nan)})
+    wrong = with_changed_output(model, lambda out: {**out, "y": out["y"].masked_fill(out["y"] > 1, math.nan)})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
     assert math.isinf(caught.value.report.worst.smallest_tolerance)
@@ -151,7 +151,7 @@ def test_opaque_outputs_are_noted() -> None:
 
 def test_another_structure_is_not_comparable(model: Small) -> None:
     with pytest.raises(NotComparable, match="`output` is tuple"):
-        check(changed(model, lambda out: tuple(out.values())), model)
+        check(with_changed_output(model, lambda out: tuple(out.values())), model)
     with pytest.raises(NotComparable, match="contains no tensor"):
         validate(lambda x: None, Nothing(), inputs_for(), Tolerance(), language_model=False)
 

@@ -109,7 +109,7 @@ def test_empty_scalar_and_complex_tensors() -> None:
     assert measure_distance(turned * 1j, turned, turned.to(torch.complex128)).optimized.maximum == 2.0
 
 
-def test_divergence_is_that_of_torch(block: int) -> None:
+def test_divergence_matches_torch(block: int) -> None:
     reference = normal(3, 4, 32)
     optimized, eager = noisy(reference, 0.3, 1), noisy(reference, 1e-4, 2)
     found = measure_language(optimized, eager, reference)

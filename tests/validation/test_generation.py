@@ -17,7 +17,7 @@ from thunder_core.workflow.validation.report import GenerationReport
 TOLERANCE = Tolerance(kl=1e-5)
 
 
-def validated(optimized: Any, model: Any, tolerance: Tolerance = TOLERANCE, **options: Any) -> GenerationReport:
+def validate_prompts(optimized: Any, model: Any, tolerance: Tolerance = TOLERANCE, **options: Any) -> GenerationReport:
     """The report on a single prompt, and on two prompts that are padded on the left."""
     two = prompt_of(2, 6)
     mask = torch.ones_like(two)
@@ -41,7 +41,7 @@ def changed(model: Any, by: float) -> Any:
 
 
 def test_a_model_equals_itself(model: Any) -> None:
-    report = validated(model, model)
+    report = validate_prompts(model, model)
     assert report.passed and report.exact
     assert [(prompt.size, prompt.tokens, prompt.equal, prompt.first_difference) for prompt in report.prompts] == [
         ("1 x 5", 8, 8, None),
@@ -50,9 +50,9 @@ def test_a_model_equals_itself(model: Any) -> None:
     assert {step for prompt in report.prompts for step in prompt.divergences} == {0.0}
 
 
-def test_divergences_are_those_of_the_textbook_behind_eagers_tokens(model: Any) -> None:
+def test_divergences_match_the_textbook_after_eagers_tokens(model: Any) -> None:
     other = changed(model, 1e-4)
-    report = validated(other, model, Tolerance(kl=1.0))
+    report = validate_prompts(other, model, Tolerance(kl=1.0))
     ids = prompt_of(1, 5)
     tokens = model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0)
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_other_tokens_are_out_of_tolerance_in_float32(model: Any) -> None:
     with pytest.raises(
         OutOfTolerance, match=r"tokens agree with eager's, and all have to agree; the first difference is at token \d"
     ) as no:
-        validated(changed(model, 0.3), model, Tolerance(kl=100.0, top1=0.0))
+        validate_prompts(changed(model, 0.3), model, Tolerance(kl=100.0, top1=0.0))
     report = no.value.report
     assert isinstance(report, GenerationReport) and not report.passed
     assert report.worst.first_difference is not None
@@ -73,7 +73,7 @@ def test_other_tokens_are_out_of_tolerance_in_float32(model: Any) -> None:
 
 def test_in_less_precise_dtypes_a_share_of_the_tokens_is_enough(model: Any) -> None:
     model.to(torch.bfloat16)
-    report = validated(changed(model, 0.3), model, Tolerance(kl=100.0, top1=0.0))
+    report = validate_prompts(changed(model, 0.3), model, Tolerance(kl=100.0, top1=0.0))
     assert report.passed and not report.exact and report.equal < report.tokens
 
 
@@ -82,7 +82,7 @@ def test_distributions_that_diverge_are_out_of_tolerance_though_no_token_differs
     with torch.no_grad():
         other.lm_head.weight.mul_(1.01)
     with pytest.raises(OutOfTolerance, match=r"its distributions from eager's is .* nats") as no:
-        validated(other, model)
+        validate_prompts(other, model)
     assert isinstance(no.value.report, GenerationReport)
     assert no.value.report.equal == no.value.report.tokens
 
@@ -91,12 +91,12 @@ def test_non_finite_or_zero_eager_logits_are_refused(model: Any) -> None:
     with torch.no_grad():
         model.lm_head.weight.fill_(0.0)
     with pytest.raises(AllZero):
-        validated(model, model)
-    assert validated(model, model, allow_non_finite=True).passed
+        validate_prompts(model, model)
+    assert validate_prompts(model, model, allow_non_finite=True).passed
     with torch.no_grad():
         model.lm_head.weight[3].fill_(torch.nan)
     with pytest.raises(NotFinite, match="24 of 24 next-token distributions"):
-        validated(model, model)
+        validate_prompts(model, model)
 
 
 def test_a_model_with_nan_unlike_eager_is_out_of_tolerance(model: Any) -> None:
@@ -104,4 +104,4 @@ def test_a_model_with_nan_unlike_eager_is_out_of_tolerance(model: Any) -> None:
     with torch.no_grad():
         broken.lm_head.weight[3].fill_(torch.nan)
     with pytest.raises(OutOfTolerance, match="nan nats"):
-        validated(broken, model)
+        validate_prompts(broken, model)

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import NoLoss, NotComparable, NotFinite, Oth
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, validate
 from thunder_core.workflow.validation.draws import DrawnValues
-from thunder_core.workflow.validation.gradients import gradients_kept, loss_of
+from thunder_core.workflow.validation.gradients import loss_of, preserve_gradients
 
 
 class Net(torch.nn.Module):
@@ -190,7 +190,7 @@ def test_outputs_without_a_loss_are_refused(kind: str) -> None:
 
 def test_gradients_come_back_after_an_error(net: Net) -> None:
     net.scale.grad = kept = torch.ones(8)
-    with pytest.raises(ValueError, match="on the way"), gradients_kept(net):
+    with pytest.raises(ValueError, match="on the way"), preserve_gradients(net):
         assert net.scale.grad is None
         raise ValueError("on the way")
     assert net.scale.grad is kept

@@ -14,7 +14,7 @@ from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.capture.fakes import fake
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.workflow.validation.comparison import validate
-from thunder_core.workflow.validation.layouts import LayoutWatch, differs, layouts_watched
+from thunder_core.workflow.validation.layouts import LayoutWatch, check_layouts, differs
 
 
 class Viewing(torch.nn.Module):
@@ -38,7 +38,7 @@ def compiled_wrongly(monkeypatch: pytest.MonkeyPatch, module: torch.nn.Module) -
 def test_a_mismatch_names_the_line_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = compiled_wrongly(monkeypatch, Viewing())
     x = torch.randn(1, 16, 8)
-    with layouts_watched() as watch:
+    with check_layouts() as watch:
         compiled(x).sum().backward()
     assert str(watch.mismatches[0]).startswith("`t2 = t1.view(1, 8, 4, 4)`")
     assert "strides [8, 1, 32, 8], derived as torch.float32 of shape [1, 8, 4, 4] and strides [128, 1, 32, 8]" in str(
@@ -55,9 +55,9 @@ def test_programs_run_as_before_when_the_watch_ends() -> None:
     x = torch.randn(3, requires_grad=True)
     code = thunder.jit(lambda x: x)
     wanted = compiled(x)
-    with layouts_watched() as watch, pytest.raises(Bug), layouts_watched():
+    with check_layouts() as watch, pytest.raises(Bug), check_layouts():
         pass
-    with layouts_watched() as watch:
+    with check_layouts() as watch:
         torch.testing.assert_close(compiled(x), wanted)
         code(x)
     compiled(x).sum().backward()
@@ -93,7 +93,7 @@ def test_symbolic_sizes_are_checked_against_the_call_and_stay_symbolic() -> None
         return torch.cat([x, x], 1).transpose(0, 1).contiguous() * 2
 
     compiled = thunder.jit(joined, cache="symbolic values")
-    with layouts_watched() as watch:
+    with check_layouts() as watch:
         for shape in ((2, 3), (4, 5), (7, 2)):
             compiled(torch.ones(shape))
     assert not watch.mismatches

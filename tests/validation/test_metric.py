@@ -55,7 +55,7 @@ def test_accuracy_is_the_share_of_labels_that_are_met(causal: bool) -> None:
     assert found == pytest.approx(tuple(expected))
 
 
-def test_cosine_is_that_of_the_means_over_tokens_that_are_no_padding() -> None:
+def test_cosine_uses_means_over_tokens_without_padding() -> None:
     mask = torch.ones(6, 5, dtype=torch.int64)
     mask[:, 3:] = 0
     spoiled = LOGITS.clone()
@@ -101,7 +101,7 @@ def test_squared_error_is_the_mean_over_all_numbers() -> None:
     assert over_batches("mse", *numbers, labels[:, 0]) == pytest.approx(tuple(expected))
 
 
-def test_cosine_is_that_of_the_first_result_without_embeddings() -> None:
+def test_cosine_uses_the_first_result_without_embeddings() -> None:
     cache = {"loss": torch.ones(6, 2), "past_key_values.0": torch.ones(6, 2)}
     eager, ours = (Leaves(cache | {"reconstruction": values}) for values in (LOGITS, OTHER))
     expected = torch.nn.functional.cosine_similarity(LOGITS.flatten(1), OTHER.flatten(1)).mean().item()

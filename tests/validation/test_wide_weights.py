@@ -12,7 +12,7 @@ from thunder_core.backend.quantization.replacement import QuantizationSettings, 
 from thunder_core.foundation.errors import OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, comparison, precision, validate, wide_weights
-from thunder_core.workflow.validation.streamed_gradients import gradients_taken
+from thunder_core.workflow.validation.streamed_gradients import stream_gradients
 
 FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
 
@@ -86,7 +86,7 @@ def test_reference_by_layer_of_quantized_layers_equals_the_whole_reference(schem
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "t5"])
-def test_gradients_by_layer_are_those_of_the_whole_reference(family, monkeypatch):
+def test_gradients_by_layer_match_the_whole_reference(family, monkeypatch):
     loaded = sample(family)
     require_equal(*reports(loaded.model, inputs_for(loaded, labels=True), monkeypatch, train=True))
 
@@ -137,7 +137,7 @@ def test_gradients_that_are_taken_are_dropped_one_by_one():
         counts[name] = sum(parameter.grad is not None for parameter in model.parameters())
         return True
 
-    with gradients_taken(model, take):
+    with stream_gradients(model, take):
         model(torch.ones(2, 4)).sum().backward()
     assert counts == {f"{name}.grad": 1 for name, _ in model.named_parameters()}
 

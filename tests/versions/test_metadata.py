@@ -51,7 +51,7 @@ def test_builds_of_pytorch_are_taken(wheel):
     assert all(f"{newest}.1{build}" in accepted for build in ("", "+cpu", "+cu130", "+cu132"))
 
 
-def test_releases_of_python_are_those_of_the_interpreter(wheel):
+def test_releases_of_python_match_the_interpreter(wheel):
     accepted = SpecifierSet(wheel.metadata["Requires-Python"])
     assert [minor for minor in range(8, 20) if f"3.{minor}.1" in accepted] == [minor for _, minor in SUPPORTED]
 

@@ -1,6 +1,6 @@
 """Examine the types of shelves in parallel processes with limits, keep each result at once, and write the page.
 
-Results are kept in a file of lines, so that an interrupted run goes on where it stopped. The shelves are the model
+Results are stored in a file of lines, so that an interrupted run can continue. The shelves are the model
 types of transformers, and models of other libraries, such as `timm:resnet10t`. A shelf whose package is missing is
 skipped.
 
@@ -36,7 +36,7 @@ PROCESSES.set_forkserver_preload([PRELOADED])
 
 
 def examined(model_type: str, seconds: int, memory: float, names: Collection[str] = COMPARISONS) -> dict[str, Any]:
-    """The result of a process that examines a type; it has a reason in place of what the process did not reach."""
+    """The result of a process that examines a type; steps that the process did not reach have a reason instead."""
     ours, theirs = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=examine_within, args=(model_type, seconds, memory, theirs, names))
     process.start()
@@ -91,7 +91,7 @@ def types_on(shelf: str) -> list[str]:
 
 
 def main() -> None:
-    """Examine, and write the page where one is asked for."""
+    """Examine the types, and write the page if requested."""
     parser = argparse.ArgumentParser()
     parser.add_argument("types", nargs="*")
     parser.add_argument("--shelf", action="append", choices=list(SUBJECTS), help="default: transformers")

@@ -146,7 +146,7 @@ def set_sections(config: Any) -> None:
 
 
 def token_within(token: Any, vocabulary: int) -> Any:
-    """A token, or a list of tokens, or None, with 1 in place of what is not in the vocabulary."""
+    """A token, a list of tokens or None, with 1 in place of tokens that are not in the vocabulary."""
     if isinstance(token, list):
         return [token_within(element, vocabulary) for element in token]
     return 1 if isinstance(token, int) and token >= vocabulary else token

@@ -218,7 +218,7 @@ def train_subject(model: torch.nn.Module, inputs: dict[str, Any]) -> Row:
     put_into_training(model)
     twin = copy.deepcopy(model)
     with in_eager():
-        expected = trained(twin, inputs)
+        expected = outputs_after_backward(twin, inputs)
     return compare_step(model, twin, inputs, expected)
 
 
@@ -233,13 +233,13 @@ def put_into_training(model: torch.nn.Module) -> None:
 def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> Row:
     """Compare the outputs, the gradients of all parameters and the buffers with those of a twin in eager PyTorch."""
     compiled = thunder.jit(model, executors=("torch",))
-    output = trained(compiled, inputs)
+    output = outputs_after_backward(compiled, inputs)
     if not is_traced(compiled):
         model.zero_grad()
         twin.zero_grad()
         with in_eager():
-            expected = trained(twin, inputs)
-        output = trained(compiled, inputs)
+            expected = outputs_after_backward(twin, inputs)
+        output = outputs_after_backward(compiled, inputs)
     model.eval()
     require_same(output, expected)
     require_same_gradients(model, twin, inputs)
@@ -250,7 +250,8 @@ def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str
 
 
 def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any]) -> None:
-    """Raise `AssertionError` where a gradient is not that of a twin in eager PyTorch, but for rounding.
+    """Raise `AssertionError` for a gradient that differs from the gradient of a copy in eager PyTorch by more than
+    rounding.
 
     A gradient may consist of rounding errors alone, such as that of a bias before a normalization. It is right if it
     differs from eager's by little more than eager's own gradient changes if all parameters change in their last digits.
@@ -279,7 +280,7 @@ def changes_by_rounding(twin: torch.nn.Module, inputs: dict[str, Any]) -> dict[s
         for parameter in perturbed.parameters():
             parameter *= 1 + PERTURBATION * torch.randint(-1, 2, parameter.shape)
     with in_eager():
-        trained(perturbed, inputs)
+        outputs_after_backward(perturbed, inputs)
     pairs = zip(twin.named_parameters(), perturbed.parameters(), strict=True)
     return {
         name: float((parameter.grad - other.grad).abs().max())
@@ -292,13 +293,13 @@ def trained_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch
     """A copy of the model after a step in eager PyTorch, its inputs, with labels if it takes any, and its outputs."""
     with contextlib.suppress(Exception):  # some classes have labels of their own kind
         twin, given = copy.deepcopy(loaded.model), inputs_of(loaded, LENGTHS[0], labels=True)
-        return twin, given, trained(twin, given)
+        return twin, given, outputs_after_backward(twin, given)
     twin = copy.deepcopy(loaded.model)
     with in_eager():
-        return twin, inputs, trained(twin, inputs)
+        return twin, inputs, outputs_after_backward(twin, inputs)
 
 
-def trained(call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+def outputs_after_backward(call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
     """The outputs of a call, after a backward pass through the mean squares of all of them."""
     seed_all()
     output = call(**inputs)
@@ -387,7 +388,7 @@ def in_words(error: BaseException) -> str:
 def examine_within(
     model_type: str, seconds: int, memory: float, connection: Connection, names: Collection[str] = COMPARISONS
 ) -> None:
-    """Send the rows of a type, in a process that may use so many seconds of CPU and GiB of memory."""
+    """Send the rows of a type, in a process with limits for seconds of CPU time and GiB of memory."""
     limit = int(memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -1,4 +1,4 @@
-"""The page of the zoo: a table of each shelf, with what works of each type."""
+"""The page of the zoo: a table of each shelf, with the results of each type."""
 
 from __future__ import annotations
 

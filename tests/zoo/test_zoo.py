@@ -1,4 +1,4 @@
-"""The zoo keeps its results, goes on where it stopped, and writes a page of them."""
+"""The zoo stores its results, continues after an interruption, and writes a page of the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from tests.zoo import __main__ as zoo
 from tests.zoo.configs import SMALL, architectures_of, parts_of, shrunk, small_config
-from tests.zoo.examine import compare_sizes, require_same_gradients, trained, without_folders
+from tests.zoo.examine import compare_sizes, outputs_after_backward, require_same_gradients, without_folders
 from tests.zoo.page import page
 from tests.zoo.shelves import PACKAGES, shelf_of
 
@@ -150,8 +150,8 @@ def test_gradients_may_differ_by_rounding_errors_alone() -> None:
     torch.manual_seed(0)
     twin, inputs = Cancelled(), {"x": torch.randn(64, 4)}
     model = copy.deepcopy(twin)
-    trained(twin, inputs)
-    trained(model, {"x": inputs["x"].flip(0)})  # the same sums in another order
+    outputs_after_backward(twin, inputs)
+    outputs_after_backward(model, {"x": inputs["x"].flip(0)})  # the same sums in another order
     require_same_gradients(model, twin, inputs)
     for name, _ in model.named_parameters():
         changed = copy.deepcopy(model)

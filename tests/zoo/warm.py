@@ -1,6 +1,6 @@
 """A first program by Thunder and by Dynamo: the server of the zoo runs it before it forks a process for each type.
 
-The time of a first call then has no part that is paid once in a process, such as imports and tables of operators.
+The time of a first call then contains no one-time costs of a process, such as imports and tables of operators.
 """
 
 from __future__ import annotations

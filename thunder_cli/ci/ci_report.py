@@ -55,7 +55,7 @@ class CiReport:
     began: float = field(default_factory=perf_counter)
 
     def note(self, name: str, failures: Sequence[str] = (), fix: str = "") -> None:
-        """Add a check, which failed if there are failures."""
+        """Add a check, with its failures; a check without failures has passed."""
         self.checks.append(Check(name, "; ".join(failures), fix, status=1 if failures else 0))
 
     def note_error(self, error: BaseException) -> None:

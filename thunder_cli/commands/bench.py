@@ -101,7 +101,7 @@ def bench(
 
 
 def compare_results(first: str | None, second: str | None, output: BenchOutput) -> bool:
-    """Compare two result files. Return whether both are files, without which nothing is compared."""
+    """Compare two result files, if both paths are files; return whether they are."""
     first_file, second_file = (Path(name or "").expanduser() for name in (first, second))
     if not (first_file.is_file() and second_file.is_file()):
         return False
@@ -143,7 +143,7 @@ def bench_candidates(
 
 
 def refuse_search(settings: Settings) -> None:
-    """Raise `BadOption` for the options of a search where no candidates are to be measured."""
+    """Raise `BadOption` for options of a search if `--candidates` is not set."""
     search_options = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
     if search_options:
         raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --candidates, or leave it out")
@@ -191,12 +191,12 @@ def measure_artifacts(
     first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact compared with the first; only the device may be changed."""
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     require_two_artifacts(first, second)
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_artifacts
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
     with watching(console) as progress:
@@ -212,11 +212,11 @@ def measure_artifact(
     folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
     """Measure an artifact; only the device may be changed."""
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     device = device_of_artifact(folder, settings)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_artifact
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
     with watching(console) as progress:
@@ -243,11 +243,11 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
 def measure_model(settings: Settings, bench_request: BenchRequest, console: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     request = checked_request(settings, console)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_model
         from thunder_core.workflow.pipeline.generation_bench import bench_generation
     with watching(console) as progress:

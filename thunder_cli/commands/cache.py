@@ -207,9 +207,9 @@ def require_model(store: Store, model: str) -> None:
 def clear_searches(*, json: bool, dry_run: bool) -> None:
     """Remove the stored results of searches, and print how many there were."""
     from thunder_cli.views.quantity import count_noun, size
-    from thunder_core.workflow.recipe_search.kept_folder import kept_searches, remove_searches
+    from thunder_core.workflow.recipe_search.kept_folder import count_stored_searches, remove_searches
 
-    stored_searches = kept_searches() if dry_run else remove_searches()
+    stored_searches = count_stored_searches() if dry_run else remove_searches()
     if json:
         print_json("cache-searches/1", {"dry_run": dry_run, **asdict(stored_searches)})
         return

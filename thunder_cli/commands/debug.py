@@ -58,7 +58,7 @@ def debug(
 
 def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, console: Console) -> Diagnosis:
     """Check the named artifact, or else the model."""
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.workflow.artifact.format.read import is_artifact
@@ -67,7 +67,7 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
     if settings.get("model") and is_artifact(folder):
         require_artifacts_own(settings, folder)
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-        with importing_tested(console):
+        with importing_tested_torch(console):
             from thunder_core.workflow.pipeline.debug import debug_artifact
         with watching(console) as progress:
             return debug_artifact(folder, request, consent=consent, progress=progress)
@@ -78,11 +78,11 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
 def diagnose_model(settings: Settings, debug_request: DebugRequest, console: Console) -> Diagnosis:
     """Check a model under a recipe."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import watching
 
     request = checked_request(settings, console)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.debug import debug_model
     with watching(console) as progress:
         return debug_model(request, debug_request, progress)

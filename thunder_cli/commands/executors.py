@@ -60,7 +60,7 @@ def executors(
     if json:
         print_json("executors/1", {"executors": rows})
     elif name is not None:
-        print_one(rows[0])
+        print_executor(rows[0])
     else:
         print_all(rows)
 
@@ -117,7 +117,7 @@ def print_all(rows: Iterable[Row]) -> None:
     stdout().print(table)
 
 
-def print_one(row: Row) -> None:
+def print_executor(row: Row) -> None:
     """Print the facts about one executor."""
     stdout().print(Text.assemble((str(row["name"]), "bold"), "  ", state_of(row), f"\n\n{row['summary']}"))
     if row["claims"]:

@@ -101,7 +101,7 @@ def inspect_trace(
     view = View(shown, look)
     show(view, output, stages=list_, json=json)
     if not list_ and view.is_empty:
-        view.tell_where_else()
+        view.report_earlier_match()
         raise typer.Exit(1)
 
 
@@ -146,10 +146,10 @@ def open_subject(settings: Settings, program: int) -> Subject:
 def trace_model(settings: Settings) -> Subject:
     """Load, compile and call the model that the settings name."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing_tested
+    from thunder_cli.import_notice import importing_tested_torch
 
     request = checked_request(settings, stderr())
-    with importing_tested(stderr()):
+    with importing_tested_torch(stderr()):
         from thunder_core.workflow.inspect.in_process import traced_model
     return traced_model(request)
 

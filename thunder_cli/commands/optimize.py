@@ -72,7 +72,7 @@ def optimize(
 def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, json: bool, quiet: bool) -> None:
     """Plan and carry out a request, and note its report among the checks of continuous integration."""
     from thunder_cli.hub_notice import print_hub_notice
-    from thunder_cli.import_notice import importing, importing_tested
+    from thunder_cli.import_notice import importing, importing_tested_torch
     from thunder_cli.trusted_recipe import show_trusted_recipe
     from thunder_cli.views.plan import PlanPrinter
 
@@ -85,7 +85,7 @@ def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, jso
     printer = PlanPrinter((stderr(quiet=True) if json else stdout()) if dry_run else console)
     if not dry_run:  # stdout of a dry run has the complete plan, or nothing after an error
         printer.begin(request)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         from thunder_core.workflow.pipeline import outline, with_memory
 
         outlined = outline(request, dry_run=dry_run)
@@ -109,8 +109,8 @@ def carry_out_plan(planned: Plan, console: Console) -> Outcome:
     from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
 
-    if planned.lacking_memory is not None:  # before more is imported
-        raise planned.lacking_memory
+    if planned.memory_error is not None:  # before more is imported
+        raise planned.memory_error
     with importing(console):
         from thunder_core.workflow.pipeline import carry_out
     with watching(console) as progress:
@@ -124,8 +124,8 @@ def follow_first_rank(request: Request, *, dry_run: bool) -> None:
     planned = with_memory(outline(request, dry_run=dry_run))
     if dry_run:
         return
-    if planned.lacking_memory is not None:
-        raise planned.lacking_memory
+    if planned.memory_error is not None:
+        raise planned.memory_error
 
     from thunder_core.workflow.pipeline import follow
 
@@ -133,7 +133,7 @@ def follow_first_rank(request: Request, *, dry_run: bool) -> None:
 
 
 def refuse_early(request: Request, search: SearchRequest, *, dry_run: bool = False) -> None:
-    """Raise errors that names, sizes and paths of a request show, the cheapest checks first."""
+    """Check the names, sizes and paths of a request, the cheapest checks first."""
     from thunder_core.workflow.pipeline.request.search_request import check_search
 
     check_search(search, request)
@@ -149,7 +149,7 @@ def refuse_early(request: Request, search: SearchRequest, *, dry_run: bool = Fal
 
 def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
     """Print the result: tables, JSON, or the path of the artifact."""
-    from thunder_cli.views.outcome import outcome_view, places_view
+    from thunder_cli.views.outcome import outcome_view, paths_view
 
     if json:
         print_json("optimize/1", {"artifact": str(outcome.artifact), "report": plain(outcome.report)})
@@ -162,4 +162,4 @@ def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
         console = stdout()
         console.print(outcome_view(outcome.report, width=console.width))
         console.print()
-        console.print(places_view(outcome.report, outcome.artifact), soft_wrap=True)
+        console.print(paths_view(outcome.report, outcome.artifact), soft_wrap=True)

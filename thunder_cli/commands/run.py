@@ -41,14 +41,14 @@ def run(
     `thunder optimize --task generate`, or with `--dynamic cache=0:N`.
     """
     with quiet_libraries(debug=debug):
-        from thunder_cli.import_notice import importing_tested
+        from thunder_cli.import_notice import importing_tested_torch
         from thunder_core.workflow.artifact.format.read import read_manifest
 
         check_run_request(request)
         read_manifest(artifact.expanduser())
         given_prompt = request.prompt_ids or request.prompt or prompt_of_stdin()
         console = stderr(quiet=quiet)
-        with importing_tested(console):
+        with importing_tested_torch(console):
             from thunder_core.workflow.models.inputs.tokens import prompt_tokens
             from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
@@ -114,7 +114,7 @@ class GeneratedOutput:
 
     @contextmanager
     def printed_line(self) -> Iterator[None]:
-        """Print the rest of the text after the block, then end the line, also if Ctrl-C ends the block."""
+        """Print the rest of the text and a line end after the block, also if Ctrl-C ends the block."""
         try:
             yield
             if self._pieces:

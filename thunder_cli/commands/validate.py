@@ -38,14 +38,14 @@ def validate(
     from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "validate") as checks:
-        from thunder_cli.import_notice import importing_tested
+        from thunder_cli.import_notice import importing_tested_torch
         from thunder_cli.progress import watching
         from thunder_core.workflow.artifact.format.read import read_manifest
 
         check_validate_request(request)
         read_manifest(artifact.expanduser())
         console = stderr(quiet=quiet)
-        with importing_tested(console):
+        with importing_tested_torch(console):
             from thunder_core.workflow.pipeline.validate import validate_artifact
         with watching(console) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))

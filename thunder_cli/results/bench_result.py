@@ -11,7 +11,7 @@ from thunder_cli.results.gates import allowed_loss
 from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.foundation.errors import BadOption, OutputNotWritable, SlowerThanBaseline, ThunderError
-from thunder_core.foundation.storage.file import replaced_file, write_whole
+from thunder_core.foundation.storage.file import replaced_file, write_atomically
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.benchmark import (
@@ -104,7 +104,7 @@ def write_result(suite: BenchmarkSuite, file: Path) -> None:
     if style is None:
         write_suite(suite, file)
     else:
-        write_whole(file, TEXTS[style](suite))
+        write_atomically(file, TEXTS[style](suite))
 
 
 def draw_result(suite: BenchmarkSuite, file: Path) -> None:

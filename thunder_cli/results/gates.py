@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from thunder_cli.results.bench_output import BenchOutput
 from thunder_core.workflow.benchmark.baseline import fraction_of, read_suite
-from thunder_core.workflow.benchmark.gate import check_gate
+from thunder_core.workflow.benchmark.gate import check_speedup_factor
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 
 def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
     """Return the baseline, if there is one; raise an error for requirements that so few rounds cannot show."""
     if output.require_speedup is not None:
-        check_gate(output.require_speedup, runs)
+        check_speedup_factor(output.require_speedup, runs)
     allowed_loss(output)
     return None if output.baseline is None else read_suite(output.baseline)
 

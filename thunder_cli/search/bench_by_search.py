@@ -8,12 +8,12 @@ from pathlib import Path
 
 from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.results.bench_output import BenchOutput
-from thunder_cli.search.planned_search import planned_search
+from thunder_cli.search.planned_search import plan_and_print_search
 from thunder_cli.search.search_progress import observing
 from thunder_cli.search.views import search_view
 from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
-from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
@@ -28,13 +28,13 @@ TEXTS = (".json", ".md")
 
 def bench_by_search(settings: Settings, bench_request: BenchRequest, output: BenchOutput) -> None:
     """Measure the candidates for a model, and print, write and plot the results."""
-    refuse_in_vain(bench_request, output)
+    refuse_unsupported(bench_request, output)
     request, search = request_of(settings, bench_request), settings.search_request()
     search = search if search.search is not None else replace(search, search=USUAL_SECONDS)
     check_search(search, request)
     check_request(request)
     console = stderr(quiet=output.quiet)
-    planned = planned_search(request, search, console)
+    planned = plan_and_print_search(request, search, console)
     with observing(console) as observer:
         run = planned.run(observer, writes=False)
     report = run.report()
@@ -53,7 +53,7 @@ def request_of(settings: Settings, bench_request: BenchRequest) -> Request:
     return replace(settings.request(), **sizes, **{name: getattr(bench_request, name) for name in same})  # type: ignore[arg-type]
 
 
-def refuse_in_vain(bench_request: BenchRequest, output: BenchOutput) -> None:
+def refuse_unsupported(bench_request: BenchRequest, output: BenchOutput) -> None:
     """Raise `BadOption` for options that `--candidates` does not support, and for unsupported file formats."""
     usual = BenchRequest()
     unsupported = {
@@ -88,7 +88,7 @@ def write_file(file: Path, text: str) -> None:
     """Write a text into a file atomically; raise `OutOfDisk` or `OutputNotWritable`."""
     try:
         with report_full_disk(f"{file} was not written"):
-            write_whole(file, text)
+            write_atomically(file, text)
     except OSError as error:
         raise OutputNotWritable(f"{file} cannot be written: {reason_of(error)}", fix="name another file") from error
 

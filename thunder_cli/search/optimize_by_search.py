@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.progress import watching
-from thunder_cli.search.planned_search import planned_search
+from thunder_cli.search.planned_search import plan_and_print_search
 from thunder_cli.search.search_progress import observing
 from thunder_cli.search.views import search_view
-from thunder_cli.views.outcome import outcome_view, places_view
+from thunder_cli.views.outcome import outcome_view, paths_view
 
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.request.request import Request
     from thunder_core.workflow.pipeline.request.search_request import SearchRequest
-    from thunder_core.workflow.recipe_search.request_search import FoundArtifact
+    from thunder_core.workflow.recipe_search.request_search import ArtifactSearchResult
     from thunder_core.workflow.report import Report
 
 
@@ -27,7 +27,7 @@ def optimize_by_search(
     With `dry_run`, print the candidates and measure nothing.
     """
     console = (stderr(quiet=True) if json else stdout()) if dry_run else stderr(quiet=quiet)
-    planned = planned_search(request, search, console, whole=dry_run)
+    planned = plan_and_print_search(request, search, console, whole=dry_run)
     if dry_run:
         if json:
             print_json("search-plan/1", planned.as_data())
@@ -36,11 +36,11 @@ def optimize_by_search(
         run = planned.run(observer)
     with watching(console) as progress:
         result = planned.write(run, progress)
-    show_found(result, json=json, quiet=quiet)
+    show_result(result, json=json, quiet=quiet)
     return None if result.outcome is None else result.outcome.report
 
 
-def show_found(result: FoundArtifact, *, json: bool, quiet: bool) -> None:
+def show_result(result: ArtifactSearchResult, *, json: bool, quiet: bool) -> None:
     """Print the result: JSON, the tables of the search and the winner, or with `quiet` only the artifact's path."""
     outcome = result.outcome
     artifact = None if outcome is None else outcome.artifact
@@ -57,11 +57,11 @@ def show_found(result: FoundArtifact, *, json: bool, quiet: bool) -> None:
         if outcome is not None:
             console.print(outcome_view(outcome.report, width=console.width))
             console.print()
-            console.print(places_view(outcome.report, outcome.artifact), soft_wrap=True)
-    say_where(artifact, quiet=quiet)
+            console.print(paths_view(outcome.report, outcome.artifact), soft_wrap=True)
+    print_path_or_eager(artifact, quiet=quiet)
 
 
-def say_where(artifact: Path | None, *, quiet: bool) -> None:
+def print_path_or_eager(artifact: Path | None, *, quiet: bool) -> None:
     """Print that eager PyTorch won, if there is no artifact; with `quiet`, print the path of the artifact."""
     if artifact is None:
         stderr().print("eager PyTorch won: use the model as it is; no artifact was written", style="yellow")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from thunder_cli.hub_notice import print_hub_notice
-from thunder_cli.import_notice import importing_tested
+from thunder_cli.import_notice import importing_tested_torch
 from thunder_cli.search.views import plan_view
 from thunder_core.workflow import recipe_search
 
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from thunder_core.workflow.recipe_search import RequestSearch
 
 
-def planned_search(request: Request, search: SearchRequest, console: Console, *, whole: bool = False) -> RequestSearch:
-    """Plan a search, and print its candidates; with `whole`, also print why other candidates do not apply."""
+def plan_and_print_search(
+    request: Request, search: SearchRequest, console: Console, *, whole: bool = False
+) -> RequestSearch:
+    """Plan a search, and print its candidates; with `whole`, also print the reason for each candidate that does not
+    apply.
+    """
     began = time.monotonic()
     print_hub_notice(console, request.model)
-    with importing_tested(console):
+    with importing_tested_torch(console):
         planned = recipe_search.RequestSearch.plan_search(request, search, began)  # the face imports PyTorch now
     console.print(plan_view(planned, whole=whole))
     console.print()

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from thunder_cli.search.views import found_text, lead_text
+from thunder_cli.search.views import lead_text, trial_text
 from thunder_cli.views.quantity import minutes
 from thunder_core.workflow.recipe_search.observer import SearchObserver
 from thunder_core.workflow.report import SearchCandidate
@@ -35,7 +35,7 @@ class SearchLines:
     def end_trial(self, row: SearchCandidate, leader: SearchCandidate | None, seconds_left: float) -> None:
         """Print the result of the candidate."""
         leads = "; leads" if leader is not None and leader.name == row.name else ""
-        self.console.print(Text.assemble(found_text(row), leads, (f"; {minutes(seconds_left)} left", "dim")))
+        self.console.print(Text.assemble(trial_text(row), leads, (f"; {minutes(seconds_left)} left", "dim")))
 
 
 @dataclass

@@ -34,7 +34,7 @@ SPARE = ("rounds", "weights", "error", "median", "memory")  # the columns that n
 
 
 def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
-    """Show the candidates of a search; with `whole`, also show why other candidates do not apply."""
+    """Show the candidates of a search; with `whole`, also show the reason for each candidate that does not apply."""
     search, prepared = planned.search, planned.base.prepared
     task = f"{prepared.loading.task}, {prepared.dtype_name}, on {planned.base.device}"
     detail = f"{prepared.model_name}, {task}; objective {search.objective}"
@@ -99,7 +99,7 @@ def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:
     return table_of
 
 
-def found_text(row: SearchCandidate) -> str:
+def trial_text(row: SearchCandidate) -> str:
     """Return the result of a trial as one line."""
     if row.state != "measured":
         return f"{row.name}  {row.state}: {row.reason}"

@@ -219,8 +219,8 @@ def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
     return [name for name in COLUMNS if counted or name != "peak memory"]
 
 
-def _behind(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
-    """Return a cell for every candidate except the first, with which the others are compared."""
+def _comparison_cell(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
+    """Return the text for a candidate's cell; the cell of the first candidate, the baseline, stays empty."""
     return Text("" if candidate is benchmark.first else text, style)
 
 
@@ -231,8 +231,8 @@ COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
     "p99": lambda candidate, _: Text(format_time(candidate.p99)),
     "samples/s": lambda candidate, report: Text(rate(report.throughput[candidate.name])),
     "peak memory": lambda candidate, _: Text("" if candidate.peak_bytes is None else size(candidate.peak_bytes)),
-    "speed-up  [95%]": lambda candidate, report: _behind(candidate, report, speedup(candidate.speedup)),
-    "verdict": lambda candidate, report: _behind(
+    "speed-up  [95%]": lambda candidate, report: _comparison_cell(candidate, report, speedup(candidate.speedup)),
+    "verdict": lambda candidate, report: _comparison_cell(
         candidate, report, report.verdict(candidate), VERDICTS[report.verdict(candidate)]
     ),
 }
@@ -330,8 +330,8 @@ def list_lines(title: str, lines: Iterable[Text], style: str) -> RenderableType:
     return Group(Text(title, style), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 
 
-def places_view(report: Report, artifact: Path) -> Text:
-    """Return the paths of the results, not wrapped so that they can be copied, and the parts that were skipped."""
+def paths_view(report: Report, artifact: Path) -> Text:
+    """Return the paths of the results, unwrapped for copying, and the skipped parts of the recipe."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
         text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")

@@ -56,7 +56,7 @@ def rounds_of(benchmark: BenchmarkReport) -> str:
 
 
 def minutes(value: float) -> str:
-    """A time to wait: `45 s`, `9m 40s` or `1h 5m`."""
+    """Return a duration in a suitable unit: `45 s`, `9m 40s` or `1h 5m`."""
     rounded = round(value)
     if rounded < 60:
         return f"{rounded} s"

@@ -19,7 +19,7 @@ from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.ir.layout import layout
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.workflow.inspect.difference import unified_diff
-from thunder_core.workflow.inspect.regions import EarlierStages, all_held
+from thunder_core.workflow.inspect.regions import EarlierStages, all_nested_statements
 from thunder_core.workflow.inspect.runnable import runnable
 from thunder_core.workflow.inspect.select import StatementMatch, belonging_to, matches, module_lines, modules
 from thunder_core.workflow.inspect.subject import InspectedStage, Subject
@@ -102,8 +102,8 @@ class View:
             return "".join(f"{plain_match(match)}\n" for match in self.matches)
         return runnable(self.subject, self.stage, self.listing, level=self.look.level)
 
-    def tell_where_else(self) -> None:
-        """Print on stderr that nothing matches, and the last earlier stage with a match."""
+    def report_earlier_match(self) -> None:
+        """Print on stderr that nothing matches, and name the last earlier stage that has a match."""
         message = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
             if any(matches(stage.read(), self.look.grep or "", self.look.level)):
@@ -136,14 +136,14 @@ class View:
             return []
         listing = self.stage.read()
         belongs = belonging_to(self.look.module, modules(listing))
-        region_statements = [tensor for tensor in all_held(listing) if belongs(tensor.statement.module)]
+        region_statements = [tensor for tensor in all_nested_statements(listing) if belongs(tensor.statement.module)]
         comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
-        for inside in dict.fromkeys(tensor.inside for tensor in region_statements):
-            lines = [tensor.statement for tensor in region_statements if tensor.inside == inside]
+        for outer in dict.fromkeys(tensor.outer for tensor in region_statements):
+            lines = [tensor.statement for tensor in region_statements if tensor.outer == outer]
             stage = self.earlier.stage_of(lines[0])
             calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
-            comments.append(f"# {count_noun(len(lines), 'line')} in {inside}{own}")
+            comments.append(f"# {count_noun(len(lines), 'line')} in {outer}{own}")
         return comments
 
     def print_diff(self, console: Console) -> None:
@@ -160,11 +160,11 @@ class View:
                 module = match.module
                 console.print(Text(module, "bold"))
             line = Text.assemble(
-                (f"{match.number:>5} ", "dim"), match.text, (f"  # {match.told}" if match.told else "", "green")
+                (f"{match.number:>5} ", "dim"), match.text, (f"  # {match.metadata}" if match.metadata else "", "green")
             )
             line.highlight_regex(self.look.grep or "", "bold red")
             console.print(line, soft_wrap=True)
-            for about in (match.place, statement_around(match)):
+            for about in (match.source_line, statement_around(match)):
                 if about:
                     console.print(Text(f"      {about}", "dim"), soft_wrap=True)
 
@@ -209,7 +209,7 @@ class View:
 
     def listing_data(self) -> dict[str, object]:
         """Return the traces and their stages as plain data."""
-        keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs", "given")
+        keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs", "has_cotangent")
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
         data: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
         data["train"] = self.subject.train
@@ -248,14 +248,14 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
 def statement_around(match: StatementMatch) -> str:
     """Return the statement around a match, and the stage in which the match was a separate call."""
     own = f"; a separate call in stage {match.stage}" if match.stage else ""
-    return f"in {match.inside}{own}" if match.inside else ""
+    return f"in {match.outer}{own}" if match.outer else ""
 
 
 def plain_match(match: StatementMatch) -> str:
     """Return a match on one line: its number, module, statement, metadata, source line, and the statement around it."""
-    comment = f"  # {match.told}" if match.told else ""
-    where = f"\t{statement_around(match)}" if match.inside else ""
-    return f"{match.number}\t{match.module}\t{match.text}{comment}\t{match.place}{where}"
+    comment = f"  # {match.metadata}" if match.metadata else ""
+    where = f"\t{statement_around(match)}" if match.outer else ""
+    return f"{match.number}\t{match.module}\t{match.text}{comment}\t{match.source_line}{where}"
 
 
 def print_coloured(console: Console, text: str, language: str) -> None:

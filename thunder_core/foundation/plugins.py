@@ -64,17 +64,17 @@ class Listed:
 
 
 def names(group: Group) -> list[str]:
-    """The names of a group's plug-ins, sorted, with hyphens between words (`hf_bert.py` is `hf-bert`)."""
+    """Return the names of a group's plug-ins, sorted, with hyphens between words (`hf_bert.py` is `hf-bert`)."""
     return sorted(_sources(group))
 
 
 def listing(group: Group) -> list[Listed]:
-    """The plug-ins of a group, sorted by name, described without importing any of them."""
+    """Return the plug-ins of a group, sorted by name, described without importing any of them."""
     return [_describe(name, *source) for name, source in sorted(_sources(group).items())]
 
 
 def packages() -> frozenset[str]:
-    """The top-level packages of executors and recipes: Thunder's packages and the packages of installed plug-ins."""
+    """Return the top-level packages of executors and recipes: Thunder's and those of installed plug-ins."""
     return frozenset(
         {"thunder_core"} | {name.partition(".")[0] for group in ENTRY_POINTS for name in _plugin_modules(group)}
     )
@@ -176,7 +176,7 @@ def _home(module: ModuleType) -> str:
 
 
 def file_folders() -> frozenset[Path]:
-    """The folders of the files that `load_file` has run."""
+    """Return the folders of the files that `load_file` has run."""
     return frozenset(_file_folders)
 
 
@@ -229,7 +229,7 @@ def import_object(path: str) -> object:
 
 
 @contextmanager
-def kept_running(doing: str) -> Iterator[None]:
+def refuse_exit(doing: str) -> Iterator[None]:
     """Raise ImportError if the block, which runs code of others, would end this process."""
     try:
         yield
@@ -287,7 +287,7 @@ def _sources(group: Group) -> dict[str, tuple[str, Path]]:
 
 
 def _short(module: str) -> str:
-    """The name of a plug-in: the last part of its module's name."""
+    """Return the name of a plug-in: the last part of its module's name."""
     return _hyphenate(module.rpartition(".")[2])
 
 
@@ -360,14 +360,18 @@ def _describe(name: str, module: str, path: Path) -> Listed:
     except (SyntaxError, UnicodeDecodeError) as error:
         return Listed(name, "", module, f"{path} is not Python: {error}")
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
-    lacking = sorted({package for package in _imported_packages(tree) if not is_installed(package)})
-    reason = f"needs {', '.join(lacking)}, not installed here{_command(lacking)}" if lacking else None
+    missing_packages = sorted({package for package in _imported_packages(tree) if not is_installed(package)})
+    reason = (
+        f"needs {', '.join(missing_packages)}, not installed here{_command(missing_packages)}"
+        if missing_packages
+        else None
+    )
     return Listed(name, summary, module, reason)
 
 
-def _command(lacking: Iterable[str]) -> str:
+def _command(packages: Iterable[str]) -> str:
     """Return the command that installs the missing packages, as the end of a sentence; empty for unknown packages."""
-    extras = sorted({EXTRAS[package] for package in lacking if package in EXTRAS})
+    extras = sorted({EXTRAS[package] for package in packages if package in EXTRAS})
     return f': pip install "thunder-optimize[{",".join(extras)}]"' if extras else ""
 
 

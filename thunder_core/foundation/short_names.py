@@ -75,7 +75,7 @@ class SameModule(Loader):
         module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
-        """The code of the module, for `python -m`."""
+        """Return the code of the module, for `python -m`."""
         loader: Any = self.spec.loader
         code: CodeType | None = loader.get_code(self.spec.name)
         return code

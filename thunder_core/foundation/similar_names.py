@@ -14,9 +14,9 @@ SHORTEST = 3  # letters of a name, from which a name that begins with it may be 
 def nearest(name: str, candidates: Iterable[str]) -> list[str]:
     """Return up to three of the known names that are most similar to a name, ignoring case."""
     by_lower = {each.lower(): each for each in sorted(candidates)}
-    alike = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=ALIKE)
+    similar = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=ALIKE)
     longer = (each for each in by_lower if min(len(each), len(name)) >= SHORTEST and is_beginning(each, name.lower()))
-    return [by_lower[near] for near in dict.fromkeys((*alike, *longer))][:3]
+    return [by_lower[near] for near in dict.fromkeys((*similar, *longer))][:3]
 
 
 def is_beginning(left: str, right: str) -> bool:

@@ -45,12 +45,12 @@ TESTED: Mapping[str, Tested] = MappingProxyType(
 
 
 def text_of(release: Release) -> str:
-    """A release as text: `2.14`."""
+    """Return a release as text: `2.14`."""
     return ".".join(map(str, release))
 
 
 def release_of(version: str) -> Release | None:
-    """The major and the minor number of a version (`2.14.1+cu130`), or None for a version without them."""
+    """Return the major and the minor number of a version (`2.14.1+cu130`), or None for a version without them."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else None
 

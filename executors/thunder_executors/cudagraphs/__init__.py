@@ -35,7 +35,7 @@ class CudaGraphs(WrappingExecutor):
         return "the operations of the other executors on CUDA, recorded as CUDA graphs: one launch for many kernels"
 
     def missing(self) -> str | None:
-        """Return the reason why nothing can be recorded here (there is no GPU), or None."""
+        """Return the reason why this machine cannot record graphs (it has no GPU); None if it can."""
         return Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002

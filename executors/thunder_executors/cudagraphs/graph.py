@@ -79,7 +79,7 @@ class Buffer:
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements of a tensor may share memory: it is expanded, or has overlapping windows of another tensor."""
+    """Whether elements of a tensor may share memory, as in an expanded tensor or in overlapping windows."""
     dimensions = sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
     span = 1
     for stride, size in dimensions:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from thunder_core.tracing.library.collection import collection_paused
+from thunder_core.tracing.library.collection import pause_collection
 
 DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
@@ -46,7 +46,7 @@ class Cuda:
             stream, current = self._stream(device_stream[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
             stream.wait_stream(current)
-            with torch.cuda.stream(stream), collection_paused(), own_workspaces():
+            with torch.cuda.stream(stream), pause_collection(), own_workspaces():
                 results = capture_into(graph, self._pool(device_stream), function, device_stream[0])
             current.wait_stream(stream)
         return partial(replay, graph), results
@@ -65,7 +65,7 @@ class Cuda:
 
 
 def replay(graph: torch.cuda.CUDAGraph) -> None:
-    """Replay a graph by the method that its class has now, which a benchmark replaces to note the graph's pool."""
+    """Replay a graph by the current method of its class, which a benchmark replaces to record the graph's pool."""
     graph.replay()
 
 

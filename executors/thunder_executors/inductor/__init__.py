@@ -60,11 +60,11 @@ class Inductor(FusionExecutor):
         return "regions on the CPU, as C++ kernels, and on CUDA, as Triton kernels; equal regions are compiled once"
 
     def missing(self) -> str | None:
-        """Return why no C++ compiler works; None if one does, or if there is a GPU."""
+        """Return the reason why no C++ compiler works; None if one works, or if there is a GPU."""
         return None if torch.cuda.is_available() else self.missing_on(CPU)
 
     def missing_on(self, device: torch.device) -> str | None:
-        """Return why no C++ compiler works, for the CPU; None if one does, and for other devices."""
+        """Return the reason why no C++ compiler works, for the CPU; None if one works, and for other devices."""
         return CxxCompiler().missing() if device.type == "cpu" else None
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002

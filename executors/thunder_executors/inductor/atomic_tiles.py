@@ -2,7 +2,7 @@
 
 In a tile, the index of a store depends on the loop variable within the tile. Where several threads add to the same
 memory (`F.fold`), Inductor 2.13 adds this variable before and while it writes the index as a vector. The kernel then
-adds to other elements, also outside of the tensor. `tests/executors/inductor/test_atomic_tiles.py` has such a program.
+adds to wrong elements, even outside of the tensor. `tests/executors/inductor/test_atomic_tiles.py` has such a program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def indexed_once() -> Iterator[None]:
 
 
 def store(kernel: Any, name: str, index: Any, value: Any, mode: str | None = None) -> None:
-    """Store a value; an addition by several threads gets the index as it is, since `index_expr` transforms it."""
+    """Store a value.
+
+    For an addition by several threads, pass the index unchanged, because `index_expr` transforms it.
+    """
     is_shared = mode == "atomic_add" and (config.cpp.dynamic_threads or kernel.num_threads > 1)
     if is_shared and not kernel.need_vec_transpose(kernel.rename_indexing(index)):
         store_vector(kernel, name, index, value, mode)

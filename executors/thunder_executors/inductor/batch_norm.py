@@ -1,8 +1,8 @@
 """The derivative of a batch norm in float32 on the CPU, with sums in float64.
 
-A sum over a batch enters each element of the gradient, so its rounding error is the same in all of them. The layers
-before add these errors up, where the gradients themselves nearly cancel: with sums in float32, the gradient of a bias
-before a residual connection has ten times the error of eager PyTorch, whose kernel adds the planes in float64.
+A sum over a batch enters each element of the gradient, so its rounding error is the same in all of them. Earlier layers
+sum these errors, while the gradients themselves nearly cancel. With sums in float32, the gradient of a bias before a
+residual connection has ten times the error of eager PyTorch, whose kernel sums in float64.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def is_attention(region: Region) -> bool:
 
 
 def with_threads_of_call(source: str) -> str:
-    """Return the source of an attention kernel with the number of threads that ATen decides at each call."""
+    """Return the source of an attention kernel that asks ATen for the number of threads at each call."""
     return THREADS.sub("int64_t num_thread = at::get_num_threads();", source)
 
 

@@ -157,7 +157,8 @@ def with_bounded_threads(source: str) -> str:
     """Let parallel regions use at most the threads that they were compiled for, and at most `omp_get_max_threads()`.
 
     With more threads than compiled, threads would write past the accumulators. The second limit lets
-    `torch.set_num_threads` work, and keeps a forked child at one thread: it would wait for its parent's other threads.
+    `torch.set_num_threads` work, and keeps a forked child at one thread: more threads would wait for threads of the
+    parent process.
     """
     return OMP_PARALLEL.sub(_bound_parallel_region, source)
 

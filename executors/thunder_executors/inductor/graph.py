@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 
 from thunder_core.backend.fusion.region import Region
-from thunder_core.tracing.analysis.aliasing import tensors_written
+from thunder_core.tracing.analysis.aliasing import written_tensors
 from thunder_core.tracing.capture.fakes.faithful import settle_contiguity
 from thunder_core.tracing.capture.symbolic.metadata import is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
@@ -38,7 +38,7 @@ SLICE = torch.ops.aten.slice.Tensor
 
 
 class SymbolicMode(FakeTensorMode):
-    """A mode for tensors with symbolic sizes, which count as contiguous only if they are for all sizes.
+    """A mode for tensors with symbolic sizes, which count as contiguous only if they are contiguous for all sizes.
 
     PyTorch's cache of fake tensors is off: finding and rebuilding a cached result takes longer than the call.
     """
@@ -136,8 +136,8 @@ Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
     """Return the results of a region, and the values for its written inputs by name, without any write.
 
-    A name that was written to has the new value from then on. With `checks`, operations get operands that they cannot
-    refuse, and the flag is among the results.
+    After a write, the name has the new value. With `checks`, invalid operands of operations are replaced, and the flag
+    that reports them is among the results.
     """
     count = len(inputs) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
@@ -148,7 +148,7 @@ def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: Val
         return call_operation(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
 
     for operation in region.operations:
-        into = next(tensors_written(operation), None)
+        into = next(written_tensors(operation), None)
         if into is None:
             evaluate([operation], values, run)
         else:
@@ -174,7 +174,7 @@ def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[s
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:
     """Return the dtype of the tensor that an operation writes to, or else of its only result."""
-    into = next(tensors_written(operation), operation.output)
+    into = next(written_tensors(operation), operation.output)
     return into.dtype if isinstance(into, TensorProxy) else None
 
 

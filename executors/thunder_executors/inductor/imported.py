@@ -18,7 +18,7 @@ with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
     import torch._inductor.compile_fx as compiler
     from torch._inductor.async_compile import AsyncCompile
 
-from thunder_executors.inductor.lowered_sizes import sizes_as_traced
+from thunder_executors.inductor.lowered_sizes import require_traced_sizes
 from thunder_executors.inductor.reinplacing import careful_reinplacing
 from thunder_executors.inductor.slices import slices_with_expressions
 
@@ -31,7 +31,7 @@ def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
     """Return the function that Inductor compiles from a graph whose nodes have values recorded by `make_fx`."""
     with (
         mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of),
-        sizes_as_traced(),
+        require_traced_sizes(),
         slices_with_expressions(),
         careful_reinplacing(),
         torch.no_grad(),

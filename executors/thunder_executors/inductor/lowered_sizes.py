@@ -16,7 +16,7 @@ from torch._inductor import ir, lowering
 from torch._inductor.graph import GraphLowering
 from torch.fx import Node
 
-from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
+from thunder_core.tracing.capture.symbolic.all_sizes import decide_sizes_of_one
 from thunder_core.tracing.ir.sizes import expressions
 
 lowered_pooling_size: Any = lowering.pooling_size
@@ -24,7 +24,7 @@ lowered_node = GraphLowering.run_node
 
 
 @contextmanager
-def sizes_as_traced() -> Iterator[None]:
+def require_traced_sizes() -> Iterator[None]:
     """Raise `RuntimeError` within the context if a lowering's result has other sizes than its node."""
     with (
         mock.patch.object(lowering, "pooling_size", pooling_size),
@@ -36,9 +36,9 @@ def sizes_as_traced() -> Iterator[None]:
 def pooling_size(*args: Any, **kwargs: Any) -> tuple[Any, bool]:
     """Return the pooled size of a dimension, and whether the last window reaches beyond its end.
 
-    Whether that window would begin in the padding must be decided, because neither answer is right for all sizes.
+    A guard decides whether that window would begin in the padding, because the answer depends on the size.
     """
-    with every_size_asked():
+    with decide_sizes_of_one():
         size: tuple[Any, bool] = lowered_pooling_size(*args, **kwargs)
         return size
 

@@ -24,13 +24,13 @@ def check_outputs(region: Region, generated: GeneratedCode) -> None:
 
 
 def shared_in_region(region: Region) -> list[int]:
-    """Return, for each input and output, the first that it shares memory with, as in PyTorch."""
+    """Return, for each input and output, the first tensor that it shares memory with, as in PyTorch."""
     aliasing = alias_sets(region.operations)
     return _numbers_in([aliasing.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
-    """Return the same for the statements of Inductor's wrapper, whose first `count` arguments are tensors."""
+    """Return the same as `shared_in_region` for Inductor's wrapper, whose first `count` arguments are tensors."""
     bases: dict[str, str] = {}
     inputs: list[str] = []
     for statement in statements(wrapper):

@@ -1,8 +1,8 @@
-"""In-place writes by Inductor: only to tensors whose elements each have their own place in memory.
+"""In-place writes by Inductor: only to tensors whose elements do not share memory.
 
 Inductor writes an update of a tensor in place if the tensor is not read later. If elements share memory, as in an
-expanded tensor, each of them then gets the values for the others. `torch.compile` also gives such results (torch 2.13);
-`tests/executors/inductor/test_reinplacing.py` notices when it no longer does.
+expanded tensor, the values for the other elements overwrite each of them. `torch.compile` also gives such results
+(torch 2.13); `tests/executors/inductor/test_reinplacing.py` notices when it no longer does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch._inductor.fx_passes import reinplace
 from torch.fx import Node
 
-from thunder_core.backend.fusion.updates import has_distinct_places
+from thunder_core.backend.fusion.updates import has_distinct_addresses
 
 
 def careful_reinplacing() -> AbstractContextManager[Any]:
@@ -34,6 +34,6 @@ def _careful(operation: reinplace.InplaceableOp) -> reinplace.InplaceableOp:
 
 
 def has_own_memory(written: Any) -> bool:
-    """Whether each element of a graph node's value has its own place in memory."""
+    """Whether no elements of a graph node's value share memory."""
     value = written.meta.get("val") if isinstance(written, Node) else None
-    return isinstance(value, torch.Tensor) and has_distinct_places(value.shape, value.stride())
+    return isinstance(value, torch.Tensor) and has_distinct_addresses(value.shape, value.stride())

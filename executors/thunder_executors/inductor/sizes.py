@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def in_own_environment(region: Region) -> Region:
-    """Return the region with its symbols in an environment without decisions; the region itself if it has none.
+    """Return the region with its symbols in an environment without decisions; a region without symbols is unchanged.
 
     The symbols are named by their numbers, `s0`, `s1`, ..., and remain sizes or integers.
     """

@@ -94,7 +94,7 @@ def row_indices(named: Named) -> Iterator[Operand]:
     yield Operand("indices", is_in_range(0, named["indices"], named["weight"].shape[0]))
 
 
-def class_numbers_or_ignored(named: Named) -> Iterator[Operand]:
+def class_indices(named: Named) -> Iterator[Operand]:
     """Yield the target of a loss: each element is the number of a class, or `ignore_index`."""
     target, scores = named["target"], named["self"]
     count = scores.shape[1 if scores.dim() > 1 else 0]
@@ -130,7 +130,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("take", "put"), index_among_elements),
     **dict.fromkeys(("index", "index_put"), indices_of_dimensions),
     "embedding": row_indices,
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), class_numbers_or_ignored),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), class_indices),
     "multi_margin_loss": class_numbers,
     **dict.fromkeys(("max_unpool2d", "max_unpool3d"), output_positions),
     "binary_cross_entropy": probabilities,
@@ -139,7 +139,7 @@ RULES: dict[str, Rule] = {
 CHECKED: dict[Rule, tuple[str, ...]] = {
     **dict.fromkeys((index_along_dimension, index_along_dimension_from_both_ends, index_among_elements), ("index",)),
     **dict.fromkeys((indices_of_dimensions, row_indices, output_positions), ("indices",)),
-    **dict.fromkeys((class_numbers_or_ignored, class_numbers), ("target",)),
+    **dict.fromkeys((class_indices, class_numbers), ("target",)),
     probabilities: ("self", "target"),
     divisors: ("other",),
 }  # the arguments that a rule checks
@@ -225,7 +225,7 @@ class ValueChecks:
         return tuple(safe[name] for name in declared[: len(args)]), {name: safe[name] for name in kwargs}
 
     def flag(self) -> torch.Tensor:
-        """Return whether any element would have been refused."""
+        """Return a tensor: whether any element was invalid."""
         return reduce(torch.logical_or, self.refused) if self.refused else torch.zeros((), dtype=torch.bool)
 
 
@@ -268,7 +268,10 @@ def eager_check(region: Region) -> EagerCheck:
 
 
 def _needed_operations(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
-    """Return the operations to run, with their indices; operations whose results are unread get stand-ins."""
+    """Return the operations to run, with their indices.
+
+    If the results of an operation are not needed, its unchecked arguments become stand-ins.
+    """
     read, needed = set[str](), list[tuple[int, BoundSymbol]]()
     for index, operation in reversed([*enumerate(operations)]):
         rule = rule_of(operation)

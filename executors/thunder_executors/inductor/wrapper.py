@@ -72,7 +72,7 @@ def print_module(wrapper: str, kernels: Collection[str], region: Region) -> str:
 
 
 def _first(region: Region, inputs: list[str]) -> Iterator[str]:
-    """Yield the first statements: versions increase while the written tensors still have their names."""
+    """Yield the first statements, which increase the versions of written tensors and make tensors of numbers."""
     names = dict(zip((proxy.name for proxy in region.inputs), inputs, strict=False))
     numbers = inputs[len(names) : len(names) + len(region.numbers)]
     if region.writes:

@@ -43,7 +43,7 @@ class Nvfuser(FusionExecutor):
 
     def missing(self) -> str | None:
         """Return the missing parts: a GPU, the package, or the Python version that nvFuser has wheels for."""
-        return "; ".join(lacking()) or None
+        return "; ".join(missing_parts()) or None
 
     def fuses(self, bsym: BoundSymbol) -> bool:
         """Whether nvFuser supports all operations of a bound symbol."""
@@ -64,7 +64,7 @@ class Nvfuser(FusionExecutor):
         return results
 
 
-def lacking() -> Iterator[str]:
+def missing_parts() -> Iterator[str]:
     """Yield the parts that this machine lacks: a GPU, Python and the package."""
     if (gpu := Cuda().missing()) is not None:
         yield gpu

@@ -151,8 +151,8 @@ def gelu(definition: Definition, operation: BoundSymbol) -> str:
         term = call("tanh", inner)
     else:
         term = call("erf", call("mul", x, repr(math.sqrt(0.5))))
-    whole = call("mul", call("mul", x, "0.5"), call("add", term, "1.0"))
-    return in_dtype(whole, operation)
+    product = call("mul", call("mul", x, "0.5"), call("add", term, "1.0"))
+    return in_dtype(product, operation)
 
 
 @rule("_to_copy")

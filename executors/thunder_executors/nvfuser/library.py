@@ -1,4 +1,4 @@
-"""The names of nvFuser that generated regions use. The import works with other minor versions of PyTorch, too."""
+"""The names of nvFuser that generated regions use. The import also works with other minor versions of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Attention on the CPU in float32: Thunder's own kernel for inference, where a measurement shows that it is faster.
 
 The kernel packs a panel of queries, and multiplies it by keys and values where they are in memory. Scores of a panel
-stay in the cache, and a causal mask saves the work that it hides.
+stay in the cache, and scores that a causal mask hides are not computed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PackedAttention(KernelExecutor[Attention]):
     def extend_candidates(
         self, trace: Trace, candidates: Mapping[int, Candidate[Attention]], recorded: Sequence[bool]
     ) -> dict[int, Candidate[Attention]]:
-        """Return attention by groups in place of attention to repeated keys and values, by place."""
+        """Return attention by groups in place of attention to repeated keys and values, by index."""
         repeated = repeated_attention(trace, {index: candidates[index].operation for index in candidates})
         return {
             index: candidate_at(trace, grouped, *indices, index)

@@ -159,7 +159,10 @@ def seconds_of(calls: dict[str, Callable[[], torch.Tensor]], count: int) -> dict
 
 
 def tensor_with_strides(sizes: tuple[int, ...], strides: tuple[Any, ...]) -> torch.Tensor:
-    """Return numbers from -1 to 1 with these sizes, whose dimensions lie in the order of the strides; no random."""
+    """Return numbers from -1 to 1 with these sizes, whose dimensions are in the order of the strides.
+
+    The random generator is not used.
+    """
     order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], dim))
     dense = pattern(torch.Size(sizes).numel()).view([sizes[dim] for dim in order])
     return dense.permute([order.index(dim) for dim in range(len(sizes))])

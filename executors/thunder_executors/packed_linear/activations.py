@@ -1,4 +1,4 @@
-"""Activations that the kernel computes while it stores a product, where nothing else reads the product."""
+"""Activations that the kernel computes while it stores a product, if no other operation reads the product."""
 
 from __future__ import annotations
 

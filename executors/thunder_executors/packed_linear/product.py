@@ -71,12 +71,12 @@ class Product:
 
     @property
     def groups(self) -> int:
-        """The number of groups of a row of the weight that have own scales; 1 unless the weight is in groups."""
+        """The number of groups in a row of the weight, each with its own scales; 1 unless the weight is in groups."""
         return int(self.extra.shape[0]) if self.kind.in_groups and self.extra is not None else 1
 
     @property
     def group_length(self) -> int:
-        """The numbers of a group of the weight, which are the whole row unless the weight is in groups."""
+        """The number of weights in a group, which is the whole row unless the weight is in groups."""
         return self.depth // self.groups
 
     @property
@@ -108,7 +108,9 @@ def product_of(bsym: BoundSymbol) -> Product | None:
 
 
 def with_activation(product: Product, bsym: BoundSymbol) -> Product | None:
-    """Return a product whose result goes through the activation of a bound symbol; None if the kernel has not both."""
+    """Return a product whose result goes through the activation of a bound symbol; None if the kernel does not support
+    both.
+    """
     activation, result = activation_of(bsym), bsym.output
     if product.kind not in (FLOAT32, PREPACKED) or activation is None:
         return None

@@ -110,7 +110,7 @@ def pair(value: Any) -> Ints | None:
 
 
 def convolution_at(trace: Trace, index: int) -> Chain | None:
-    """Return a chain of nothing but the convolution at an index; None if there is no supported convolution."""
+    """Return a chain of only the convolution at an index; None if there is no supported convolution."""
     bsym = trace.bound_symbols[index]
     if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
         return None
@@ -151,7 +151,7 @@ def is_supported(proxy: Any) -> bool:
 
 
 def readers_in(trace: Trace) -> dict[str, list[int]]:
-    """Return the indices at which each name of a trace is read, in order; outputs are read behind the last."""
+    """Return the indices at which each name is read, in order; outputs count as read after the last index."""
     indices: dict[str, list[int]] = defaultdict(list)
     for index, bsym in enumerate(trace.bound_symbols):
         for name in {proxy.name for proxy in bsym.inputs}:

@@ -100,7 +100,7 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
 
 
 def words_of(part: Part, names: RegionNames, title: str) -> dict[str, str]:
-    """Return the words of all texts: the title, and those of the function, the input, and the memory of the result."""
+    """Return the texts to fill into the template: the title, the function, the input, and the memory of the result."""
     return {
         "title": title,
         "entry": ENTRY,

@@ -67,9 +67,8 @@ class Triton(OperatorExecutor):
         return None if INTERPRETED else Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return None, because Triton compiles for every GPU.
-
-        Under its interpreter, the reason why it cannot compile.
+        """Return None, because Triton compiles for every GPU; under Triton's interpreter, the reason why it cannot
+        compile.
         """
         return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 

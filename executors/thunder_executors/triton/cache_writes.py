@@ -160,15 +160,17 @@ def is_joinable(
         for reader in readers.get(name, set()) - own
         if reader > first or reader < 0
     )
-    return is_unwritten and are_read_later and not new and are_apart(caches, inputs, aliasing) and is_supported(inputs)
+    return (
+        is_unwritten and are_read_later and not new and are_disjoint(caches, inputs, aliasing) and is_supported(inputs)
+    )
 
 
 def heads(proxies: Iterable[Any], aliasing: AliasSets) -> set[str]:
-    """Return the representatives of the memory of tensors."""
+    """Return the alias representatives of tensors."""
     return {aliasing.representative(proxy.name) for proxy in proxies}
 
 
-def are_apart(caches: Sequence[Any], inputs: Sequence[Any], aliasing: AliasSets) -> bool:
+def are_disjoint(caches: Sequence[Any], inputs: Sequence[Any], aliasing: AliasSets) -> bool:
     """Whether two caches share memory neither with each other nor with other inputs."""
     others = heads([proxy for proxy in inputs if all(proxy is not cache for cache in caches)], aliasing)
     return len(heads(caches, aliasing)) == 2 and not heads(caches, aliasing) & others

@@ -18,7 +18,7 @@ import thunder_core as thunder
 from thunder_core.foundation.errors import DataDependent, OperationFailed
 
 
-def small() -> nn.Sequential:
+def small_network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
 
@@ -29,7 +29,7 @@ def grads(model: nn.Module) -> list[torch.Tensor | None]:
 
 def assert_same(step: Callable[..., Any], *args: Any, model: nn.Module | None = None, calls: int = 3) -> Any:
     """Call the step several times, compiled and eager, on two copies of a model; return the compiled function."""
-    eager = small() if model is None else model
+    eager = small_network() if model is None else model
     ours = copy.deepcopy(eager)
     compiled = thunder.jit(step)
     for _ in range(calls):
@@ -144,7 +144,7 @@ def test_gradients_match_eager(step: Callable[..., Any]) -> None:
     assert thunder.cache_misses(compiled) <= 2
 
 
-def test_frozen_parameters_and_buffers_stay_as_they_are() -> None:
+def test_frozen_parameters_and_buffers_stay_unchanged() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     model[0].weight.requires_grad_(False)
     assert_same(fresh, X, model=nn.Sequential(model, nn.Linear(2, 3)))
@@ -161,7 +161,7 @@ def test_lines_are_tagged_by_the_forward_line_and_recorded_by_no_autograd() -> N
 
 
 def test_second_backward_of_a_freed_graph_raises() -> None:
-    loss = thunder.jit(whole)(small(), X)
+    loss = thunder.jit(whole)(small_network(), X)
     assert loss.requires_grad
     assert loss.grad_fn is not None
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
@@ -174,14 +174,14 @@ def test_loss_with_a_retained_graph_can_be_differentiated_outside() -> None:
         loss.backward(retain_graph=True)
         return loss
 
-    ours, eager = small(), small()
+    ours, eager = small_network(), small_network()
     thunder.jit(step)(ours, X).backward()
     step(eager, X).backward()
     torch.testing.assert_close(grads(ours), grads(eager))
 
 
 def test_hooks_of_leaves_are_called() -> None:
-    ours, eager = small(), small()
+    ours, eager = small_network(), small_network()
     seen: dict[int, list[torch.Tensor]] = {id(ours): [], id(eager): []}
 
     def watch(model: nn.Module) -> None:
@@ -217,7 +217,7 @@ def test_tensors_inside_have_hooks_and_gradients() -> None:
 
 def test_an_input_that_was_computed_outside_is_refused() -> None:
     compiled = thunder.jit(whole)
-    model, before = small(), nn.Linear(4, 4)
+    model, before = small_network(), nn.Linear(4, 4)
     with pytest.raises(OperationFailed, match="outside the program") as caught:
         compiled(model, before(X))
     assert caught.value.where is not None
@@ -238,9 +238,9 @@ def test_an_input_that_was_computed_outside_is_refused() -> None:
 )
 def test_calls_that_autograd_refuses_raise_the_same_error(step: Callable[..., Any], message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
-        step(small(), X)
+        step(small_network(), X)
     with pytest.raises(RuntimeError, match=message):
-        thunder.jit(step)(small(), X)
+        thunder.jit(step)(small_network(), X)
 
 
 def test_tracing_leaves_no_gradient_behind() -> None:
@@ -248,7 +248,7 @@ def test_tracing_leaves_no_gradient_behind() -> None:
         whole(model, x)
         return float(model[0].weight.detach().numpy().max())
 
-    model = small()
+    model = small_network()
     with pytest.raises(DataDependent):
         thunder.jit(step, data_dependent="error")(model, X)
     assert grads(model) == [None] * 6
@@ -394,7 +394,7 @@ def test_states_and_random_numbers_match_eager(step: Callable[..., Any]) -> None
 )  # fmt: skip
 def test_forms_of_leaves_are_accepted_as_in_the_installed_pytorch(step: Callable[..., Any]) -> None:
     """PyTorch 2.11, for example, refuses a dict of leaves; PyTorch 2.13 returns a dict of gradients."""
-    ours, eager = small(), small()
+    ours, eager = small_network(), small_network()
     try:
         wanted = step(eager, X)
     except (RuntimeError, TypeError) as error:
@@ -413,7 +413,7 @@ def test_hooks_of_modules_are_called(kind: str) -> None:
         "register_full_backward_hook": lambda module, inputs, outputs: tuple(value * 2 for value in inputs),
         "register_forward_hook": lambda module, inputs, output: output * 2,
     }
-    ours, eager = small(), small()
+    ours, eager = small_network(), small_network()
     for model in (ours, eager):
         getattr(model[1], kind)(hooks[kind])
     compiled = thunder.jit(fresh)
@@ -430,7 +430,7 @@ def test_write_to_a_saved_tensor_is_detected() -> None:
 
     for function in (step, thunder.jit(step)):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            function(small(), X)
+            function(small_network(), X)
 
 
 def grad_by_keyword(y: torch.Tensor) -> Any:

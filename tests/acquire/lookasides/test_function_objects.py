@@ -140,7 +140,7 @@ def assert_equal(program: Callable[..., Tensor], cache: str, programs: int) -> N
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_computed_tensor_in_an_object_is_that_of_the_call(name: str) -> None:
+def test_a_computed_tensor_in_an_object_comes_from_the_call(name: str) -> None:
     def program(x: Tensor, w: Tensor) -> Tensor:
         k = w.exp()
         return Applied.apply(x, FUNCTIONS[name](k), k)
@@ -149,7 +149,7 @@ def test_a_computed_tensor_in_an_object_is_that_of_the_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_argument_in_an_object_is_that_of_the_call(name: str) -> None:
+def test_an_argument_in_an_object_comes_from_the_call(name: str) -> None:
     assert_equal(lambda x, w: Applied.apply(x, FUNCTIONS[name](w), w), "symbolic values", 1)
 
 
@@ -223,7 +223,7 @@ def test_an_object_that_a_backward_keeps_and_the_program_changes_is_refused() ->
         thunder.jit(functools.partial(changed_later, Scale))(torch.ones(2, requires_grad=True))
 
 
-def test_an_object_from_outside_that_holds_a_tensor_is_that_of_the_call() -> None:
+def test_an_object_from_outside_that_holds_a_tensor_comes_from_the_call() -> None:
     def program(x: Tensor, box: Box) -> Tensor:
         return Scale.apply(x, box)
 

@@ -19,12 +19,12 @@ SAMPLES, TARGETS = torch.randn(5, 3, generator=GENERATOR), torch.randn(5, 1, gen
 SCALE = torch.tensor([0.5, 1.0, 2.0])
 
 
-def small() -> nn.Module:
+def small_network() -> nn.Module:
     """A small network with a buffer."""
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).eval()
 
 
-NETWORK, NETWORKS = small(), [small() for _ in range(3)]
+NETWORK, NETWORKS = small_network(), [small_network() for _ in range(3)]
 STACKED = stack_module_state(NETWORKS)
 
 

@@ -50,7 +50,7 @@ def test_numbers_and_the_final_state_match_eager(program: Callable[[Tensor], obj
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
-def test_tracing_alone_leaves_the_generator_as_it_is() -> None:
+def test_tracing_alone_leaves_the_generator_unchanged() -> None:
     def failing(x: Tensor) -> Tensor:
         torch.manual_seed(7)
         return x if torch.bernoulli(x).sum() > 0 else -x

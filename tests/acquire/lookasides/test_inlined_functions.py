@@ -381,7 +381,7 @@ class Slots:
 
 
 class Keeping(Function):
-    """Writes a view that it returns to a place."""
+    """Stores a view that it also returns."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, write: Callable[[Any, Tensor], Any], place: Any) -> Tensor:

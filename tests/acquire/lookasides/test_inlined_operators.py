@@ -34,7 +34,7 @@ def cast(x: Tensor) -> Tensor:
     return result
 
 
-def small(x: Tensor) -> Tensor:
+def to_int8(x: Tensor) -> Tensor:
     return (x * 10).to(torch.int8)
 
 
@@ -54,7 +54,7 @@ WITH_GRADIENTS: dict[str, Callable[[Tensor], Any]] = {
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "hints_wrapper": lambda x: hints_wrapper(scaled, (x,), {}, hints={"fuse": True})[0],
     "strict_mode": lambda x: strict_mode_op(scaled, (x,))[0],
-    "out_dtype": lambda x: out_dtype(torch.ops.aten.mm.default, torch.int32, small(x), small(x).t()),
+    "out_dtype": lambda x: out_dtype(torch.ops.aten.mm.default, torch.int32, to_int8(x), to_int8(x).t()),
 }
 
 

@@ -152,7 +152,7 @@ def test_a_weight_that_has_moved_is_recorded_again_and_never_copied(cuda):
     assert cuda.records == 3
 
 
-def test_an_examination_on_copies_of_the_weights_leaves_the_graph_as_it_is(cuda):
+def test_an_examination_on_copies_of_the_weights_leaves_the_graph_unchanged(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
     x = torch.randn(2, 4)

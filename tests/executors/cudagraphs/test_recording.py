@@ -130,7 +130,7 @@ def test_streams_of_one_gpu_share_no_pool(cuda: FakeCuda) -> None:
     assert len(set(pools)) == 2
 
 
-def test_a_capture_that_fails_leaves_the_device_the_generator_and_the_next_capture_as_they_are(cuda: FakeCuda) -> None:
+def test_a_capture_that_fails_leaves_the_device_the_generator_and_the_next_capture_unchanged(cuda: FakeCuda) -> None:
     def draws() -> None:
         cuda.default_generators[1].state = 5
         raise RuntimeError("operation not permitted when stream is capturing")

@@ -1,4 +1,4 @@
-"""Additions by several threads within two-dimensional tiles, which Inductor alone computes at wrong places."""
+"""Additions by several threads within two-dimensional tiles, which Inductor alone writes to wrong elements."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         (8, 2, 12, 12, False, False),
     ],
 )
-def test_gradients_equal_those_of_the_kernel(heads, groups, length, positions, causal, masked, dtype):
+def test_gradients_match_the_kernel(heads, groups, length, positions, causal, masked, dtype):
     torch.manual_seed(0)
     query = torch.randn(2, heads, length, 32).to(dtype)
     key, value = (torch.randn(2, groups, positions, 32).to(dtype) for _ in range(2))

@@ -16,7 +16,7 @@ import torch
 
 import thunder_core as thunder
 from tests.executors.inductor.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
-from tests.executors.inductor.test_inductor import drawn as two_drawn
+from tests.executors.inductor.test_inductor import random_tensors as two_drawn
 from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.region import Region
@@ -193,7 +193,7 @@ SIZES = ((5, 33), (1, 33), (7, 1), (16, 16), (20, 70))
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # in lanes that a mask leaves out
 @pytest.mark.parametrize("function", SYMBOLIC, ids=lambda function: function.__name__)
 def test_one_region_serves_all_sizes(function, interpreted):
-    """A region of symbolic sizes computes what eager PyTorch does, at sizes that it was not compiled at."""
+    """A region with symbolic sizes matches eager PyTorch at sizes that it was not compiled for."""
     regions = regions_of(function, torch.randn(5, 33), torch.randn(33), cache="symbolic values")
     for _, occurrence in regions:
         region = occurrence.region
@@ -280,7 +280,7 @@ def heads(x, *weights):
 
 @pytest.mark.parametrize(("function", "count"), [(projections, 0), (heads, 0), (mixed, 1)])
 def test_products_and_views_alone_are_no_region(function, count):
-    """Nothing is compiled for them: each product is a library call, whichever way its result is viewed."""
+    """Nothing is compiled for them, because each product is a library call, for any view of its result."""
     compiled = thunder.jit(function, executors=(Takes(), "torch"))
     with torch.no_grad():
         compiled(torch.ones(8, 64), torch.ones(64, 64), torch.ones(64, 64))
@@ -305,7 +305,7 @@ class Takes(FusionExecutor):
 
 
 def test_library_calls_have_their_own_names():
-    """`torch.mm` has another name, `torch.spmm`, which says something else."""
+    """`torch.mm` also has the name `torch.spmm`, which would be misleading."""
     names = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
     assert [wrapper._borrowed_name(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
 

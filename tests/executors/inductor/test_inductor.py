@@ -193,7 +193,7 @@ UPDATES = {
 }
 
 
-def drawn(name):
+def random_tensors(name):
     torch.manual_seed(0)
     x, y = torch.rand(12, 20) + 1, torch.rand(12, 20) + 1
     x = x.bfloat16() if name == "half" else x
@@ -204,7 +204,7 @@ def test_updates_write_the_values_of_pytorch():
     def every(*pairs):
         return [update(*pair) for update, pair in zip(UPDATES.values(), pairs, strict=True)]
 
-    ours, eager = [drawn(name) for name in UPDATES], [drawn(name) for name in UPDATES]
+    ours, eager = [random_tensors(name) for name in UPDATES], [random_tensors(name) for name in UPDATES]
     compiled = thunder.jit(every, executors=("inductor", "torch"))
     with torch.no_grad():
         for _ in range(2):
@@ -225,7 +225,7 @@ def test_numbers_that_change_are_given_to_regions():
         x.lerp_(y, rate).sub_(y, alpha=rate)
         return x.addcmul(y, y, value=rate) / rate
 
-    ours, eager = drawn("moved"), drawn("moved")
+    ours, eager = random_tensors("moved"), random_tensors("moved")
     compiled = thunder.jit(step, executors=("inductor", "torch"))
     with torch.no_grad():
         for rate in map(torch.tensor, (0.5, 0.25, 0.125, 0.75)):

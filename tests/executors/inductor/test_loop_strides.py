@@ -28,7 +28,7 @@ QUOTIENTS = (
 
 @pytest.mark.parametrize("length", [None, 16])
 @pytest.mark.parametrize("index", [*POLYNOMIALS, *QUOTIENTS], ids=str)
-def test_a_stride_is_that_of_the_general_rules(index: sympy.Expr, length: int | None) -> None:
+def test_a_stride_matches_the_general_rules(index: sympy.Expr, length: int | None) -> None:
     assert is_polynomial(index) == (index in POLYNOMIALS)
     for variable in (ROW, COLUMN):
         OWNER.stride_at_vec_range.cache_clear()

@@ -162,7 +162,7 @@ def test_without_effects_the_error_names_the_line_in_the_region() -> None:
     assert f":{program.__code__.co_firstlineno + 2}, " in caught.value.__notes__[0]
 
 
-def test_writes_of_the_program_are_those_of_eager_when_values_are_refused() -> None:
+def test_writes_of_the_program_match_eager_when_values_are_refused() -> None:
     def program(x, rows):
         x.mul_(2)
         y = x.index_select(0, rows) * 2 + 1

@@ -17,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from tests.executors.triton.examples import EXAMPLES, made
+from tests.executors.triton.examples import EXAMPLES, empty_tensors
 from thunder_core.foundation import plugins
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for
 from thunder_executors.triton.launch import Launch, Specialization
@@ -26,7 +26,7 @@ from thunder_executors.triton.operations import OPERATORS
 
 def launches(dtype: torch.dtype, device: str) -> Iterator[tuple[str, Launch]]:
     for name, examples in EXAMPLES.items():
-        for arguments in examples(made(dtype, device)):
+        for arguments in examples(empty_tensors(dtype, device)):
             yield from ((name, launch) for launch in OPERATORS[name].launches(*arguments))
 
 

@@ -97,7 +97,7 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
 }
 
 
-def made(dtype: torch.dtype, device: str) -> Make:
+def empty_tensors(dtype: torch.dtype, device: str) -> Make:
     """Empty tensors of a dtype on a device. Under a FakeTensorMode the device need not exist."""
 
     def make(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
@@ -106,7 +106,7 @@ def made(dtype: torch.dtype, device: str) -> Make:
     return make
 
 
-def drawn(dtype: torch.dtype, device: str) -> Make:
+def random_tensors(dtype: torch.dtype, device: str) -> Make:
     """Random tensors of a dtype on a device; integers are zero."""
     generator = torch.Generator().manual_seed(0)
 

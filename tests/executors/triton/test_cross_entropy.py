@@ -84,7 +84,7 @@ def test_a_label_that_is_no_word_is_not_a_number(label: int) -> None:
     assert loss.isnan().tolist() == [True, False]
 
 
-def test_rows_that_lie_apart_in_memory() -> None:
+def test_rows_with_gaps_in_memory() -> None:
     storage, labels = draw(5, 20), labels_of(5, 7)
     for logits in (storage[:, 3:10], storage[:, ::3], storage.T[:5, :5]):
         assert_forward(cross_entropy, logits, labels % logits.shape[1])

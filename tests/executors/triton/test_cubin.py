@@ -14,7 +14,7 @@ import torch
 from filelock import FileLock
 
 from tests.executors.triton.closeness import DTYPES
-from tests.executors.triton.examples import EXAMPLES, drawn, made
+from tests.executors.triton.examples import EXAMPLES, empty_tensors, random_tensors
 from thunder_core.foundation.errors import BadOption, EnvironmentLacks
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent
 from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
@@ -78,12 +78,12 @@ def test_kernels_are_compiled_for_the_specializations_of_triton(rows: list[dict[
 
 
 @pytest.mark.slow
-def test_compiled_specializations_are_those_of_launches(cubins: list[Cubin]) -> None:
+def test_compiled_specializations_match_launches(cubins: list[Cubin]) -> None:
     """The specializations of real tensors in this process equal those of the fake tensors that were compiled for."""
     compiled = {cubin.specialization for cubin in cubins}
     for dtype in DTYPES:
         for name, examples in EXAMPLES.items():
-            for arguments in examples(made(dtype, "cpu")):
+            for arguments in examples(empty_tensors(dtype, "cpu")):
                 assert {launch.specialization for launch in OPERATORS[name].launches(*arguments)} <= compiled
 
 
@@ -128,7 +128,7 @@ def test_other_files_have_no_architecture() -> None:
 
 
 def test_the_interpreter_compiles_nothing() -> None:
-    (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](drawn(torch.float32, "cpu"))))
+    (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](random_tensors(torch.float32, "cpu"))))
     with pytest.raises(EnvironmentLacks, match="interpreter"):
         compile_for(launch.specialization)
 

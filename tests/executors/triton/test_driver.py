@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.executors.triton.closeness import DTYPES, assert_close, draw, tensors, wide
-from tests.executors.triton.examples import EXAMPLES, drawn
+from tests.executors.triton.examples import EXAMPLES, random_tensors
 from thunder_core.foundation.errors import (
     ArtifactDamaged,
     ArtifactForeign,
@@ -235,7 +235,7 @@ def test_machine_code_that_assumes_less_serves_aligned_launches(one_gpu: None, m
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_on_a_gpu_each_operation_is_its_reference(name: str, dtype: torch.dtype) -> None:
     operator = OPERATORS[name]
-    for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
+    for arguments in EXAMPLES[name](random_tensors(dtype, "cuda")):
         if name == "quantize_rows":
             values, scales = operator(*arguments)
             expected, factors = operator.reference(*arguments)
@@ -257,7 +257,7 @@ def test_on_a_gpu_kept_machine_code_equals_triton(
 ) -> None:
     operator = OPERATORS[name]
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
+    for arguments in EXAMPLES[name](random_tensors(dtype, "cuda")):
         expected = tensors(operator(*arguments))
         specializations = {launch.specialization for launch in operator.launches(*arguments)}
         kernels = {

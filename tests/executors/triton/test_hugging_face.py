@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
-from tests.families import assert_same, first_claimed, gradients, inputs_for, sample
+from tests.families import assert_same, first_claimed_lines, gradients, inputs_for, sample
 from thunder_core.backend.patterns import hugging_face
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -42,7 +42,7 @@ def compiled_with_triton(subject: Any) -> Any:
 
 
 def lines(compiled: Any) -> list[BoundSymbol]:
-    return [bsym for bsym in first_claimed(compiled) if bsym.executor == "triton"]
+    return [bsym for bsym in first_claimed_lines(compiled) if bsym.executor == "triton"]
 
 
 def claimed(compiled: Any) -> dict[str, int]:

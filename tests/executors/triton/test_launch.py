@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.executors.triton.closeness import draw
-from tests.executors.triton.examples import EXAMPLES, drawn
+from tests.executors.triton.examples import EXAMPLES, random_tensors
 from thunder_core.foundation.errors import DeviceNotAvailable
 from thunder_executors.triton import launch as launching
 from thunder_executors.triton.launch import KEPT, Launch, Specialization, dropped_launches
@@ -91,7 +91,7 @@ def test_the_cpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_each_operation_is_a_valid_operator_of_pytorch(name: str) -> None:
     """Each operation has a valid schema, and its fake outputs have the metadata of the real outputs."""
-    for arguments in EXAMPLES[name](drawn(torch.float32, "cpu")):
+    for arguments in EXAMPLES[name](random_tensors(torch.float32, "cpu")):
         small = tuple(
             value[:3] if name == "rms_norm" and torch.is_tensor(value) and value.ndim > 1 else value
             for value in arguments

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.executors.triton.closeness import DTYPES, tensors
-from tests.executors.triton.examples import EXAMPLES, drawn
+from tests.executors.triton.examples import EXAMPLES, random_tensors
 from thunder_executors.triton import rms_norm
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.operations import OPERATORS
@@ -30,7 +30,7 @@ def surrounded(value: Any) -> Any:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_memory_around_a_tensor_is_not_read(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rms_norm, "GROUP_ROWS", 5)  # 24 rows make five groups of five
-    for arguments in EXAMPLES[name](drawn(dtype, "cpu")):
+    for arguments in EXAMPLES[name](random_tensors(dtype, "cpu")):
         expected = tensors(OPERATORS[name].launcher(*arguments))
         actual = tensors(OPERATORS[name].launcher(*map(surrounded, arguments)))
         for found, wanted in zip(actual, expected, strict=True):

@@ -59,7 +59,7 @@ def test_a_weight_of_a_wider_dtype_widens() -> None:
     assert_backward(rms_norm, x, weight, EPS)
 
 
-def test_rows_that_lie_apart_in_memory() -> None:
+def test_rows_with_gaps_in_memory() -> None:
     storage = draw(4, 3, 40)
     for x in (storage[:, 1, ::2], storage.transpose(0, 2), storage[..., 3:17], storage[::2]):
         weight = draw(x.shape[-1], seed=1)

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from thunder_core.backend.cache.built_for import model_of_new_entries
 from thunder_core.backend.cache.entry import Entry
-from thunder_core.backend.cache.folders import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
+from thunder_core.backend.cache.folders import BUILDING, ENTRIES, LOCKS, make_folders, reporting_full_disk
 from thunder_core.backend.cache.key import SCHEMA_VERSION, Key
 from thunder_core.backend.cache.manifest import EntryManifest
 from thunder_core.backend.cache.record import mark_used
@@ -32,7 +32,8 @@ SHARED = 3  # digits of the digest that name a lock, which gives at most 4,096 l
 
 @contextmanager
 def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
-    """Hold the lock of the entries with the same leading digits within the block; yield why that is impossible, or "".
+    """Hold the lock of the entries with the same leading digits within the block; yield the reason if that fails,
+    otherwise "".
 
     Only the process that holds the lock builds and cleans up these entries. The lock's file is never removed: otherwise
     processes that wait for the file and later processes would lock different files.
@@ -68,7 +69,7 @@ def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -
 
 def build_alone(key: Key, build: Build, label: str) -> Entry:
     """Build an entry in a folder outside the store, without storing it; raises `OutOfDisk`."""
-    with full_disk_named(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
+    with reporting_full_disk(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
         return Entry(key, label, built_files(Path(folder)))
 
@@ -135,7 +136,10 @@ def unfinished_folders(root: Path) -> Iterator[Path]:
 
 
 def _publish(folder: Path, path: Path) -> None:
-    """Rename a finished folder to its final path; if an undroppable entry is there, the new entry is not kept."""
+    """Rename a finished folder to its final path.
+
+    If an entry that cannot be dropped is there, the new entry is not kept.
+    """
     try:
         folder.rename(path)
     except OSError as error:

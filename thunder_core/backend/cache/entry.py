@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from thunder_core.backend.cache.folders import full_disk_named
+from thunder_core.backend.cache.folders import reporting_full_disk
 from thunder_core.backend.cache.key import Key
 
 
@@ -37,7 +37,7 @@ class Entry:
     def folder(self) -> Path:
         """The folder of a private copy of the whole entry, made at the first access."""
         folder = Path(tempfile.gettempdir())
-        with full_disk_named(folder):
+        with reporting_full_disk(folder):
             folder = Path(tempfile.mkdtemp(prefix=f"thunder-{self.key.digest[:12]}-"))
             atexit.register(_remove, folder, os.getpid())
             for name, content in self.contents.items():

@@ -65,7 +65,7 @@ def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDiff
 
 
 def _is_related(record: Record, miss: MissExplanation, fields: Mapping[str, str]) -> bool:
-    """Whether an entry is for the same region by the same executor, or has the same label."""
+    """Whether an entry has the same region and executor, or the same label."""
     if record.damage or record.executor != miss.executor:
         return False
     same_region = REGION in fields and record.fields.get(REGION) == fields[REGION]

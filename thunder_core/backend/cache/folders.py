@@ -75,6 +75,6 @@ def require_own(folder: Path, descriptor: int) -> None:
         )
 
 
-def full_disk_named(folder: Path) -> AbstractContextManager[None]:
+def reporting_full_disk(folder: Path) -> AbstractContextManager[None]:
     """Return a context that raises `OutOfDisk` if the file system is full."""
     return report_full_disk(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")

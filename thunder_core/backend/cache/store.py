@@ -73,7 +73,7 @@ class Store:
         return entry
 
     def get_or_build(self, key: Key, build: Build, label: str = "") -> Entry:
-        """Return the entry for a key; if there is none, one of the processes that need it builds it.
+        """Return the entry for a key; if there is none, one of the processes that need the entry builds it.
 
         `build(folder)` writes regular files into an empty folder. The entry appears as a whole when `build` returns; if
         `build` raises, or the process is killed, no entry appears. `label` describes the kernel for people. Raises
@@ -132,7 +132,7 @@ class Store:
         return explain(miss, key.fields, [record for record in records if own is None or record.created < own.created])
 
     def _sound(self, key: Key) -> tuple[Entry | None, str]:
-        """Return the entry if it is undamaged, and the damage if not."""
+        """Return the entry, or its damage."""
         try:
             with opened_entries(self.folder) as entries:
                 entry = read_entry(entries, key.digest)

@@ -99,10 +99,10 @@ class Check:
 
     def _compare(self, result: object, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
         """Compare results, inputs and drawn random numbers with the reference."""
-        drawn = RandomStates.now(inputs)
+        random_states = RandomStates.now(inputs)
         expected = self._evaluate(private_values(before.values, (self.claimed, *self.reference)), states)
-        same_draws = drawn.equal(RandomStates.now(inputs))
-        drawn.restore()
+        same_draws = random_states.equal(RandomStates.now(inputs))
+        random_states.restore()
         if not same_draws:
             text = "drawn differ from eager PyTorch"
             self.judge.refuse(self, "the random numbers", Difference(text))
@@ -111,7 +111,7 @@ class Check:
         except ValueError as error:
             self.judge.refuse(self, "the result", Difference(f"has another structure: {error}"))
             return
-        exact = ExactValues(self.claimed, self.reference, before.values, states, drawn)
+        exact = ExactValues(self.claimed, self.reference, before.values, states, random_states)
         for name, value in {**inputs, **outputs}.items():
             is_result = name in outputs or name in self.claimed.mutates
             if name in before.fingerprints and not is_result:
@@ -211,9 +211,8 @@ def no_exact_value(perturbed: bool = False) -> None:
 
 
 def perturb(value: object) -> Any:
-    """Return a floating-point tensor in float64 with elements changed by one unit in the last place; else the value.
-
-    The elements are alternately larger and smaller.
+    """Return a floating-point tensor in float64 with elements changed by one unit in the last place, alternately up and
+    down; return other values unchanged.
     """
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value

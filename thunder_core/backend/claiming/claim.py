@@ -79,7 +79,7 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
 
 
 def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
-    """Return a bound symbol with all symbolic numbers that its functions read among its operands, as for a region.
+    """Return a bound symbol whose operands include all symbolic numbers that its functions read, as for a region.
 
     The operands are its last argument, and the last inputs of each of its functions.
     """

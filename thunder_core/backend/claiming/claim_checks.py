@@ -104,7 +104,7 @@ def check_after(
 
 
 def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
-    """Return the effect that an executor's function has and the effect-free original does not; empty if none."""
+    """Return the effect that an executor's function has and the original does not have; empty if there is none."""
     read = {proxy.name for proxy in original.inputs}
     for inner in parts:
         if written := read.intersection(inner.mutates):

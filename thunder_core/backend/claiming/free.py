@@ -30,7 +30,7 @@ def free_after_last_use(trace: Trace) -> Trace:
 
 
 def last_uses(trace: Trace) -> list[list[Proxy]]:
-    """Return, for each bound symbol, the names that it reads or makes and that no later bound symbol reads.
+    """Return, for each bound symbol, the names that it reads or defines and that no later bound symbol reads.
 
     The wait for a collective counts as a read of the collective's inputs.
     """

@@ -42,7 +42,7 @@ class InputSnapshot:
 
 
 def private_values(values: Values, bsyms: Sequence[BoundSymbol], *, always: bool = False) -> Values:
-    """Return values that bound symbols may write to: copies, if they write to anything, or `always`.
+    """Return values that bound symbols may write to: copies, if the bound symbols write or `always` is set.
 
     Large tensors that no bound symbol writes to are not copied.
     """
@@ -66,8 +66,7 @@ def large_inputs(values: Values, bsyms: Sequence[BoundSymbol]) -> dict[str, torc
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     """Return numbers that identify the bits of the memory that a tensor spans.
 
-    The numbers certainly differ if one word differs, and differ in all but one case in billions if several words
-    differ.
+    The numbers differ if one word differs. If several words differ, the numbers are equal in one case in billions.
     """
     first, words, last = aligned_memory(tensor)
     factors = factors_on(tensor.device)

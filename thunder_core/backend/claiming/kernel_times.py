@@ -38,7 +38,7 @@ class KernelTimes:
 
     @property
     def disagreement(self) -> str:
-        """The words behind the time of a kernel that gives other values; empty if the values agree."""
+        """The note after the time of a kernel that gives other values; empty if the values agree."""
         return "" if self.agrees else " with other values"
 
 

@@ -31,7 +31,7 @@ def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[
 class WithholdingExecutor(Executor):
     """An executor that ignores bound symbols of modules whose paths match the patterns, and all derived bound symbols.
 
-    While the executor has its turn, these bound symbols look claimed. The bound symbols that the executor could have
+    While the executor claims, these bound symbols look claimed. The bound symbols that the executor could have
     taken are counted as refused.
     """
 
@@ -107,7 +107,7 @@ class WithholdingExecutor(Executor):
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The turn of an executor: the original trace, and a trace in which the withheld bound symbols look claimed."""
+    """The claiming by an executor: the original trace, and a trace whose withheld bound symbols look claimed."""
 
     original: Trace
     indices: frozenset[int]

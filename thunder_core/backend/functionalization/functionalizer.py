@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.tracing.analysis.aliasing import shares_storage, tensors_written
+from thunder_core.tracing.analysis.aliasing import shares_storage, written_tensors
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, number_of
@@ -113,7 +113,7 @@ class Functionalizer:
 
         PyTorch adds the difference to the tensor that was expanded, which rounds, and gives NaN for infinities.
         """
-        written = {*operation.mutates, *(proxy.name for proxy in tensors_written(operation))}
+        written = {*operation.mutates, *(proxy.name for proxy in written_tensors(operation))}
         if written & self._expanded:
             raise NotFunctionalizable(f"{operation.symbol.name} writes to a part of an expanded tensor")
         if shares_storage(operation):

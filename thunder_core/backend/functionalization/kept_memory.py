@@ -29,8 +29,8 @@ AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 class KeptMemory:
     """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
 
-    `tracked_since` maps each alias set that is touched with grad mode off or detached, and that autograd tracks only
-    since a later write, to the index of that write, where the written tensor becomes memory of its own.
+    Autograd tracks some alias sets, used with grad mode off or detached, only after a later write. `tracked_since` maps
+    them to the index of this write, at which the written tensor gets its own memory.
     """
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
@@ -183,9 +183,10 @@ def is_detaching(operation: BoundSymbol) -> bool:
 
 
 def detaches_new_tensor(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
-    """Whether an operation of a bound symbol detaches what a factory function (`zeros`, `new_empty`) of it has made.
+    """Whether an operation of a bound symbol detaches a tensor that a factory function (`zeros`, `new_empty`) of the
+    bound symbol has made.
 
-    Autograd does not track such a tensor, so that the detached tensor is just another name of it.
+    Autograd does not track such a tensor, so the detached tensor is only another name for it.
     """
     if not is_detaching(operation):
         return False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.backend.fusion.foreach import one_by_one
+from thunder_core.backend.fusion.foreach import split_foreach
 from thunder_core.backend.fusion.schedule import schedule_groups
 from thunder_core.backend.fusion.updates import result_of, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import AliasSets
@@ -36,7 +36,7 @@ class ChainConditions:
     """The conditions under which a bound symbol joins a chain.
 
     `can_join` must accept the bound symbol, which must not write to the memory of the `excluded_names`. `can_split`
-    says which bound symbols for lists of tensors may be split. `aliasing` has the names that share memory, and
+    says whether a bound symbol for lists of tensors may be split. `aliasing` has the names that share memory, and
     `written_memory` the representatives of memory that is written to. `read_counts` has the number of reads of each
     name, including returned names.
     """
@@ -99,7 +99,7 @@ class _Window:
         if not any(bsym.mutates for bsym in self.bsyms):
             return ChainSchedule(tuple(self.bsyms))
         splittable = (index for index, bsym in enumerate(self.bsyms) if self.conditions.can_split(bsym))
-        parts = {index: split for index in splittable if (split := one_by_one(self.bsyms[index]))}
+        parts = {index: split for index in splittable if (split := split_foreach(self.bsyms[index]))}
         excluded = self.conditions.representatives(self.conditions.excluded_names)
         while True:
             steps = [*self._steps(parts)]
@@ -126,7 +126,7 @@ class _Window:
     def _chains_sharing_storage(
         self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]
     ) -> set[tuple[int, ...]]:
-        """Return the chains that share written storage with bound symbols outside by more than one name."""
+        """Return the chains that share written storage, under more than one name, with bound symbols outside."""
         reads_in_window = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
         readers: dict[str, set[int]] = {}
         for index, step in enumerate(steps):

@@ -22,8 +22,8 @@ TAKES: dict[str, Test] = {
 }
 
 
-def one_by_one(bsym: BoundSymbol) -> list[BoundSymbol]:
-    """Return bound symbols that do the same to one tensor each, in the order of the list; empty if impossible."""
+def split_foreach(bsym: BoundSymbol) -> list[BoundSymbol]:
+    """Return bound symbols that each apply the operation to one tensor of the list, in order; empty if impossible."""
     operations = bsym.operations
     target = operations[0].symbol.target if len(operations) == 1 else None
     if not isinstance(target, torch._ops.OpOverload) or bsym.executor:
@@ -59,7 +59,7 @@ class _Division:
         named = {name: part(value) for name, value in self.operation.kwargs.items()}
         for overload in self.packet.overloads():  # type: ignore[no-untyped-call]
             operator = getattr(self.packet, overload)
-            words = _fit(operator._schema, arguments, named)
+            words = _match_schema(operator._schema, arguments, named)
             if words is not None:
                 mutates = (result.name,) if self.bsym.mutates else ()
                 bsym = self.bsym
@@ -69,7 +69,9 @@ class _Division:
         return None
 
 
-def _fit(schema: Any, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+def _match_schema(
+    schema: Any, arguments: Sequence[Any], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Return the arguments in the form of an operator's schema; None if they do not match."""
     positional = [argument for argument in schema.arguments if not argument.kwarg_only]
     keywords = [argument for argument in schema.arguments if argument.kwarg_only]

@@ -1,4 +1,7 @@
-"""Weights in the form that a kernel reads: made at the first use, kept with the weight, made again after a write."""
+"""Weights in the form that a kernel reads.
+
+A form is made at its first use, kept with the weight, and made again after a write.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import sympy
 import torch
 
-from thunder_core.tracing.analysis.aliasing import tensors_written
+from thunder_core.tracing.analysis.aliasing import written_tensors
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
 from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -38,7 +38,7 @@ class Region:
         """The inputs that the region writes to, repeated for each write: their versions increase by that many."""
         input_names = {proxy.name for proxy in self.inputs}
         return tuple(
-            proxy for operation in self.operations for proxy in tensors_written(operation) if proxy.name in input_names
+            proxy for operation in self.operations for proxy in written_tensors(operation) if proxy.name in input_names
         )
 
     @cached_property

@@ -17,7 +17,8 @@ Group = tuple[int, ...]
 def schedule_groups(
     bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
 ) -> tuple[list[Group], list[Group]]:
-    """Return the schedule as groups of indices: each group where its last member was, other indices as groups of one.
+    """Return the schedule as groups of indices: each group at the position of its last member, other indices as groups
+    of one.
 
     The second list has the groups that cannot be made contiguous, because bound symbols in between depend on some
     members and other members depend on them; the schedule lacks these groups.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from thunder_core.tracing.analysis.aliasing import AliasSets, tensors_written
+from thunder_core.tracing.analysis.aliasing import AliasSets, written_tensors
 from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import comparison_keys, generic_hint_of
@@ -22,10 +22,10 @@ NO_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
 def is_update(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol's only effect is to update tensors that it takes, according to its operations."""
     operations = bsym.operations
-    written = {proxy.name for operation in operations for proxy in tensors_written(operation)}
+    written = {proxy.name for operation in operations for proxy in written_tensors(operation)}
     if not operations or bsym.ordered or written != set(bsym.mutates):
         return False
-    return all(result_of(operation) is not None for operation in operations if any(tensors_written(operation)))
+    return all(result_of(operation) is not None for operation in operations if any(written_tensors(operation)))
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy | None:
@@ -36,7 +36,7 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
     plain = without_write(target) if target._schema.is_mutable else target
     if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in POINTWISE_BESIDES):
         return None
-    result = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
+    result = next(written_tensors(operation)) if target._schema.is_mutable else operation.output
     if not isinstance(result, TensorProxy) or (target._schema.is_mutable and not is_plain(result)):
         return None
     return result if OUT not in operation.kwargs or _keeps_shape(operation, result) else None
@@ -53,14 +53,14 @@ def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether each element of a tensor has its own place in memory, for all values of symbolic sizes."""
+    """Whether no two elements of a tensor share memory, for all values of symbolic sizes."""
     if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
         return False
-    return has_distinct_places(value.shape, value.stride)
+    return has_distinct_addresses(value.shape, value.stride)
 
 
-def has_distinct_places(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether no two elements of a tensor share a place in memory, for all symbolic sizes; False if unsure."""
+def has_distinct_addresses(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether all elements of a tensor have distinct addresses, for all symbolic sizes; False if unsure."""
     end: Any = 1
     sizes = [pair for pair in zip(strides, shape, strict=True) if not statically_known_true(pair[1] <= 1)]
     for stride, size in sorted(sizes, key=lambda pair: (generic_hint_of(pair[0]), generic_hint_of(pair[1]))):
@@ -98,10 +98,10 @@ def shares_written_storage_by_one_name(
 
 
 def _written_names(operations: Iterable[BoundSymbol], aliasing: AliasSets) -> dict[str, str] | None:
-    """Map each storage that operations write to to its only name from then on; None if it has another name."""
+    """Map each written storage to its only name from its first write on; None if a storage has several names."""
     names: dict[str, str] = {}
     for operation in operations:
-        names = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | names
+        names = {aliasing.representative(proxy.name): proxy.name for proxy in written_tensors(operation)} | names
         for proxy in (*operation.inputs, *operation.outputs):
             if names.get(aliasing.representative(proxy.name), proxy.name) != proxy.name:
                 return None

@@ -34,7 +34,7 @@ ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 
 
 class WrappingExecutor(Executor):
-    """An executor that runs claimed bound symbols many at a time; it comes last, wherever it is named.
+    """An executor that runs many claimed bound symbols in one call; it always comes last in the order of executors.
 
     `wrapper` names the function (`module.name`) that is called with the bound symbols, as a function, and the number of
     its parameters that are constants; the other parameters are tensors and, with `symbolic=True`, the symbolic integers

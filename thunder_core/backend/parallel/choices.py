@@ -62,7 +62,7 @@ _choices: WeakKeyDictionary[Any, Choices] = WeakKeyDictionary()
 def shared_choice(name: str, choose: Callable[[], str | None]) -> str | None:
     """Return the choice that a rank made first under a name; None if a rank could not choose for this request.
 
-    `choose` returns a choice of this rank, not empty, or None if this rank cannot choose now. A process without other
+    `choose` returns a non-empty choice of this rank, or None if this rank cannot choose now. A process without other
     ranks chooses by itself. A rank that cannot reach the store also chooses by itself: the rank with the store has
     ended, and no collective of all ranks can follow.
     """

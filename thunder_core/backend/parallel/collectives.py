@@ -158,7 +158,7 @@ class Scheduling:
         )
 
     def _starts(self, gathers: Sequence[Bucket]) -> list[int]:
-        """Return the index at which the gather of each bucket starts, at the earliest where the shards exist."""
+        """Return the index at which the gather of each bucket starts: not before the shards exist."""
         earliest, limit = [self._index_after(bucket.bsyms) for bucket in gathers], self.schedule.max_in_flight
         return (
             starts_one_ahead(gathers, earliest)
@@ -197,7 +197,7 @@ class Scheduling:
             self.ends += results
 
     def _index_of_wait(self, names: set[str], later: int | None) -> int:
-        """Return the index of the first reader of results, or `later`, or the end of the trace: the earliest."""
+        """Return the earliest of these indices: the first reader of the results, `later`, and the end of the trace."""
         readers = (index for index, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
         index: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
         return index

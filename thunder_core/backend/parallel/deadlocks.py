@@ -3,7 +3,7 @@
 A rank that waits without progress, in a program or in eager PyTorch, asks the other ranks of the group in which
 collectives they wait. The rank that proves a deadlock writes the error to the store of the group. A rank that waits in
 a collective cannot be interrupted, so that rank then ends its process, as the watchdog of NCCL does. The end of its
-connections releases the other ranks. A rank that computes, sleeps or compiles is only late, however long it takes.
+connections releases the other ranks. A rank that computes, sleeps or compiles is never reported, however long it takes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class Search:
         return "" if blocking is None else f"{sentence} waits in `{blocking.kind}` at {blocking.line}"
 
     def new_answer(self, ledger: Ledger, rank: int, now: float) -> tuple[int, list[Wait]]:
-        """Return the position and the collectives in which another rank has waited for long; no waits without news."""
+        """Return the position of another rank and the collectives in which it has waited for a long time; no
+        collectives without a recent answer.
+        """
         standing = ledger.standing_of(rank)
         if self.answered.get(rank) == standing.question:
             return standing.position, []

@@ -100,7 +100,7 @@ def scatter_rows(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank: Te
 
 
 def scatter_in_place(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank: TensorProxy) -> Scattering:
-    """Do what `scatter_rows` does, in the memory of the tensor."""
+    """Do the same as `scatter_rows` in the memory of the tensor."""
     begin = emitter.call(C10D.reduce_scatter_tensor_.default, by_rank, "sum", group_name, at=at)
     wait = emitter.call(C10D.wait.default, begin.output, [by_rank], [], at=at)
     begin, wait = (replace(bsym, mutates=(by_rank.name,)) for bsym in (begin, wait))
@@ -111,7 +111,7 @@ def scatter_in_place(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank
 def parts_of(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], flat: TensorProxy, shapes: Sequence[Sequence[int]]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """Return the bound symbols that view a flat tensor as tensors with shapes, each for a bound symbol, and these."""
+    """Return the bound symbols that view a flat tensor as tensors of these shapes, and the tensors."""
     sizes = [math.prod(shape) for shape in shapes]
     split = emitter.call(ATEN.split_with_sizes.default, flat, sizes, at=bsyms[0])
     views = [

@@ -24,9 +24,9 @@ def required_group(name: str, recipe: str) -> Any:
     ready = dist.is_available() and dist.is_initialized()
     group = (named_group(name) if name else dist.group.WORLD) if ready else None
     if group is None:
-        lacking = f"has no process group {name!r}" if ready else "has no process group"
+        problem = f"has no process group {name!r}" if ready else "has no process group"
         raise OutsideProcessGroup(
-            f"the recipe {recipe} trains on several processes, but this process {lacking}",
+            f"the recipe {recipe} trains on several processes, but this process {problem}",
             fix="start a script with `torchrun --nproc-per-node 2 script.py`, and call in it "
             f"`torch.distributed.init_process_group` and then `thunder_core.compile(model, {recipe!r})`; or run "
             f"`torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {recipe} --train`",

@@ -34,7 +34,7 @@ def own_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def distributed_parameter(
-    whole: torch.nn.Parameter,
+    parameter: torch.nn.Parameter,
     leaf: torch.Tensor,
     local: torch.Tensor,
     mesh: DeviceMesh,
@@ -46,12 +46,12 @@ def distributed_parameter(
     leaf without the rows that only pad it.
     """
     distributed = distributor(mesh, placements)
-    shard = torch.nn.Parameter(distributed(local, whole), requires_grad=whole.requires_grad)
+    shard = torch.nn.Parameter(distributed(local, parameter), requires_grad=parameter.requires_grad)
     if leaf.is_floating_point() or leaf.is_complex():
         hook = handing_over_to(weakref.ref(shard), distributed)
         setattr(leaf, OWNER, weakref.ref(shard))
         leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-    leaf.requires_grad_(whole.requires_grad)
+    leaf.requires_grad_(parameter.requires_grad)
     return shard
 
 

@@ -275,8 +275,8 @@ def reduced_shard(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
     """Return this rank's rows of the average of the gradients of all ranks."""
     size = group_of(group_name).size()
     own = shard_rows(gradient.shape[0], size)
-    whole = pad_rows(gradient, own * size).contiguous()
-    shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", size, group_name))
+    padded = pad_rows(gradient, own * size).contiguous()
+    shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(padded, "sum", size, group_name))
     result: torch.Tensor = shard * (1 / size)
     return result
 

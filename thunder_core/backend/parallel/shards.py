@@ -121,12 +121,12 @@ class Sharding:
         The tensor for programs has the same number of rows on each rank, padded with zeros, so that all ranks have the
         same program.
         """
-        whole = module.__dict__.get(LEAVES, {}).get(name, own_parameters(module)[name]).detach()
-        broadcast_values([whole], self.group)
-        start, rows = rows_of_rank(whole.shape[0], self.group.rank(), self.group.size())
-        leaf = whole.new_zeros((shard_rows(whole.shape[0], self.group.size()), *whole.shape[1:]))
-        leaf.narrow(0, 0, rows).copy_(whole.narrow(0, start, rows))
-        return self._shard_with(leaf, whole.shape[0], module, name, path, synchronization)
+        parameter = module.__dict__.get(LEAVES, {}).get(name, own_parameters(module)[name]).detach()
+        broadcast_values([parameter], self.group)
+        start, rows = rows_of_rank(parameter.shape[0], self.group.rank(), self.group.size())
+        leaf = parameter.new_zeros((shard_rows(parameter.shape[0], self.group.size()), *parameter.shape[1:]))
+        leaf.narrow(0, 0, rows).copy_(parameter.narrow(0, start, rows))
+        return self._shard_with(leaf, parameter.shape[0], module, name, path, synchronization)
 
     def _shard_with(
         self,

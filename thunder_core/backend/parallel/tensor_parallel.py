@@ -115,7 +115,9 @@ class TensorParallelism:
                 continue
             require_untied(model, path, module)
             placements = PLACEMENTS[style]
-            shards = {name: self._shard_of(whole, placements[name]) for name, whole in own_parameters(module).items()}
+            shards = {
+                name: self._shard_of(parameter, placements[name]) for name, parameter in own_parameters(module).items()
+            }
             module._parameters.update({name: shard for name, (shard, _) in shards.items()})
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
             module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}
@@ -246,7 +248,7 @@ def linear_product(layer: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.linear(x, layer.weight)
 
 
-def rowwise_quantized(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+def rowwise_quantized_forward(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums results.
 
     Sums are computed in the dtype of the input, or exactly for integers.
@@ -274,4 +276,4 @@ PLACEMENTS: Mapping[str, Mapping[str, Placement]] = {
     ROWWISE: {"weight": Shard(1), "bias": Replicate()},
 }
 FORWARDS = {COLWISE: colwise, ROWWISE: rowwise}
-QUANTIZED_FORWARDS = {COLWISE: colwise, ROWWISE: rowwise_quantized}
+QUANTIZED_FORWARDS = {COLWISE: colwise, ROWWISE: rowwise_quantized_forward}

@@ -66,7 +66,7 @@ def add_rms_norm_of_gemma(hidden: Tensor, residual: Tensor, weight: Tensor, eps:
 # ---- positions ----------------------------------------------------------------------------------------------------
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
 
@@ -75,7 +75,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def rotary_embedding(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Query and key rotated by their positions; `cos` and `sin` are repeated for both halves of a head."""
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    return _rotated(query, cos, sin), _rotated(key, cos, sin)
+    return _rotate(query, cos, sin), _rotate(key, cos, sin)
 
 
 # ---- gated activations --------------------------------------------------------------------------------------------

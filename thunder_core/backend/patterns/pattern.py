@@ -22,7 +22,7 @@ import torch
 
 from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, trace_on
 from thunder_core.backend.patterns.placeholder import Parameter, PlaceholderCall, PlaceholderValue, ResultItem, node_of
-from thunder_core.backend.patterns.sketch import ALLOWED, Sketch, behind, sketches
+from thunder_core.backend.patterns.sketch import ALLOWED, Sketch, nodes_behind, sketches
 from thunder_core.foundation.errors import BadPattern, SourceLine
 
 KINDS: dict[object, type] = {torch.Tensor: torch.Tensor, int: int, float: float}
@@ -136,7 +136,7 @@ def _check_sketch(
             fix="return the tensor, or the tuple of tensors, that the pattern computes",
             where=where,
         )
-    read = behind(*outputs)
+    read = nodes_behind(*outputs)
     if unread := [parameter.name for parameter in parameters if parameter not in read]:
         raise BadPattern(
             f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so a match lacks it",

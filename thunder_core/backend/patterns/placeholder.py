@@ -120,7 +120,7 @@ class Fact:
         return Fact()
 
     def __call__(self, *_: Any, **__: Any) -> Fact:
-        """The fact that a method returns (`x.shape.numel()`)."""
+        """Return the fact that a method returns (`x.shape.numel()`)."""
         return Fact()
 
     def __iter__(self) -> Iterator[Fact]:
@@ -265,7 +265,7 @@ def is_placeholder(value: object) -> TypeGuard[PlaceholderValue | WholeNumber | 
 
 
 def node_of(value: PlaceholderValue | WholeNumber | RealNumber) -> Node:
-    """The node that a placeholder stands for."""
+    """Return the node that a placeholder stands for."""
     return value._node if isinstance(value, PlaceholderValue) else value.node
 
 

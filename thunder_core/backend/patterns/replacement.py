@@ -13,7 +13,7 @@ from typing import Any
 from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, describe, trace_on
 from thunder_core.backend.patterns.pattern import Pattern, line_of
 from thunder_core.foundation.errors import BadPattern, ThunderError
-from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
+from thunder_core.tracing.capture.symbolic.all_sizes import decide_sizes_of_one
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
@@ -60,7 +60,7 @@ class Replacement:
         try:
             run = trace_on(function, None, arguments, grad, expected.environment)
             if run.distinguishes_copies_from_views:
-                with every_size_asked():
+                with decide_sizes_of_one():
                     run = trace_on(function, None, arguments, grad, expected.environment)
         except Exception as error:  # the reason is reported, and the program runs as it was written
             message = error.what if isinstance(error, ThunderError) else error

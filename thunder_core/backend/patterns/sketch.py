@@ -48,10 +48,10 @@ class Sketch:
     @cached_property
     def roots(self) -> tuple[Any, ...]:
         """The results in search order: the result with the most calls behind it comes last."""
-        return tuple(sorted(self.outputs, key=lambda output: len(behind(output))))
+        return tuple(sorted(self.outputs, key=lambda output: len(nodes_behind(output))))
 
 
-def behind(*outputs: Any) -> set[Node]:
+def nodes_behind(*outputs: Any) -> set[Node]:
     """Return every node that leads to the outputs."""
     reached: set[Node] = set()
     nodes = [node_of(output) for output in outputs if is_placeholder(output)]

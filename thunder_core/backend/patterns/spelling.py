@@ -72,7 +72,7 @@ WHOLE = (0, END, 1)  # start, end and step of a slice from end to end
 
 @cache
 def family(name: str) -> str:
-    """The common name of the spellings of an operation: `mul` for `torch.Tensor.__rmul__`."""
+    """Return the common name of the spellings of an operation: `mul` for `torch.Tensor.__rmul__`."""
     parts = name.split(".")
     short = parts[-2] if parts[-1] in ("__get__", "default") and len(parts) > 1 else parts[-1]
     short = short.strip("_") if short.startswith("__") else short
@@ -112,7 +112,7 @@ def _parameters(function: Callable[..., Any], count: int, keywords: frozenset[st
 
 @cache
 def overloads(name: str) -> tuple[torch._ops.OpOverload, ...]:
-    """The aten operators of a name."""
+    """Return the aten operators of a name."""
     packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return ()
@@ -167,7 +167,7 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: 
 
 @cache
 def _schema(operator: Callable[..., Any]) -> tuple[tuple[str, Any], ...] | None:
-    """The names and defaults of an aten operator's arguments; None for other functions."""
+    """Return the names and defaults of an aten operator's arguments; None for other functions."""
     schema = getattr(operator, "_schema", None)
     if schema is None:
         return None

@@ -88,7 +88,7 @@ class TraceIndex:
         return bsym
 
     def arguments(self, position: int) -> dict[str, Any]:
-        """The arguments of a bound symbol by name."""
+        """Return the arguments of a bound symbol by name."""
         named = self._arguments.get(position)
         if named is None:
             bsym = self.bsym_at(position)

@@ -116,7 +116,7 @@ def quantized_model(
         shared = codes.get(plan.codes_key)
         layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
         codes[plan.codes_key] = dict(layer.named_buffers(recurse=False))
-        put_in_place(result, name, layer)
+        install_layer(result, name, layer)
     return result
 
 
@@ -269,7 +269,7 @@ def copy_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model, memo)
 
 
-def put_in_place(model: torch.nn.Module, name: str, layer: QuantizedLayer) -> None:
+def install_layer(model: torch.nn.Module, name: str, layer: QuantizedLayer) -> None:
     """Replace the named layer by a quantized layer, which gets the hooks of the replaced layer."""
     parent_name, _, last = name.rpartition(".")
     parent = model.get_submodule(parent_name)

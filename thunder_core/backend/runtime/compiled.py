@@ -22,9 +22,9 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
 from thunder_core.backend.runtime.refusals import (
-    numbers_refused,
     other_branch_error,
     other_input_error,
+    paths_of_refused_numbers,
     refusal_reason,
     refused_own_inputs,
     refused_sizes_of_one,
@@ -309,7 +309,7 @@ class Specializations:
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
         """Record why a call is traced again, and which numbers and sizes differ."""
         self.reasons.extend(reasons)
-        self.observed.changing.update(path for refusal in refusals for path in numbers_refused(*refusal))
+        self.observed.changing.update(path for refusal in refusals for path in paths_of_refused_numbers(*refusal))
         self.observed.refused_sizes_of_one = frozenset(
             path for refusal in refusals for path in refused_sizes_of_one(*refusal)
         )

@@ -36,7 +36,7 @@ class InnerGeneration:
         if is_recording():
             return own(*args, **kwargs)
         before = self._calls()
-        with self._inner_models_compiled():
+        with self._use_compiled_inner_models():
             result = own(*args, **kwargs)
         if self._calls() == before:
             kind = type(self._call.subject).__name__
@@ -56,7 +56,7 @@ class InnerGeneration:
         return sum(item.hits + item.misses for item in compiled if isinstance(item, Specializations))
 
     @contextmanager
-    def _inner_models_compiled(self) -> Iterator[None]:
+    def _use_compiled_inner_models(self) -> Iterator[None]:
         """Within this context, `generate` of each inner model is the `generate` of the compiled inner model."""
         models = [model for model in inner_models(self._call.subject) if GENERATE not in model.__dict__]
         if self._compile_inner is None:

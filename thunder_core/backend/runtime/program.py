@@ -35,12 +35,13 @@ RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epil
 class Stage:
     """A trace after a step, and the seconds that the step took.
 
-    For a backward, `given` says which results it takes gradients for; the stages of a backward are consecutive.
+    The mask `has_cotangent` marks the results whose gradients a backward takes. The stages of a backward are
+    consecutive.
     """
 
     trace: Trace
     seconds: float
-    given: tuple[bool, ...] = ()
+    has_cotangent: tuple[bool, ...] = ()
 
 
 class Derivative(Protocol):

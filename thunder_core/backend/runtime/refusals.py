@@ -26,7 +26,7 @@ MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at
 MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
 
 
-def numbers_refused(program: Program, error: Exception) -> Iterator[str]:
+def paths_of_refused_numbers(program: Program, error: Exception) -> Iterator[str]:
     """Yield the paths of the numbers because of which a guard on a number or on a tuple refused a call."""
     guard = program.guard_of(error)
     if guard is None or not guard.guards_number or not isinstance(error, GuardFailed):
@@ -64,7 +64,7 @@ def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
 
 
 def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
-    """The error for a call that programs refused for too many different values of tensors; None for all others."""
+    """Return the error if programs refused too many different values of tensors; None otherwise."""
     errors_by_line: dict[SourceLine | None, list[UnexpectedValue]] = {}
     for program, error in refusals:
         if isinstance(error, UnexpectedValue):

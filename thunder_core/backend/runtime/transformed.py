@@ -85,11 +85,11 @@ class TransformedCall:
         transformed: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
         """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
-        versions, drawn = versions_of(transformed), random_states()
+        versions, states = versions_of(transformed), random_states()
         self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
         if versions != versions_of(transformed):
             self.refusal = WRITES
-        elif any(not torch.equal(*pair) for pair in zip(drawn, random_states(), strict=True)):
+        elif any(not torch.equal(*pair) for pair in zip(states, random_states(), strict=True)):
             self.refusal = DRAWS
         elif compiled.acts:
             self.refusal = "writes to objects that are not its arguments"

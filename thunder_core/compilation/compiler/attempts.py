@@ -128,9 +128,9 @@ class TracingAttempts:
 
     def _share(self, raised: ProgramRaised) -> None:
         """Join the prologues of all attempts that raised the same error at the same line into one program."""
-        alike = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
-        alike.extend(raised.prologues)
-        raised.prologues = tuple(alike)
+        prologues = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
+        prologues.extend(raised.prologues)
+        raised.prologues = tuple(prologues)
 
 
 # The reactions by the class of the error, or of the reason to trace again; the first matching class is used.

@@ -62,7 +62,7 @@ from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, requested_dump
 from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, with_number_inputs
-from thunder_core.tracing.library.collection import collection_paused
+from thunder_core.tracing.library.collection import pause_collection
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
@@ -136,7 +136,7 @@ class Compiler:
         # A collection after tracing would scan all objects. Executors that compile regions may leave garbage.
         may_collect = any(executor.fuses_regions for executor in self.executors)
         try:
-            with nullcontext() if may_collect else collection_paused():
+            with nullcontext() if may_collect else pause_collection():
                 program = retrace(attempt, attempts.take(), attempts.after)
         except DataDependent as error:
             if attempts.refused_value in (None, error):
@@ -224,7 +224,7 @@ class Compiler:
         if acquired.sizes is not None:
             acquired.sizes.environment.close()
             log.add(acquired.prologue)
-        with collection_paused():
+        with pause_collection():
             log.note(check_trace(free_after_last_use(forward)))
             return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
@@ -260,7 +260,7 @@ class Compiler:
         observed: ObservedValues,
     ) -> tuple[Acquired, Trace]:
         """Trace a call; return the acquired traces, and the computation after the transforms."""
-        with collection_paused():
+        with pause_collection():
             acquired = acquire(subject, args, kwargs, self._run_options(symbolic, observed))
             if acquired.sizes is not None:
                 acquired = replace(acquired, computation=with_constant_sizes(acquired.computation))

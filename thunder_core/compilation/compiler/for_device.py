@@ -116,8 +116,8 @@ class CompilerForDevice:
             program = compiler(subject, args, kwargs, observed)
         own_images = {code.image for code in self.kernels}
         self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in own_images)
-        stated = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
-        return EagerProgram(**stated, device=self.device)
+        values = {field.name: getattr(program, field.name) for field in fields(Program) if field.init}
+        return EagerProgram(**values, device=self.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
     indexed = device if device.index is not None else torch.device(device.type, 0)
     attributes = [
         (state, name)
-        for state in states_held(arguments, set())
+        for state in attribute_dicts(arguments, set())
         for name, value in state.items()
         if isinstance(value, torch.device) and value == WITHOUT_DATA
     ]
@@ -189,7 +189,7 @@ def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
             state[name] = WITHOUT_DATA
 
 
-def states_held(value: object, visited: set[int]) -> Iterator[dict[str, Any]]:
+def attribute_dicts(value: object, visited: set[int]) -> Iterator[dict[str, Any]]:
     """Yield the attributes of the objects in arguments, without modules and tensors."""
     is_other = isinstance(value, torch.Tensor | torch.nn.Module | type | ModuleType)
     if is_other or id(value) in visited:
@@ -199,7 +199,7 @@ def states_held(value: object, visited: set[int]) -> Iterator[dict[str, Any]]:
     if type(state) is dict:
         yield state
     for inner in (*items_held(value), *(state or {}).values()):
-        yield from states_held(inner, visited)
+        yield from attribute_dicts(inner, visited)
 
 
 def compile_for(compiled: object, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:

@@ -33,12 +33,12 @@ class CaptureLog:
         finally:
             for reason in torch._dynamo.utils.graph_break_reasons[splits:]:
                 self.captured.note(Split(in_a_line(reason.reason), line_of_stack(reason.user_stack)))
-            for capture in metrics_behind(last):
+            for capture in metrics_after(last):
                 if not capture.has_guarded_code and capture.fail_type is not None:
                     self.captured.note(split_of_uncaptured(capture))
 
 
-def metrics_behind(last: object) -> list[Any]:
+def metrics_after(last: object) -> list[Any]:
     """Return Dynamo's metrics of captures after a given one; of all captures if it is None or no longer stored."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
     indices = [index for index, each in enumerate(metrics) if each is last]

@@ -26,7 +26,7 @@ EAGER = ("", "torch")
 class MemoryLine:
     """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`.
 
-    `starts` is the number of collectives that it starts. If it computes, it runs beside the collectives that the lines
+    `starts` is the number of collectives that it starts. If it computes, it overlaps the collectives that the lines
     `beside` have started.
     """
 
@@ -69,7 +69,7 @@ class MemoryUse:
 
     @property
     def overlapping(self) -> tuple[MemoryLine, ...]:
-        """The bound symbols whose collectives run beside computation."""
+        """The bound symbols whose collectives overlap computation."""
         starts = {(line.trace, number) for line in self.lines for number in line.beside}
         return tuple(line for line in self.lines if (line.trace, line.number) in starts)
 
@@ -79,8 +79,8 @@ class MemoryUse:
             lines[0] += f", in line {self.highest.number} of {self.highest.trace}: {self.highest.call}"
         lines += [f"saved for the backward: {self.saved:,} bytes"] if self.saved else []
         if collectives := sum(line.starts for line in self.lines):
-            beside = sum(line.starts for line in self.overlapping)
-            lines += [f"collectives: {collectives}, {beside} of them beside computation"]
+            overlapping = sum(line.starts for line in self.overlapping)
+            lines += [f"collectives: {collectives}, {overlapping} of them overlap computation"]
         return "\n".join([*lines, self.note] if self.note else lines)
 
 

@@ -24,7 +24,7 @@ class SourceLine:
 
 
 def message_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class if the message is empty."""
+    """Return the first line of an error's message, or the name of its class if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -46,7 +46,7 @@ class ThunderError(Exception):
         return "\n".join([*lines, f"  fix: {self.fix}"])
 
     def as_dict(self) -> dict[str, object]:
-        """The error as plain data, for `--json`."""
+        """Return the error as plain data, for `--json`."""
         where = None if self.where is None else str(self.where)
         return {"code": self.code, "status": self.status, "what": self.what, "fix": self.fix, "where": where}
 

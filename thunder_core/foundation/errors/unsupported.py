@@ -129,8 +129,9 @@ class RangeNotServed(UnsupportedError):
 class CannotGenerate(UnsupportedError):
     """The model or the artifact cannot generate text.
 
-    A model can if its task is `causal-lm`, `seq2seq-lm` or `image-text-to-text`, and it has the `generate` method of
-    the transformers library. An artifact needs programs for generation: `thunder optimize --task generate` makes them.
+    A model can generate text if its task is `causal-lm`, `seq2seq-lm` or `image-text-to-text`, and it has the
+    `generate` method of the transformers library. An artifact needs programs for generation, which
+    `thunder optimize --task generate` makes.
     """
 
     code = "TH0811"

@@ -81,11 +81,14 @@ def option(
 
     The option has the name of the field unless `name` is given.
     """
-    stated = Option(name, kind, help, **rest)
+    option_of_field = Option(name, kind, help, **rest)
     if factory is not MISSING:
-        return field(default_factory=factory, metadata={METADATA: stated})
+        return field(default_factory=factory, metadata={METADATA: option_of_field})
     shown = str(default) if isinstance(default, str | int) and not isinstance(default, bool) else ""
-    return field(default=default, metadata={METADATA: replace(stated, default_text=stated.default_text or shown)})
+    return field(
+        default=default,
+        metadata={METADATA: replace(option_of_field, default_text=option_of_field.default_text or shown)},
+    )
 
 
 def same_option(request: type, field_name: str, *, starts: object = MISSING, **changes: Any) -> Any:
@@ -95,20 +98,22 @@ def same_option(request: type, field_name: str, *, starts: object = MISSING, **c
     option.
     """
     original = next(each for each in dataclasses.fields(request) if each.name == field_name)
-    stated = replace(options_of(request)[field_name], **changes)
-    return field(default=original.default if starts is MISSING else starts, metadata={METADATA: stated})
+    option_of_field = replace(options_of(request)[field_name], **changes)
+    return field(default=original.default if starts is MISSING else starts, metadata={METADATA: option_of_field})
 
 
 def options_of(request: type) -> Mapping[str, Option]:
-    """The options of a request by field name, in the order of the fields."""
-    stated = ((each.name, each.metadata[METADATA]) for each in dataclasses.fields(request) if METADATA in each.metadata)
-    return {name: replace(option, field=name, name=option.name or name.replace("_", "-")) for name, option in stated}
+    """Return the options of a request by field name, in the order of the fields."""
+    options = (
+        (each.name, each.metadata[METADATA]) for each in dataclasses.fields(request) if METADATA in each.metadata
+    )
+    return {name: replace(option, field=name, name=option.name or name.replace("_", "-")) for name, option in options}
 
 
 def require_values(request: object) -> None:
     """Raise an error for the first field of a request whose value its option does not accept."""
-    for name, stated in options_of(type(request)).items():
+    for name, option in options_of(type(request)).items():
         value = getattr(request, name)
         for item in value if isinstance(value, tuple) else (value,):
             if item is not None:
-                stated.require(item)
+                option.require(item)

@@ -17,7 +17,7 @@ class Prompts(NamedTuple):
     padded: bool = False
 
     def __str__(self) -> str:
-        """The size in words: `2 x 16, padded`."""
+        """Return the size in words: `2 x 16, padded`."""
         return f"{self.batch} x {self.length}{', padded' if self.padded else ''}"
 
 
@@ -30,7 +30,7 @@ class GenerationLengths:
     batch: int
 
     def __str__(self) -> str:
-        """The lengths in words."""
+        """Return the lengths in words."""
         prompts = "single prompts" if self.batch == 1 else f"batches of 1 to {self.batch} prompts"
         length = "1 token" if self.prompt_length == 1 else f"1 to {self.prompt_length} tokens"
         return f"{prompts} of {length}, and {self.new_tokens} new tokens"
@@ -51,7 +51,7 @@ class GenerationLengths:
         return max(1, isqrt(self.prompt_length))
 
     def tried(self) -> list[Prompts]:
-        """The prompts for validation, without duplicates.
+        """Return the prompts for validation, without duplicates.
 
         They are the longest, the shortest and a medium prompt alone, and the largest batch of medium and of padded
         prompts.
@@ -62,7 +62,7 @@ class GenerationLengths:
         return [*dict.fromkeys(filter(self.includes, prompts))]
 
     def ends(self) -> list[Prompts]:
-        """The prompts at the limits of the lengths: shortest and longest, alone, in the largest batch, and padded."""
+        """Return the prompts at the limits of the lengths: the shortest, the longest, the largest batch, and padded."""
         padded = [Prompts(min(2, self.batch), MIN_PADDED_LENGTH, padded=True), self.largest._replace(padded=True)]
         prompts = [Prompts(1, 1), Prompts(1, self.prompt_length), self.largest, *padded]
         return [*dict.fromkeys(filter(self.includes, prompts))]

@@ -104,7 +104,7 @@ class SymbolicArgument:
 
 
 def ranges_in_words(ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The ranges of dimensions as text: `seq 1 to 64, batch 1 to 4`."""
+    """Return the ranges of dimensions as text: `seq 1 to 64, batch 1 to 4`."""
     return ", ".join(f"{name} {lower} to {upper}" for name, (lower, upper) in ranges.items())
 
 

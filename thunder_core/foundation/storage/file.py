@@ -35,7 +35,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
             new.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a text in UTF-8 to a file, atomically replacing an existing file; raise OSError if that fails."""
     with replaced_file(path) as new:
         new.write_text(text, encoding="utf-8")

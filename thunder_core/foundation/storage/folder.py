@@ -39,7 +39,7 @@ def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
     parents = make_parents(folder)
     clean_up(folder)
     try:
-        with locked_folder(folder) as new:
+        with new_locked_folder(folder) as new:
             yield new
             sync_files(new)
             require_free(folder)
@@ -61,7 +61,7 @@ def fresh_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
 
 
 @contextmanager
-def locked_folder(folder: Path) -> Iterator[Path]:
+def new_locked_folder(folder: Path) -> Iterator[Path]:
     """Create a folder next to `folder`, locked during the block, and remove it afterwards unless it was renamed."""
     while True:
         with fresh_folder(temporary_name(folder, "new")) as new, opened_folder(new) as descriptor:
@@ -94,7 +94,7 @@ def hold(descriptor: int) -> bool:
     return True
 
 
-def is_left_behind(descriptor: int) -> bool:
+def is_abandoned(descriptor: int) -> bool:
     """Lock an open folder, and return whether that succeeded: no process holds a folder that was left behind.
 
     It is False if the file system cannot lock.
@@ -141,7 +141,7 @@ def clean_up(folder: Path) -> None:
         if match is None or match["name"] != folder.name or match["host"] != HOST:
             continue
         with opened_folder(path) as descriptor:
-            if descriptor is not None and is_left_behind(descriptor) and is_at(descriptor, path):
+            if descriptor is not None and is_abandoned(descriptor) and is_at(descriptor, path):
                 put_back_or_remove(path, folder if match["kind"] == "old" else None)
 
 
@@ -163,7 +163,7 @@ def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
         new.rename(folder)
         sync_folder(folder.parent)
         return
-    with held_folder(folder):
+    with lock_existing_folder(folder):
         if exchange_names(new, folder):
             with undo_on_error(lambda: exchange_names(new, folder)):
                 require_free(new)
@@ -174,7 +174,7 @@ def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
 
 
 @contextmanager
-def held_folder(folder: Path) -> Iterator[None]:
+def lock_existing_folder(folder: Path) -> Iterator[None]:
     """Lock an existing folder during the block; if another process replaces it meanwhile, lock the new folder."""
     while True:
         with opened_folder(folder) as descriptor:

@@ -32,10 +32,10 @@ from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace, RunsInEager
 from thunder_core.tracing.ir.tree import contains_itself
-from thunder_core.tracing.library.collection import collection_paused
+from thunder_core.tracing.library.collection import pause_collection
 
 
-@collection_paused()
+@pause_collection()
 def acquire(
     subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: RunOptions = DEFAULTS
 ) -> Acquired:
@@ -90,7 +90,7 @@ def trace_program(run: Run) -> Acquired:
         edges = run.collect_edges()
         apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
-        with collection_paused(), torch._C.DisableTorchFunction():
+        with pause_collection(), torch._C.DisableTorchFunction():
             return assemble(run, state | run.settings.answers, output, edges)
     except Retrace as request:
         raise _with_guards(run, state, request) from None
@@ -105,7 +105,7 @@ def trace_program(run: Run) -> Acquired:
 
 
 def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
-    """Return a request to trace again; add the guards to a request to make the call in eager PyTorch."""
+    """Return a `Retrace`; if eager PyTorch must make the call, the `Retrace` also carries the guards."""
     if not isinstance(request.reason, RunsInEager):
         return request
     prologue = prologue_of_guards(run, state | run.settings.answers)
@@ -133,12 +133,12 @@ def require_complete(run: Run) -> None:
 def _interpret(run: Run, state: dict[str, object]) -> Any:
     """Interpret the program and return its result.
 
-    If the program raises, report its sharp edges and raise `ProgramRaised`. `acquire` names the cases in which the
-    program's own error is raised.
+    If the program raises, report its sharp edges and raise `ProgramRaised`, or the program's own error in the cases
+    that `acquire` lists.
     """
     args, kwargs = run.arguments()
     try:
-        with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
+        with pause_collection(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(run.subject, observer=run)(*args, **kwargs)
             if contains_itself(output):
                 run.refuse("the program returns a container that contains itself", "return its items instead")

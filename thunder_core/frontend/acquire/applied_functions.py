@@ -1,8 +1,8 @@
 """A user's `torch.autograd.Function` that autograd tracks, with its methods' reads and writes outside the program.
 
 The function is one bound symbol. Its forward runs at the bound symbol's line, and its backward runs after the program.
-The program's writes to the outside happen after its last line. So a separate run goes through the methods
-first, and finds their reads and writes before the function is applied.
+The program's writes to the outside happen after its last line. So a separate run interprets the methods first, and
+finds their reads and writes before the function is applied.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ReplacedFunctions(Protocol):
 
 
 class ProbedRecording(Recording, Protocol):
-    """The attributes of a run that are copied to a probe, a run that goes through a function."""
+    """The attributes of a run that are copied to a probe: a separate run that interprets a function."""
 
     runs_through_functions: bool
     options: Any
@@ -77,9 +77,9 @@ class AppliedFunctions:
     def apply(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
-        A forward that writes, draws random numbers outside of PyTorch, or reads objects that the program has written
-        to, is a part of the program instead. Raises `CannotReplay` if an argument contains computed tensors at a
-        position where a trace has no names for them.
+        A forward is inlined into the program instead if it writes, draws random numbers outside of PyTorch, or reads
+        objects that the program has written to. Raises `CannotReplay` if an argument contains computed tensors that a
+        trace cannot name.
         """
         self._read_methods(kind)
         with without_functions():
@@ -99,7 +99,10 @@ class AppliedFunctions:
         return output
 
     def meet_native(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Make the program guard the reads of a function that runs natively, and not touch the objects it writes to."""
+        """Make the program guard the reads of a function that runs natively.
+
+        The program may not use the objects that the function writes to.
+        """
         probe, _ = self._probe(function, args, {})
         if probe is not None:
             name = getattr(function, "__qualname__", type(function).__name__)
@@ -108,7 +111,7 @@ class AppliedFunctions:
             handover.guard()
 
     def _conflicts(self, kind: Function, arguments: GivenObjects) -> bool:
-        """Whether the forward has to be a part of the program; a forward without a probe may read written objects.
+        """Whether the forward must be inlined into the program; a forward without a probe may read written objects.
 
         A forward that runs natively would leave tensors without data in a cache of `functools.lru_cache`.
         PyTorch refuses stand-ins that a forward writes to, so a probe of the forward alone follows.
@@ -122,7 +125,7 @@ class AppliedFunctions:
         return forward.fills_caches or self._handover(kind, forward).conflicts()
 
     def _read_methods(self, kind: Function) -> None:
-        """Make the program guard which methods the function has, because its backward is derived ahead of calls."""
+        """Make the program guard the methods of the function, because its backward is derived before the first call."""
         for name in own_methods(kind):
             self._run.machine.call(getattr, kind, name)
 
@@ -134,7 +137,7 @@ class AppliedFunctions:
             return (str(tensor_proxy("", fake)), fake.requires_grad, self._run.outside.path_of(leaf))
 
     def _meet(self, kind: Function, objects: GivenObjects) -> bool:
-        """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
+        """Make the program guard the reads of the methods. Return whether the probe of the forward succeeded."""
         (stand_in_args, stand_in_kwargs), copies = self._stand_ins(objects)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
@@ -233,7 +236,7 @@ class AppliedFunctions:
     # ---- running through the methods ------------------------------------------------------------------------
 
     def _probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return a run that has gone through a program, and the program's result; None if the run fails."""
+        """Return a run that has interpreted a program, and the program's result; None if the run fails."""
         run, output = self._run, None
         kind: Any = type(run)
         with without_recording():
@@ -251,9 +254,8 @@ class AppliedFunctions:
         return probe, output
 
     def _stand_ins(self, objects: GivenObjects) -> Any:
-        """Return the arguments with tensors and numbers of their kind that do not belong to the program.
-
-        Each object that the program creates follows, with its copy in the arguments.
+        """Return the arguments with stand-ins for the program's tensors and numbers, and pairs of each object that the
+        program created with its copy in the arguments.
         """
         stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_bound_symbol())}
         return objects.with_changes(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
@@ -294,7 +296,7 @@ def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
 
 
 def example(leaf: object) -> Any:
-    """Return a symbolic number's value in this call, or an arbitrary number of its kind if the number is computed."""
+    """Return a symbolic number's value in this call, or an arbitrary number of its type if the number is computed."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf
     return leaf.source.value if leaf.source is not None else leaf.kind(2)

@@ -194,8 +194,8 @@ def writes_inputs(computation: Trace) -> bool:
 def computation_lines(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols of the computation.
 
-    Autograd is off for all of them if the program runs its backward passes itself, and no tensor that outlives the
-    program could start another backward pass.
+    Autograd is off for all of them if the program runs its backward passes itself and has freed every graph that
+    outlives it.
     """
     bsyms = expose_intermediates(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
     inputs_with_graph = [

@@ -66,7 +66,7 @@ class BackwardHooks:
         return handle
 
     def knows(self, handle: object) -> bool:
-        """Whether a handle belongs to a hook that the program has registered."""
+        """Whether a handle is of a hook that the program has registered."""
         return any(own_handle is handle for own_handle in self._kept)
 
     def remove(self, handle: Any) -> None:
@@ -95,7 +95,7 @@ class BackwardHooks:
         return BoundSymbol(symbol_of(function), args, {}, output, (), location.source, location.module, ordered=True)
 
     def _proxy_of(self, node: Node) -> Proxy:
-        """Return the proxy of a node. When a node is met for the first time, record a line that finds the node."""
+        """Return the proxy of a node. The first call for a node records a line that finds the node."""
         proxy: Proxy | None = self._recorder.tensors.proxy_of_made_object(node)
         if proxy is not None:
             return proxy

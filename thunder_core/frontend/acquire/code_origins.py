@@ -81,7 +81,7 @@ def has_line(code: types.CodeType, lines: frozenset[SourceLine]) -> bool:
 
 @functools.cache
 def lines_of(code: types.CodeType) -> frozenset[int]:
-    """The numbers of the lines of a function's code, and of the code of functions within it."""
+    """Return the numbers of the lines of a function's code, and of the code of functions within it."""
     own = {line for *_, line in code.co_lines() if line is not None}
     return frozenset(
         own.union(*(lines_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))

@@ -1,4 +1,4 @@
-"""Sources of counts, such as the number of nonzero elements of a tensor: how the prologue computes them from inputs."""
+"""Sources of counts, such as the number of nonzero elements of a tensor. The prologue computes counts from inputs."""
 
 from __future__ import annotations
 

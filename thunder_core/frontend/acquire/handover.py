@@ -35,10 +35,10 @@ class Handover:
         self._translations: dict[Path, Path | None] = {}
 
     def check_and_close(self) -> None:
-        """Refuse random draws outside of PyTorch, and uses of objects that the outer program has written.
+        """Refuse random draws outside of PyTorch, and uses of objects that the outer program has written to.
 
-        From here on, the outer program may not use the objects that the inner program writes to. The method adds these
-        objects to `outer.closed`.
+        After this call, the outer program may not use the objects that the inner program writes to, which are added to
+        `outer.closed`.
         """
         for path in self.used_paths():
             if leads_from_draw(path):
@@ -54,9 +54,8 @@ class Handover:
                 self._close(effect.owner)
 
     def conflicts(self) -> bool:
-        """Whether the inner program writes, prints, draws outside of PyTorch, or reads an object that was written to.
-
-        If not, `check_and_close` has nothing to do.
+        """Whether the inner program writes, prints, draws random numbers outside of PyTorch, or reads an object that
+        was written to.
         """
         return bool(self.inner.effects.effects) or any(
             leads_from_draw(path) or self.is_changed(path) for path in self.used_paths()

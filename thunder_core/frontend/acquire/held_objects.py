@@ -21,7 +21,7 @@ LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, t
 
 
 class HeldObjects:
-    """The objects that a function refers to by closure, defaults or partial arguments, and their contents, recursively.
+    """The objects that a function refers to by closure, defaults or partial arguments, and all objects in them.
 
     `is_outside` is true for objects from before the program. Changes of these objects are reported elsewhere.
     """
@@ -40,7 +40,7 @@ class HeldObjects:
 
     @property
     def objects(self) -> list[Any]:
-        """The objects from within the program that may change."""
+        """The objects that the program created and that may change."""
         return [value for value, _ in self._contents]
 
     def have_changed(self) -> bool:
@@ -62,7 +62,7 @@ def contents_of(value: object) -> Iterator[Any]:
 
 
 def values_behind(value: object) -> Iterator[Any]:
-    """Yield an object and the objects that it refers to, directly or by other objects, each once."""
+    """Yield an object and all objects that it refers to, directly or indirectly, each once."""
     waiting, seen = [value], set[int]()
     while waiting:
         value = waiting.pop()
@@ -73,5 +73,5 @@ def values_behind(value: object) -> Iterator[Any]:
 
 
 def refers_to_tensors(value: object) -> bool:
-    """Whether an object is a module, or refers to one, to a tensor or a symbolic number, maybe by other objects."""
+    """Whether an object is a module, or refers, directly or indirectly, to a module, a tensor or a symbolic number."""
     return any(isinstance(inner, torch.Tensor | torch.nn.Module | SymbolicNumber) for inner in values_behind(value))

@@ -49,14 +49,11 @@ class KeptContainers:
         return not isinstance(value, SHALLOWLY_IMMUTABLE) and any(value is kept for kept, *_ in self._kept)
 
     def add(self, value: object, refuse: Callable[[str], NoReturn], *, may_be_shared: bool = False) -> None:
-        """Add a list, a dict or another object; `refuse(reason)` raises.
-
-        An object that may be shared may be reached after the program.
-        """
+        """Add a list, a dict or another object; later code may reach an object that `may_be_shared`."""
         self._kept.append((value, HeldObjects(value, self._is_outside), refuse, may_be_shared))
 
     def require_unshared(self, reachable: object) -> None:
-        """Refuse an object that has changed since, or that can be reached after the program."""
+        """Refuse an object that has changed since it was added, or that can be reached after the program."""
         reachable_ids = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse, may_be_shared in self._kept:
             if held_objects.have_changed() or (id(value) in reachable_ids and not may_be_shared):

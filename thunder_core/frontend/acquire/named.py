@@ -65,8 +65,8 @@ def named_values(
 ) -> list[NamedValue]:
     """Return the named sizes and numbers of a call; an argument that is None or missing has no value.
 
-    A name that is not required counts if the value exists and no earlier name refers to the same value. A name with a
-    companion counts if the companion is passed.
+    An optional name is used if its value exists and no earlier name refers to the same value. A name with a companion
+    is used if the companion is passed.
 
     Raises `BadSymbolicArgument` for a name without a value, for a dimension that the tensor does not have, for a value
     that is not a number, and for two names of one value.

@@ -19,7 +19,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 )
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, why_not_again
+from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, reason_against_second_run
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 
@@ -120,7 +120,7 @@ class Bridge:
         present = _require_unchanged(node.inputs)
         inputs = inputs_before_writes(self.signature, present, node.former)
         if inputs is None:
-            raise self._refuse_second_run(incoming, why_not_again(self.signature, present))
+            raise self._refuse_second_run(incoming, reason_against_second_run(self.signature, present))
         with torch.enable_grad():
             aliases = [
                 value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value

@@ -125,11 +125,11 @@ class Chain:
                 gradients = self._run_piece(number, rest)
         else:
             self._rests[task], gradients = rest, rest.gradients
-        taken = [gradients[position] for position in self.groups[number]]
+        gradients_of_group = [gradients[position] for position in self.groups[number]]
         for position in self.groups[number]:
             gradients[position] = None  # autograd may then take the memory of the gradient
         self._end(node, task)
-        return taken
+        return gradients_of_group
 
     def _end(self, node: Any, task: int) -> None:
         """Drop the rest of a backward pass that does not run the node after this one."""

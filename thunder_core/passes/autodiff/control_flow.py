@@ -57,8 +57,8 @@ class BranchDerivation(Derivation):
         backwards = [branch.backward(incoming, self.indices) for branch in self.branches]
         operands = self.bsym.args[3]
         for backward in backwards:
-            lacking = [index for index, gradient in enumerate(backward.gradients) if gradient is None]
-            backward.fill_zeros(lacking, self.differentiated_inputs)
+            indices_without_gradient = [index for index, gradient in enumerate(backward.gradients) if gradient is None]
+            backward.fill_zeros(indices_without_gradient, self.differentiated_inputs)
         used = [
             index for index, _ in enumerate(operands) if any(reads_input(backward, index) for backward in backwards)
         ]

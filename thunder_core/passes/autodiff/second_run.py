@@ -104,7 +104,7 @@ def inputs_before_writes(
     return values
 
 
-def why_not_again(signature: AutogradSignature, inputs: Sequence[Any]) -> str:
+def reason_against_second_run(signature: AutogradSignature, inputs: Sequence[Any]) -> str:
     """Return why a program with these inputs cannot run again, for an error message."""
     written = [inputs[index] for index in signature.written]
     if signature.kept is not None:

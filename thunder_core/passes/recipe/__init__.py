@@ -23,9 +23,9 @@ if TYPE_CHECKING:
         Requirement,
         Tolerance,
         Transform,
-        lacks,
         order_transforms,
         recipes_for,
+        unmet_reason,
     )
 
 __all__ = [
@@ -41,9 +41,9 @@ __all__ = [
     "Requirement",
     "Tolerance",
     "Transform",
-    "lacks",
     "order_transforms",
     "recipes_for",
+    "unmet_reason",
 ]
 
 __getattr__ = plugins.lazy_face(__name__, dict.fromkeys(__all__, "recipe"))

@@ -154,7 +154,7 @@ class Composition:
         """The recipes and plug-ins, and their transforms and executors."""
         return (*self.components, *self.transforms().in_order(), *self.executors.in_order())
 
-    def require_whole(self, more: Sequence[Transform] = ()) -> None:
+    def require_consistent(self, more: Sequence[Transform] = ()) -> None:
         """Raise `RecipeConflict` for parts that exclude or lack others, and `UnknownName` for traits that name nothing.
 
         Raises like `require_parts` for names in `without`, among these parts and the transforms of each program.

@@ -17,7 +17,7 @@ class RecipeOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def meant_option(name: str, options: Collection[str]) -> str:
+def similar_option_hint(name: str, options: Collection[str]) -> str:
     """Return the question for the intended option; the recipe's prefix may be omitted: `height` for `alone.height`."""
     full_names = {**{option.rpartition(".")[2]: option for option in options}, **{option: option for option in options}}
     near = dict.fromkeys(full_names[match] for match in nearest(name, full_names))
@@ -29,7 +29,7 @@ def require_option_names(recipe: str, options: Collection[str], names: Iterable[
     for name in names:
         if name not in options:
             fix = (
-                f"{meant_option(name, options)}it takes: {', '.join(options)}"
+                f"{similar_option_hint(name, options)}it takes: {', '.join(options)}"
                 if options
                 else "leave out the option: this recipe has no options"
             )

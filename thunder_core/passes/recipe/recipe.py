@@ -163,7 +163,7 @@ class Recipe(Traits, Composable):
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of the recipe's description."""
+        """Return the first line of the recipe's description."""
         return (cls.__doc__ or "").strip().partition("\n")[0]
 
     def validate(self, model: torch.nn.Module) -> None:
@@ -248,15 +248,15 @@ class Recipe(Traits, Composable):
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
         """Return the tolerance of the sum's result: the loosest of its recipes."""
-        stated: list[Tolerance] = [call_part(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
-        return functools.reduce(Tolerance.or_looser, stated)
+        tolerances: list[Tolerance] = [call_part(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
+        return functools.reduce(Tolerance.or_looser, tolerances)
 
     @property
     def loosest_quality(self) -> Quality:
         """The bound on the sum's loss of model quality: the loosest of its recipes."""
         qualities = (call_part(recipe, "quality", (Quality, type(None))) for recipe in self.recipes)
-        stated = [quality for quality in qualities if quality is not None]
-        return functools.reduce(Quality.or_looser, stated) if stated else Quality()
+        bounds = [quality for quality in qualities if quality is not None]
+        return functools.reduce(Quality.or_looser, bounds) if bounds else Quality()
 
     def all_transforms(self) -> tuple[Transform, ...]:
         """Return the ordered transforms of the sum; this method and similar ones raise like `Composition`."""
@@ -284,14 +284,14 @@ class Recipe(Traits, Composable):
         Raises `RecipeConflict` if parts of the sum give an argument different ranges.
         """
         if ranges is not None:
-            stated = [("", argument) for argument in symbolic_arguments(ranges)]
+            arguments = [("", argument) for argument in symbolic_arguments(ranges)]
         else:
             rows: list[tuple[str, Any]] = [
                 (part.title, settings_of(part).get("symbolic", ())) for part in self.components
             ]
             rows += [(recipe.title, recipe.symbolic) for recipe in self.recipes]
-            stated = [(title, argument) for title, row in rows for argument in symbolic_arguments(row)]
-        return tuple(size for argument in common_ranges(stated) for size in self.spelled_out(argument))
+            arguments = [(title, argument) for title, row in rows for argument in symbolic_arguments(row)]
+        return tuple(size for argument in common_ranges(arguments) for size in self.spelled_out(argument))
 
     def spelled_out(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
         """Return the sizes that a dimension names, which are optional in a call; any other argument unchanged."""
@@ -304,12 +304,12 @@ class Recipe(Traits, Composable):
 
     def all_requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """Return the requirements of the sum on the machine; a recipe whose `device` is a GPU requires a GPU."""
-        stated = self.composition.requirements
-        is_stated = any(isinstance(need, Cuda) for _, need in stated)
+        requirements = self.composition.requirements
+        is_stated = any(isinstance(need, Cuda) for _, need in requirements)
         return (
-            stated
+            requirements
             if is_stated
-            else (*stated, *(("the GPU", Cuda()) for recipe in self.recipes if "cuda" in recipe.device))
+            else (*requirements, *(("the GPU", Cuda()) for recipe in self.recipes if "cuda" in recipe.device))
         )
 
     @property
@@ -333,7 +333,7 @@ class Recipe(Traits, Composable):
         """Return the unsupported parts: for a model on a device of this machine, or for a GPU architecture `target`."""
         named = [(transform.name, need) for transform in self.all_transforms() for need in transform.requirements]
         needs = (*self.all_requirements(), *named)
-        checked = [(part, need, lacks(need, target, device)) for part, need in needs]
+        checked = [(part, need, unmet_reason(need, target, device)) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in checked if reason)
 
     def with_(
@@ -364,10 +364,10 @@ def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
     return tuple(base for base in kind.__mro__ if base not in Recipe.__mro__)
 
 
-def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
-    """Return why a requirement is not met, for a GPU architecture `target`, for a device, or for this machine.
+def unmet_reason(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
+    """Return the reason why a requirement is not met; None if it is met.
 
-    Else None.
+    The requirement is checked for the GPU architecture `target`, or for a device, or for this machine.
     """
     if target:
         return need.missing_for(target)

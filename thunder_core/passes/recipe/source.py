@@ -179,7 +179,7 @@ def extend(
     name: str, base: type[RecipeOptions] | None, fields: Mapping[str, tuple[Any, Any] | None]
 ) -> type[RecipeOptions] | None:
     """Return a class of options with these fields after the fields of its base; None if a field is undecided."""
-    decided = {field: stated for field, stated in fields.items() if stated is not None}
+    decided = {field: value for field, value in fields.items() if value is not None}
     if base is None or len(decided) < len(fields):
         return None
     try:
@@ -269,7 +269,7 @@ def bounds_of(source: ModuleSource, node: ast.expr) -> Any:
     """Return the `Field` of a call with literal arguments; raises `Undecided` or ValueError."""
     if not isinstance(node, ast.Call) or source.path_of(node.func) != FIELD or len(node.args) > 1:
         raise Undecided(ast.unparse(node))
-    stated = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-    if not stated.keys() <= ARGUMENTS:
+    options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    if not options.keys() <= ARGUMENTS:
         raise Undecided(ast.unparse(node))
-    return pydantic.Field(*(ast.literal_eval(argument) for argument in node.args), **stated)
+    return pydantic.Field(*(ast.literal_eval(argument) for argument in node.args), **options)

@@ -13,7 +13,7 @@ from thunder_core.backend.functionalization.functionalizer import Functionalizer
 from thunder_core.backend.functionalization.kept_memory import KeptMemory, is_as_strided
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets, is_view
-from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd, tracked_when_defined
+from thunder_core.tracing.analysis.grad_mode import names_tracked_when_defined, tracked_by_autograd
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -126,7 +126,7 @@ class _Rewriting:
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
         self._tracked = tracked_by_autograd(self.source)
-        tracked = tracked_when_defined(self.source)
+        tracked = names_tracked_when_defined(self.source)
         self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs), tracked)
 
     def trace(self) -> Trace:

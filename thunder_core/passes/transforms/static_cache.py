@@ -53,10 +53,10 @@ def names_cache(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     """Whether a call of `generate` or its config chooses a cache, needs another cache, or disables caching."""
     config = kwargs.get("generation_config", args[CONFIG_PLACE] if len(args) > CONFIG_PLACE else None)
     config = model.generation_config if config is None else config
-    stated = {name: getattr(config, name, None) for name in (*OTHER_CACHES, *ASSISTED, "use_cache")}
-    stated |= kwargs
+    attributes = {name: getattr(config, name, None) for name in (*OTHER_CACHES, *ASSISTED, "use_cache")}
+    attributes |= kwargs
     if len(args) > ASSISTANT_PLACE:
-        stated["assistant_model"] = args[ASSISTANT_PLACE]
-    if stated["use_cache"] is False:
+        attributes["assistant_model"] = args[ASSISTANT_PLACE]
+    if attributes["use_cache"] is False:
         return True
-    return any(stated[name] not in (None, False) for name in (*OTHER_CACHES, *ASSISTED))
+    return any(attributes[name] not in (None, False) for name in (*OTHER_CACHES, *ASSISTED))

@@ -119,7 +119,7 @@ def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
     return SCHEMAS.get(target, target._schema) if isinstance(target, torch._ops.OpOverload) else None
 
 
-def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:
+def written_tensors(operation: BoundSymbol) -> Iterator[TensorProxy]:
     """Yield the tensors that an aten operation writes to, according to its schema."""
     schema = schema_of(operation)
     if schema is None or not schema.is_mutable:

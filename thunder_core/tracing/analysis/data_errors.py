@@ -116,7 +116,7 @@ def may_raise(bsym: BoundSymbol) -> bool:
 
 
 def asserts_on_gpu(bsym: BoundSymbol, device: torch.device) -> bool:
-    """Whether the only errors of a bound symbol that depend on values stop a kernel on this GPU."""
+    """Whether the errors of a bound symbol that depend on values are all assertions of a kernel on this GPU."""
     # With deterministic algorithms, some of these operators check their indices on the CPU.
     if device.type != "cuda" or torch.are_deterministic_algorithms_enabled() or bsym.symbol.target in LOOK_AT_VALUES:
         return False

@@ -45,7 +45,7 @@ def tracked_by_autograd(trace: Trace) -> frozenset[str]:
     return frozenset(tracking_starts(trace))
 
 
-def tracked_when_defined(trace: Trace) -> frozenset[str]:
+def names_tracked_when_defined(trace: Trace) -> frozenset[str]:
     """Return the names of `tracked_by_autograd`, without tensors that autograd tracks only after a write to them."""
     return frozenset(_starts_and_tracked_when_defined(trace)[1])
 

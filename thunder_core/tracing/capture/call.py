@@ -48,7 +48,7 @@ class RecordedCall:
 
 
 def with_earlier_names(tree: object, before: Mapping[str, TensorProxy]) -> Any:
-    """Return nested proxies with the earlier proxies of `before`, by present name, in place of the present ones."""
+    """Return nested proxies with each proxy replaced by the earlier proxy that `before` has for its name."""
     if not before:
         return tree
     return replace_leaves(tree, lambda leaf: before.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)

@@ -1,7 +1,7 @@
 """Constant tensors: fakes whose values PyTorch knows, because the program made them of constants.
 
-PyTorch computes with these values, writes to them, and uses them for `item()`. The stand-in of an unknown number must
-not get into them, so they are removed while an operation takes such a number.
+PyTorch computes with these values, writes to them, and uses them for `item()`. An operation with an unknown number must
+not compute these values from the number's stand-in, so they are removed during the operation.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import CannotReplay
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.tensors import Tensors
-from thunder_core.tracing.capture.symbolic.expectations import foreseen
+from thunder_core.tracing.capture.symbolic.expectations import expectation_of
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -70,7 +70,7 @@ class Data:
         data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, digest_proxy))
         bsym = data_dependent.bsyms[-1]
         data_dependent.asking.append(replace(bsym, symbol=symbol_of(function)))
-        data_dependent.emit(foreseen(bsym, digest_proxy, digest))
+        data_dependent.emit(expectation_of(bsym, digest_proxy, digest))
         return copied
 
     # ---- arrays ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.symbolic.expectations import foreseen
+from thunder_core.tracing.capture.symbolic.expectations import expectation_of
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.values import TracedValues, Unknowable
 from thunder_core.tracing.ir.proxy import Proxy
@@ -51,7 +51,7 @@ class DataDependentValues:
         bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
         value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
         self.asking.append(bsym)
-        self.emit(foreseen(bsym, proxy, value))
+        self.emit(expectation_of(bsym, proxy, value))
         return value
 
     def result(self, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall) -> Any:

@@ -286,7 +286,9 @@ def _sequence(tensors: Any) -> tuple[Any, ...]:
 
 
 def _as_given(tensors: Any) -> Any:
-    """Return tensors in their given form, so that PyTorch accepts or refuses it (2.11 takes no dict, 2.13 does)."""
+    """Return tensors in the container in which they were passed, because PyTorch versions accept different containers
+    (a dict from 2.13 on).
+    """
     return tensors if isinstance(tensors, torch.Tensor | Mapping) else tuple(tensors)
 
 

@@ -13,7 +13,7 @@ from thunder_core.tracing.capture.binding import Binding
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.symbolic.expectations import foreseen
+from thunder_core.tracing.capture.symbolic.expectations import expectation_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete, numbers_in
 from thunder_core.tracing.capture.symbolic.probed_floats import (
     FloatProxies,
@@ -164,7 +164,7 @@ class NumberCalls:
         symbol = self._recording.counts.symbol_of_result(maker)
         if symbol is not None and number.name not in self._checked:
             self._checked.add(number.name)
-            self._recording.emit(foreseen(maker, number, number_of(symbol)))
+            self._recording.emit(expectation_of(maker, number, number_of(symbol)))
         return symbol
 
     def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:

@@ -167,7 +167,7 @@ class RecordedLines:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
     def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
-        """Return a tensor's value as a symbolic number, which is known when the trace runs."""
+        """Return a tensor's value as a symbolic number, whose value is known when the trace runs."""
         number = self.numbers.new(kind)
         proxy = self.tensors.proxy(self.tensors.fake(tensor))
         self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))

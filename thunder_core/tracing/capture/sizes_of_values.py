@@ -25,7 +25,7 @@ class SizesOfValues:
     fake: Callable[[torch.Tensor], torch.Tensor]
 
     def with_size(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-        """The call with the size that values would decide; None for all other calls."""
+        """Return the call with the size that values would decide; None for all other calls."""
         rule = RULES.get(function)
         return None if rule is None else rule(self, function, args, kwargs)
 

@@ -39,7 +39,7 @@ class Subclasses:
 
         A class's own `__torch_function__` is called in PyTorch's order.
         """
-        kind = most_derived(kinds)
+        kind = most_derived_class(kinds)
         if kind is None or not all(map(has_default_function, kinds)):
             return self._ask(function, args, kwargs, kinds)
         return self.default(function, args, kwargs, kind)
@@ -98,6 +98,6 @@ def in_calling_order(kinds: Sequence[type]) -> list[type]:
     return order
 
 
-def most_derived(kinds: Sequence[type]) -> type | None:
+def most_derived_class(kinds: Sequence[type]) -> type | None:
     """Return the class of results, which derives from all others, or None if there is none."""
     return next((kind for kind in kinds if all(issubclass(kind, base) for base in kinds)), None)

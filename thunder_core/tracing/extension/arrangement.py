@@ -123,9 +123,9 @@ class Arrangement(Generic[Kind]):
 
     def _edges_of_stated_orders(self) -> Iterator[tuple[Edge, str]]:
         indices = {member.part.title: index for index, member in enumerate(self.members)}
-        for stated in sorted(self.stated_orders, key=lambda stated: (stated.owner.title, stated.titles)):
-            for first, second in combinations([title for title in stated.titles if title in indices], 2):
-                yield (indices[first], indices[second]), f"{stated.owner.title} lists {first} before {second}"
+        for order in sorted(self.stated_orders, key=lambda order: (order.owner.title, order.titles)):
+            for first, second in combinations([title for title in order.titles if title in indices], 2):
+                yield (indices[first], indices[second]), f"{order.owner.title} lists {first} before {second}"
 
     def _edges_of_traits(self) -> Iterator[tuple[Edge, str]]:
         for index, member in enumerate(self.members):

@@ -28,7 +28,7 @@ def is_ours(part: object) -> bool:
 
 def authors_error(error: BaseException) -> ThunderError | None:
     """Return the error for an exception of code outside Thunder, from its traceback; None without such code."""
-    frames = [(frame, line) for frame, line in frames_of(error) if is_others(frame)]
+    frames = [(frame, line) for frame, line in frames_of(error) if is_foreign_frame(frame)]
     if not frames:
         return None
     frame, line = frames[-1]
@@ -115,7 +115,7 @@ def is_models(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == MODELS
 
 
-def is_others(frame: FrameType) -> bool:
+def is_foreign_frame(frame: FrameType) -> bool:
     """Whether a frame runs code of a model, a named file or its neighbours, a plug-in, or another part."""
     top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename

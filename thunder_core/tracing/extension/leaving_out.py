@@ -10,7 +10,7 @@ import torch
 from thunder_core.foundation.errors import BadOption, RecipeConflict, UnknownName
 from thunder_core.foundation.options.left_out import LeftOut, covers, parse_left_out, parts_left_out
 from thunder_core.foundation.similar_names import did_you_mean
-from thunder_core.tracing.extension.traits import Part, parts_named
+from thunder_core.tracing.extension.traits import Part, parts_with_name
 
 Kind = TypeVar("Kind", bound=Part)
 FALLBACK = "torch"  # the executor of all operations that no other executor claims
@@ -38,7 +38,7 @@ def require_parts(
     removed_parts = [part for part in (*transforms, *executors) if part not in remaining_parts]
     for part in (*others, *remaining_parts):
         for name in part.needs:
-            if parts_named(name, removed_parts) and not parts_named(name, remaining_parts):
+            if parts_with_name(name, removed_parts) and not parts_with_name(name, remaining_parts):
                 raise RecipeConflict(
                     f"{part.title} needs {name}, but --without leaves it out",
                     fix=f"leave out {part.title} too, or keep {name}",
@@ -52,9 +52,9 @@ def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Seque
             f"--without {left_out}: {FALLBACK} runs the operations that no other executor claims",
             fix="name another executor",
         )
-    if parts_named(left_out.name, executors):
+    if parts_with_name(left_out.name, executors):
         return
-    if not parts_named(left_out.name, transforms):
+    if not parts_with_name(left_out.name, transforms):
         labels = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
         raise UnknownName(
             f"--without {left_out}: no executor or transform of the recipe is named {left_out.name!r:.60}",

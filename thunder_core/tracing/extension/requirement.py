@@ -29,7 +29,7 @@ class Degradation:
     fix: str
 
 
-class LostPart(Protocol):
+class UnavailablePart(Protocol):
     """A part of a recipe or of a report that was skipped."""
 
     @property
@@ -45,7 +45,7 @@ class LostPart(Protocol):
         """The change that would bring it back."""
 
 
-def by_reason(lost: Iterable[LostPart]) -> list[Degradation]:
+def by_reason(lost: Iterable[UnavailablePart]) -> list[Degradation]:
     """Join the parts that have the same reason and fix, so that each reason is printed once."""
     parts: dict[tuple[str, str], list[str]] = {}
     for part in lost:

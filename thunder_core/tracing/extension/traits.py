@@ -65,7 +65,7 @@ class Traits:
     requirements: ClassVar[tuple[Requirement, ...]] = ()
 
 
-def parts_named(name: str, parts: Iterable[Part]) -> list[Part]:
+def parts_with_name(name: str, parts: Iterable[Part]) -> list[Part]:
     """Return the parts that a name refers to."""
     return [part for part in parts if name in part.labels]
 
@@ -74,11 +74,11 @@ def require_compatible(parts: Sequence[Part]) -> None:
     """Raise `RecipeConflict` if a part excludes another part, or needs a part that is not present."""
     for part in parts:
         for name in part.excludes:
-            for excluded_part in parts_named(name, parts):
+            for excluded_part in parts_with_name(name, parts):
                 if excluded_part is not part:
                     raise conflict(part, excluded_part, f"{part.title} excludes {excluded_part.title}")
         for name in part.needs:
-            if not parts_named(name, parts):
+            if not parts_with_name(name, parts):
                 raise RecipeConflict(
                     f"{part.title} needs {name}, which is not among the parts of the recipe",
                     fix=f"add {name}, or leave out {part.title}",

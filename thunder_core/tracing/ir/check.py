@@ -77,7 +77,7 @@ def _symbols_of(proxies: Iterable[Proxy]) -> set[Any]:
 def check_takes_numbers(trace: Trace) -> Trace:
     """Return the trace if it takes or unpacks each symbolic number that it reads; raise `Bug` otherwise."""
     unpacked = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
-    lacking = [proxy.name for proxy in numbers_of(trace) if proxy.name not in unpacked]
-    if lacking:
-        raise Bug(f"{trace.made_by}: {trace.name} reads {lacking}, which is not one of its inputs", fix=REPORT)
+    missing = [proxy.name for proxy in numbers_of(trace) if proxy.name not in unpacked]
+    if missing:
+        raise Bug(f"{trace.made_by}: {trace.name} reads {missing}, which is not one of its inputs", fix=REPORT)
     return trace

@@ -44,8 +44,8 @@ def fit(line: str, width: int) -> str:
     statement, mark, comment = line.rpartition("  # ") if "  # " in line else ("", "", line)
     if len(line) <= width or not (mark or line.lstrip().startswith("#")):
         return line
-    room = width - len(statement) - len(mark) - 1
-    return f"{statement}{mark}{comment[:room]}…" if room >= FEWEST else line
+    width_left = width - len(statement) - len(mark) - 1
+    return f"{statement}{mark}{comment[:width_left]}…" if width_left >= FEWEST else line
 
 
 def import_line(entry: str) -> str:
@@ -68,7 +68,7 @@ def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> It
     yield f"def {listing.name}("
     for value in listing.inputs:
         comment = f"{value.described:<{longest}}  {value.origin}".strip()
-        yield INDENT + beside(f"{value.name},", comment, column)
+        yield INDENT + with_comment(f"{value.name},", comment, column)
     yield "):"
 
 
@@ -79,7 +79,7 @@ def at_level(line: Statement, level: str) -> tuple[Statement, ...]:
     return tuple(inner for part in line.parts for inner in at_level(part, level))
 
 
-def beside(statement: str, comment: str, column: int) -> str:
+def with_comment(statement: str, comment: str, column: int) -> str:
     """Return a statement with a comment at a column, or right after the statement if it is longer."""
     return f"{statement:<{column - len(INDENT)}}  # {comment}" if comment else statement
 
@@ -155,7 +155,7 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
         for definition in line.definitions:
             yield from _definition(definition, level, comments, column)
         for part in at_level(line, level):
-            yield beside(part.text, result_comment(part), column) if comments else part.text
+            yield with_comment(part.text, result_comment(part), column) if comments else part.text
         if comments and level == "torch":
             yield from _inside(line, shown, "#   ")
 

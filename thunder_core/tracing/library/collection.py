@@ -15,7 +15,7 @@ def is_collection_enabled() -> bool:
 
 
 @contextmanager
-def collection_paused() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Pause garbage collection during the block.
 
     Most objects that tracing allocates stay alive, and scanning them costs a fifth of the tracing time. A cycle that

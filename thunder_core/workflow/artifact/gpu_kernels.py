@@ -37,7 +37,7 @@ def kernels_of_program(program: Program, executors: Sequence[Executor]) -> Itera
 def running_traces(program: Program) -> tuple[Trace, ...]:
     """Return the last trace of the computation and of each backward of a program."""
     stages = [stage for name in ("computation", "backward") for stage in program.stages_of(name)]
-    return tuple({(stage.trace.name, stage.given): stage.trace for stage in stages}.values())
+    return tuple({(stage.trace.name, stage.has_cotangent): stage.trace for stage in stages}.values())
 
 
 def architectures_of(trace: Trace) -> Iterator[str]:

@@ -33,7 +33,7 @@ from thunder_core.workflow.artifact.format.weights import (
     read_weights,
     weights_of,
 )
-from thunder_core.workflow.artifact.retracing import Retracer, Strict, kept_before_call, kept_methods
+from thunder_core.workflow.artifact.retracing import Retracer, Strict, functions_before_call, recipe_methods
 from thunder_core.workflow.artifact.standalone.lazy_model import (
     ArtifactInMemory,
     LazyModel,
@@ -130,7 +130,7 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
     """Return a placeholder that builds the model when needed; None if the programs need the model here."""
     require_compatible(artifact.manifest)
     trust = trust_in(None, consent.trusted_modules)
-    standalone, facts = standalone_here(artifact, trust), artifact.manifest.shell
+    standalone, facts = standalone_here(artifact, trust), artifact.manifest.empty_model
     if not standalone or facts is None:
         return None
     define_operations(artifact, trust)
@@ -211,7 +211,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         return compiled_function(call)
     forward: ProgramCompiler = _refusing(artifact, (), trust) if strict else compiler
     rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
-    methods, before_call = kept_methods(facts, subject, trust), kept_before_call(facts, subject, trust)
+    methods, before_call = recipe_methods(facts, subject, trust), functions_before_call(facts, subject, trust)
     of_forward = Specializations(subject.forward, forward, options)
     return compiled_module(call, of_forward, rebinding, methods, before_call=before_call)
 
@@ -252,8 +252,8 @@ class Rebinding:
     def _compiled_by_recipe(self, module: torch.nn.Module) -> torch.nn.Module:
         compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
-        methods = kept_methods(self.facts, module, self.trust)
-        before_call = kept_before_call(self.facts, module, self.trust)
+        methods = recipe_methods(self.facts, module, self.trust)
+        before_call = functions_before_call(self.facts, module, self.trust)
         call = Specializations(module, compiler, options)
         return compiled_module(call, forward, self, methods, before_call=before_call)
 
@@ -271,10 +271,10 @@ def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote
     The weights come from the artifact if it includes them, else from the model's source. The model is in train mode if
     the artifact is for training. Raises `RemoteCodeRefused` if the model has its own code and that code is not trusted.
     """
-    if artifact.manifest.shell is None:
+    if artifact.manifest.empty_model is None:
         return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
     model = with_weights(
-        artifact, empty_model_of(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code)
+        artifact, empty_model_of(artifact, artifact.manifest.empty_model, trust_remote_code=trust_remote_code)
     )
     return on_device_of_weights(artifact, model) if device is None else torch.nn.Module.to(model, device)
 

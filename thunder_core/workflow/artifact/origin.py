@@ -30,14 +30,15 @@ class Origin:
 class TracedCalls:
     """The calls that the programs of an artifact were traced for.
 
-    `example` has the keyword arguments that were traced, and `drawn` the sizes and the seed of these random inputs.
-    `dynamic` has the ranges of sizes that the programs support, or `generation` the lengths that they generate for.
-    `train` is True for training. `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which
-    this machine may lack; without a target, the kernels of programs on this machine's GPUs are compiled and written.
+    `example` has the keyword arguments that were traced, and `random_inputs` their sizes and their seed if they are
+    random. `dynamic` has the ranges of sizes that the programs support, or `generation` the lengths that they generate
+    for. `train` is True for training. `kernels` are machine code for a GPU of the architecture `target` (`sm_90`),
+    which this machine may lack; without a target, the kernels of programs on this machine's GPUs are compiled and
+    written.
     """
 
     example: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    drawn: Mapping[str, int] = field(default_factory=dict)
+    random_inputs: Mapping[str, int] = field(default_factory=dict)
     dynamic: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     generation: GenerationFacts | None = None
     train: bool = False

@@ -1,4 +1,4 @@
-"""Handle inputs that no program of an artifact accepts: trace them again, or refuse them.
+"""Inputs that no program of an artifact accepts are traced, or refused.
 
 Tracing and compiling are imported when they are needed, because the import takes seconds and stored programs run
 without it.
@@ -39,7 +39,7 @@ def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
     return compiler_of(facts, trust)
 
 
-def kept_methods(facts: CompilerFacts, model: object, trust: Trust) -> dict[str, Callable[..., Any]]:
+def recipe_methods(facts: CompilerFacts, model: object, trust: Trust) -> dict[str, Callable[..., Any]]:
     """Return the recipe's methods for a compiled module, by name; raise `ArtifactForeign` or `ImportRefused`."""
     if not any(transform.methods for transform in facts.transforms):
         return {}
@@ -48,8 +48,8 @@ def kept_methods(facts: CompilerFacts, model: object, trust: Trust) -> dict[str,
     return methods
 
 
-def kept_before_call(facts: CompilerFacts, model: object, trust: Trust) -> list[Callable[[], None]]:
-    """The functions that the recipe runs before each call; raises `ArtifactForeign` and `ImportRefused`."""
+def functions_before_call(facts: CompilerFacts, model: object, trust: Trust) -> list[Callable[[], None]]:
+    """Return the functions that the recipe runs before each call; raises `ArtifactForeign` and `ImportRefused`."""
     if not any(transform.before_call for transform in facts.transforms):
         return []
     before_call_of: Any = plugins.import_object(BEFORE_CALL)

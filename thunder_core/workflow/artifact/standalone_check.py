@@ -49,7 +49,7 @@ def check_guards(artifact: Artifact) -> StandaloneFacts | None:
     """
     prologues = candidates(artifact)
     packages = frozenset().union(*(prologue.packages for prologue in prologues.values()))
-    facts = artifact.manifest.shell
+    facts = artifact.manifest.empty_model
     if is_imported(packages) or facts is None:
         return None
     shared = ids_in_shared_modules()

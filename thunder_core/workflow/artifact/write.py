@@ -29,11 +29,11 @@ from thunder_core.foundation.storage.manifest import MANIFEST, files_of
 from thunder_core.passes.autodiff.rules import names_with_rules
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.artifact.format.artifact_folder import require_room, whole_folder
+from thunder_core.workflow.artifact.format.artifact_folder import atomic_folder, require_room
 from thunder_core.workflow.artifact.format.code import code_of
 from thunder_core.workflow.artifact.format.compilers import compiler_facts
 from thunder_core.workflow.artifact.format.constants import ConstantConverter
-from thunder_core.workflow.artifact.format.cubins import GPU, kept_cubins
+from thunder_core.workflow.artifact.format.cubins import GPU, stored_cubins
 from thunder_core.workflow.artifact.format.manifest import (
     CONFIG,
     CONSTANTS,
@@ -61,7 +61,7 @@ from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.signature import import_key_function, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
-from thunder_core.workflow.artifact.format.weights import NOTHING, KeptWeights, kept_weights
+from thunder_core.workflow.artifact.format.weights import NOTHING, StoredWeights, stored_weights
 from thunder_core.workflow.artifact.gpu_kernels import kernels_on_gpus
 from thunder_core.workflow.artifact.origin import Origin, TracedCalls
 from thunder_core.workflow.artifact.standalone.standalone import STANDALONE, check_standalone
@@ -110,14 +110,14 @@ def write_artifact(
         example=tuple(calls.example),
         keyword_order=order.keywords,
         positional=order.positional,
-        drawn=dict(calls.drawn),
+        random_inputs=dict(calls.random_inputs),
         dynamic=dict(calls.dynamic),
         generation=calls.generation,
         train=calls.train,
         tolerance=ToleranceFacts(**origin.tolerance) if origin.tolerance else None,
         target=calls.target,
     )
-    with whole_folder(folder, force=force) as new:
+    with atomic_folder(folder, force=force) as new:
         write_content(new, content)
         write_tensors(new / EXAMPLE, calls.example)
         finish_folder(new, manifest, report, private)
@@ -175,7 +175,7 @@ class ArtifactContent:
     stages: list[list[tuple[PrintedStage, StageFacts]]]
     constants: Mapping[str, torch.Tensor]
     files: Mapping[str, bytes]
-    weights: KeptWeights
+    weights: StoredWeights
     rebuildable: Any
     cubins: tuple[CubinFacts, ...]
     groups: tuple[GroupFacts, ...]
@@ -191,7 +191,7 @@ def gather_content(
     """
     subject: Any = specializations.subject
     groups = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
-    weights = kept_weights(subject) if include_weights else NOTHING
+    weights = stored_weights(subject) if include_weights else NOTHING
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     keeper = ConstantConverter(subject)
@@ -199,7 +199,7 @@ def gather_content(
     stages = [[(stage, with_constants(stage, keeper)) for stage in program] for program in printed]
     if not target:
         kernels = kernels_on_gpus(programs, executors_of(specializations), subject_name(subject))
-    cubins, images = kept_cubins(kernels)
+    cubins, images = stored_cubins(kernels)
     rebuildable = subject if include_weights and is_rebuildable(subject) else None
     return ArtifactContent(
         specializations=specializations,
@@ -230,7 +230,7 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
         "compiler": compiler_facts(content.specializations.compiler),
         "programs": tuple(program_facts(*pair) for pair in zip(content.programs, facts, strict=True)),
         "weights": dict(content.weights.facts),
-        "shell": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
+        "empty_model": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
         "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
         "cubins": content.cubins,
         "group": content.groups[0] if content.groups else None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         read_suite,
         write_suite,
     )
-    from thunder_core.workflow.benchmark.gate import check_gate, require_speedup
+    from thunder_core.workflow.benchmark.gate import check_speedup_factor, require_speedup
     from thunder_core.workflow.benchmark.generation import GeneratedTokens, GenerationBenchmark
     from thunder_core.workflow.benchmark.machine import machine_name, processor_name, threads_in_use
     from thunder_core.workflow.benchmark.measurement import measure
@@ -39,7 +39,7 @@ HOMES = {
     "Interval": "report",
     "Verdict": "verdict",
     "check_against_baseline": "baseline",
-    "check_gate": "gate",
+    "check_speedup_factor": "gate",
     "compare_with_baseline": "baseline",
     "contrast_suites": "suite_comparison",
     "fraction_of": "baseline",
@@ -64,7 +64,7 @@ __all__ = [
     "Interval",
     "Verdict",
     "check_against_baseline",
-    "check_gate",
+    "check_speedup_factor",
     "compare_with_baseline",
     "contrast_suites",
     "fraction_of",

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError as Malformed
 
 from thunder_core.foundation.errors import BadOption, SlowerThanBaseline, UsageError
-from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkFacts, BenchmarkReport, Interval
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
@@ -56,7 +56,7 @@ def fraction_of(text: str) -> float:
 
 def write_suite(suite: BenchmarkSuite, path: Path) -> None:
     """Write the file that `read_suite` reads, replacing an existing file as a whole. Raises OSError."""
-    write_whole(path, suite.model_dump_json(indent=2) + "\n")
+    write_atomically(path, suite.model_dump_json(indent=2) + "\n")
 
 
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:

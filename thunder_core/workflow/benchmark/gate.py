@@ -10,7 +10,7 @@ from thunder_core.workflow.benchmark.verdict import MIN_ROUNDS
 LARGEST = 1e6
 
 
-def check_gate(least: float, runs: int) -> None:
+def check_speedup_factor(least: float, runs: int) -> None:
     """Raise `BadOption` for an invalid factor, and for too few rounds to show a speed-up."""
     if not 0 < least <= LARGEST:
         raise BadOption(f"--require-speedup is {least:g}", fix="use a factor above 0, such as 1.1")

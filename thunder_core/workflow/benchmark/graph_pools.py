@@ -20,11 +20,11 @@ def replayed_pools() -> Iterator[set[Pool]]:
     replay = graph_class.replay
 
     @wraps(replay)
-    def replay_noted(graph: Any) -> None:
+    def noted_replay(graph: Any) -> None:
         pools.add(tuple(graph.pool()))
         replay(graph)
 
-    graph_class.replay = replay_noted
+    graph_class.replay = noted_replay
     try:
         yield pools
     finally:

@@ -53,7 +53,7 @@ def measure(
     """
     if runs < FEWEST_RUNS:
         raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
-    with _collector_held(), observed_load() as load:
+    with _pause_collector(), observed_load() as load:
         times, warmup, runs = _time_rounds(candidates, timer or timer_for(device), warmup, runs, seconds, progress)
     peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
     first = next(iter(times.values()))
@@ -115,7 +115,7 @@ def _order_of(number: int, candidates: Mapping[str, Call]) -> list[str]:
 
 
 @contextmanager
-def _collector_held() -> Iterator[None]:
+def _pause_collector() -> Iterator[None]:
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

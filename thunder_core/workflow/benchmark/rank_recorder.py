@@ -136,7 +136,7 @@ def times_of_trace(run: TraceRun, seconds: Callable[[Any], float]) -> TraceTimes
 
 
 def collectives_in(run: TraceRun, seconds: Callable[[Any], float]) -> Iterator[CollectiveTimes]:
-    """Yield the times of the collectives of a run. A line that does not start a collective only waits until its end."""
+    """Yield the times of the collectives of a run. If no later line waits for a collective, its own line does."""
     bsyms = run.trace.bound_symbols
     first_waits = Waits(bsyms).first
     for index, bsym in enumerate(bsyms):

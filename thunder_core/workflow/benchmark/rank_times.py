@@ -54,31 +54,31 @@ class RankTimes(BenchmarkFacts):
     @property
     def waiting(self) -> float:
         """The seconds in which the rank only waits."""
-        return covered(self.waits)
+        return union_length(self.waits)
 
     @property
     def in_flight(self) -> float:
         """The seconds in which at least one collective has started and not ended."""
-        return covered((collective.start, collective.end) for collective in self.collectives)
+        return union_length((collective.start, collective.end) for collective in self.collectives)
 
     @property
     def overlapped(self) -> float:
         """The seconds in which the rank computes while a collective is in flight."""
         return self.in_flight - self.waiting
 
-    def computed_beside(self, collective: CollectiveTimes) -> float:
+    def seconds_computed_during(self, collective: CollectiveTimes) -> float:
         """Return the seconds in which the rank computes between the start of a collective and the wait for it."""
         window = (collective.start, collective.wait)
-        return window[1] - window[0] - covered(clipped(wait, window) for wait in self.waits)
+        return window[1] - window[0] - union_length(clip_span(wait, window) for wait in self.waits)
 
 
-def clipped(span: Span, window: Span) -> Span:
+def clip_span(span: Span, window: Span) -> Span:
     """Return the part of a span within a window; an empty span if there is none."""
     start = max(span[0], window[0])
     return start, max(start, min(span[1], window[1]))
 
 
-def covered(spans: Iterable[Span]) -> float:
+def union_length(spans: Iterable[Span]) -> float:
     """Return the length of the union of spans."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):

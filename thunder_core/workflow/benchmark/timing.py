@@ -24,9 +24,9 @@ def timer_for(device: torch.device) -> Callable[[Call], float]:
 
 
 def processor_timer(call: Call) -> float:
-    """The seconds of processor time that a call takes on the CPU in this thread, where it computes alone.
+    """Return the seconds of processor time that a call takes in this thread, the only computing thread.
 
-    Other processes lengthen the time until a call ends, and hardly its processor time.
+    Other processes hardly affect this time, unlike the elapsed time.
     """
     begin = time.thread_time()
     call()

@@ -30,8 +30,8 @@ from thunder_core.workflow.fault_localization.lockstep import LARGE_VALUES, has_
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import Allowance
 from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
-from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, time_limited
-from thunder_core.workflow.fault_localization.trace_examination import Examination, without_freed
+from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, limit_time
+from thunder_core.workflow.fault_localization.trace_examination import Examination, without_freeing
 from thunder_core.workflow.validation.internal_check import Fault, NotCompared
 
 NOT_COMPILED = "it was not compiled, or does not fit into memory"
@@ -84,7 +84,7 @@ class Differentiation:
 def examine_backward(examination: Examination, inputs: Values, states: RandomStates, seed: int) -> None:
     """Compare the backward with autograd, its stages with each other, and its claimed lines with eager PyTorch.
 
-    The checked backward is the backward that was compiled last, or the backward for all results if there is none yet.
+    The last compiled backward is checked, or the backward for all results if none was compiled.
     The cotangents are random numbers from a seed.
     """
     derivative = examination.program.derivative
@@ -95,12 +95,12 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
         return
     derivative.complete()
     stages = latest_backward(examination.program.stages_of("backward"))
-    traces = without_freed([stage.trace for stage in stages])
+    traces = without_freeing([stage.trace for stage in stages])
     is_large = has_large_values(traces[0])
     if len(stages) < 2 or not examination.has_room(derivative.body, *([IN_LOCKSTEP] if is_large else [])):
         examination.not_compared.append(NotCompared(what="backward", count=1, reason=NOT_COMPILED))
         return
-    differentiation = Differentiation(derivative, traces[0], stages[-1].given, inputs, states, seed)
+    differentiation = Differentiation(derivative, traces[0], stages[-1].has_cotangent, inputs, states, seed)
     values = differentiation.values(*traces if is_large else ())
     # If the forward is wrong, the values that it saves are wrong, and so are the gradients.
     if not examination.faults:
@@ -157,16 +157,16 @@ def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, ex
     """
     allowance = examination.allowance
     if not has_large_values(differentiation.backward):
-        return wrongly_differentiated(differentiation, values, allowance)
+        return wrong_gradient_fault(differentiation, values, allowance)
     unlike = unlike_names(differentiation, values)
     if unlike is None:
         has_room = examination.has_room(differentiation.backward)
-        return wrongly_differentiated(differentiation, values, allowance) if has_room else None
+        return wrong_gradient_fault(differentiation, values, allowance) if has_room else None
     parts = parts_of(differentiation, unlike)
-    if not any(found_gradient(differentiation, values, allowance, names) for names in parts):
+    if not any(first_wrong_gradient(differentiation, values, allowance, names) for names in parts):
         return None
-    with time_limited(None):
-        return wrongly_differentiated(differentiation, differentiation.values(), allowance)
+    with limit_time(None):
+        return wrong_gradient_fault(differentiation, differentiation.values(), allowance)
 
 
 def unlike_names(differentiation: Differentiation, values: BackwardInputs) -> list[str] | None:
@@ -201,7 +201,7 @@ def parts_of(differentiation: Differentiation, names: Sequence[str]) -> Iterator
         yield part
 
 
-def found_gradient(
+def first_wrong_gradient(
     differentiation: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
 ) -> tuple[str, Difference] | None:
     """Return the first wrong gradient of a backward, of these names or of all; None if all are right."""
@@ -220,7 +220,7 @@ def gradients_of_both(
     return expected, *evaluate_backward(differentiation.backward, values, differentiation.states, names)
 
 
-def wrongly_differentiated(
+def wrong_gradient_fault(
     differentiation: Differentiation, values: BackwardInputs, allowance: Allowance
 ) -> Fault | None:
     """Return the fault of a backward whose gradients differ from autograd's, with all gradients in memory; or None."""
@@ -228,7 +228,7 @@ def wrongly_differentiated(
     gradient = wrong_gradient(differentiation.backward, recorded, record_backward, expected, allowance)
     if gradient is None:
         return None
-    with time_limited(None):
+    with limit_time(None):
         plain, steps = (
             EvaluatedStage(differentiation.backward, recorded, record_backward),
             differentiation.derivative.differentiated.sweep.steps,

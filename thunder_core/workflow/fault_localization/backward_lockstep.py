@@ -1,4 +1,4 @@
-"""A backward in lockstep with autograd: each gradient is compared when both are computed, and none is kept."""
+"""A backward in lockstep with autograd: each gradient is compared when both have computed it, and then dropped."""
 
 from __future__ import annotations
 

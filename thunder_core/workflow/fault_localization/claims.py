@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.judgement import Findings, set_judge
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
-from thunder_core.workflow.fault_localization.recording import settings_kept
+from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.time_limit import Deadline
 from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, NotCompared
@@ -46,7 +46,7 @@ def examine_claims(
     judge = Findings(claimed.name, deadline, allowance)
     checks = set_judge(judge, checked)
     values = {**own_inputs(inputs, claimed), **claimed.constants}
-    with torch.no_grad(), settings_kept(claimed.bound_symbols):
+    with torch.no_grad(), preserve_settings(claimed.bound_symbols):
         states.restore()
         lines = zip(checked.bound_symbols, last_uses(replace(checked, output=())), strict=True)
         for index, (bsym, dying) in enumerate(lines):

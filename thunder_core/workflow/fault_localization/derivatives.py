@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
-from thunder_core.workflow.fault_localization.recording import RecordedValues, settings_kept
+from thunder_core.workflow.fault_localization.recording import RecordedValues, preserve_settings
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.fault_localization.stages import difference_in_double, is_equal, noise_in_double
 from thunder_core.workflow.fault_localization.time_limit import require_time
@@ -97,7 +97,7 @@ def gradients_of(
     """Return the gradients of all tensors, or of the `names` ones, that require gradients and are not written to."""
     call = call_in_double if in_double else call_target
     wide = default_float64() if in_double else nullcontext()
-    with torch.enable_grad(), settings_kept(body.bound_symbols), wide:
+    with torch.enable_grad(), preserve_settings(body.bound_symbols), wide:
         leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
         constants = {name: in_float64(value) if in_double else value for name, value in body.constants.items()}
         values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}, **constants}

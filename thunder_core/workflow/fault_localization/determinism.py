@@ -13,7 +13,7 @@ from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.validation.internal_check import Fault
 
 
-def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Fault | None:
+def first_nondeterministic_line(claimed: Trace, inputs: Values, states: RandomStates) -> Fault | None:
     """Return the first line whose result differs in a second run on the same inputs; None if there is none."""
     first, second = (record(claimed, inputs, states) for _ in range(2))
     for bsym in claimed.bound_symbols:

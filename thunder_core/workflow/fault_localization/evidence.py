@@ -23,7 +23,7 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
 from thunder_core.workflow.fault_localization.stages import definitions, is_equal
-from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed, without_freed
+from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed_stage, without_freeing
 from thunder_core.workflow.validation.internal_check import Fault
 
 
@@ -51,7 +51,7 @@ def evidence_of(
         inputs = own_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
         states = RandomStates.now(inputs)
         with torch.no_grad():
-            traces = without_freed(program.traces(fault.trace))
+            traces = without_freeing(program.traces(fault.trace))
             values = inputs if fault.trace == "computation" else values_of_backward(program, inputs, states)
             find = FINDERS.get(fault.kind, of_derivative)
             return find(traces, fault, values, states)
@@ -61,7 +61,7 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
     """Return the values that a backward may read, for the results that it was compiled for."""
     derivative = program.derivative
     assert isinstance(derivative, ProgramDerivative)
-    return backward_inputs(derivative, program.stages_of("backward")[-1].given, inputs, states, seed=0).plain
+    return backward_inputs(derivative, program.stages_of("backward")[-1].has_cotangent, inputs, states, seed=0).plain
 
 
 def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
@@ -70,7 +70,7 @@ def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: R
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
-            unclaimed = latest_unclaimed(traces[:-1])
+            unclaimed = latest_unclaimed_stage(traces[:-1])
             operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
             calls = tuple(operation for operation in operations if operation.symbol.name != "python.code")
             return Evidence(calls, available) if calls else None

@@ -17,10 +17,10 @@ from thunder_core.workflow.fault_localization.captures import CapturedInputs
 from thunder_core.workflow.fault_localization.guard_probes import wrong_guards
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
-from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
+from thunder_core.workflow.fault_localization.probes.unpacking import unpacking_faults
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
-from thunder_core.workflow.fault_localization.time_limit import Deadline, time_limited
+from thunder_core.workflow.fault_localization.time_limit import Deadline, limit_time
 from thunder_core.workflow.fault_localization.trace_examination import Examination
 from thunder_core.workflow.validation.internal_check import InternalCheck
 
@@ -47,12 +47,12 @@ def examine(
     prologue if the program does not accept the arguments.
     """
     examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
-    with examining(), outcome_undone(call), time_limited(examination.deadline):
+    with examining(), outcome_undone(call), limit_time(examination.deadline):
         own_args, own_kwargs = arguments = call.own_arguments()
         preparation = PrologueResult(arguments, *program.prepare(subject, own_args, own_kwargs))
         roots = {"module": subject, "args": own_args, "kwargs": own_kwargs}
         computation, prologue = program.last("computation"), program.last("prologue")
-        examination.faults += wrongly_unpacked(program.traces("computation")[0], preparation.inputs, roots, prologue)
+        examination.faults += unpacking_faults(program.traces("computation")[0], preparation.inputs, roots, prologue)
         inputs = own_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
         states = RandomStates.now(inputs)
         with examination.within(FOR_FORWARD if program.derivative is not None else 1.0):
@@ -81,7 +81,7 @@ def examine_computation(
     if capture.inputs is not None:
         states = RandomStates.now(capture.inputs)
         try:
-            with examining(), time_limited(examination.deadline):
+            with examining(), limit_time(examination.deadline):
                 examination.examine_computation(capture.inputs, capture.states)
         finally:
             states.restore()

@@ -27,7 +27,7 @@ from thunder_core.workflow.fault_localization.probes.path_probes import path_pro
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.time_limit import Deadline
-from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed, without_freed
+from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed_stage, without_freeing
 from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
 
@@ -80,7 +80,7 @@ def difference_of(
     *,
     raising_is_right: bool = False,
 ) -> str:
-    """Return the program's difference from eager PyTorch for a call; empty if the call is refused or the result right.
+    """Return the program's difference from eager PyTorch for a call; empty if the program refuses the call or is right.
 
     `arguments` makes new arguments for each run.
     """
@@ -137,8 +137,8 @@ def unlike_values(
 ) -> str:
     """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
 
-    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes at its
-    place, because the program then amplifies rounding.
+    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes from the
+    same inputs, because the program then amplifies rounding.
     """
     if unlike_path((), ours, theirs) is None:
         return ""
@@ -161,6 +161,6 @@ def unlike_values(
 
 def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
     """Return faults of the executors' lines whose results differ from eager PyTorch's on these inputs."""
-    *stages, claimed = without_freed(program.traces("computation"))
+    *stages, claimed = without_freeing(program.traces("computation"))
     values = own_inputs(inputs_by_name(claimed, inputs), claimed)
-    return examine_claims(claimed, latest_unclaimed(stages), values, states, Deadline()).faults
+    return examine_claims(claimed, latest_unclaimed_stage(stages), values, states, Deadline()).faults

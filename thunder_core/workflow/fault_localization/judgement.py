@@ -39,7 +39,7 @@ class Findings(Judge):
         return rounding_difference(actual, expected, exact, self.allowance)
 
     def accept(self, check: Check, name: str, measured: ValueComparison) -> None:  # noqa: ARG002
-        """Keep the measurement of a check that uses the largest share of the allowed error."""
+        """Keep the measurement of a check if its error is the largest share of the allowed error so far."""
         if check not in self.measured or measured.used > self.measured[check].used:
             self.measured[check] = measured
 

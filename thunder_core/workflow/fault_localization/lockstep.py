@@ -30,10 +30,10 @@ def has_large_values(trace: Trace) -> bool:
     return sum(proxy.bytes for bsym in trace.bound_symbols for proxy in bsym.tensors) > LARGE_VALUES
 
 
-def compute_the_same(first: Trace, second: Trace, inputs: Values, states: RandomStates) -> bool:
+def have_equal_bits(first: Trace, second: Trace, inputs: Values, states: RandomStates) -> bool:
     """Whether the names that two traces share, and their outputs, have the same bits.
 
-    Return False also if this cannot be found out, because a trace writes to tensors or changes settings.
+    Return False also for traces that cannot be compared, because they write to tensors or change settings.
     """
     if not (runs_in_lockstep(first) and runs_in_lockstep(second)):
         return False
@@ -62,7 +62,7 @@ def runs_in_lockstep(trace: Trace) -> bool:
 
 
 def is_shared(pair: tuple[Any, Any], shared: set[str]) -> bool:
-    """Whether both outputs of a pair are the same name, which is compared at its definition."""
+    """Whether both outputs of a pair have the same name; such outputs are compared at their definition."""
     names = {getattr(output, "name", None) for output in pair}
     return len(names) == 1 and names <= shared
 

@@ -22,7 +22,9 @@ KINDS = {"NaN": torch.isnan, "infinity": torch.isinf}
 
 
 def non_finite_lines(trace: Trace, inputs: Values, states: RandomStates, run_by: str) -> Iterator[NonFiniteLine]:
-    """Yield, for NaN and for infinities, the first line that creates one from finite inputs, or the input with one."""
+    """Yield the first line that creates NaN from finite inputs, and the first that creates an infinity, or the inputs
+    that contain them.
+    """
     recording = record(trace, inputs, states)
     values = {**inputs, **recording.values}
     for kind, is_kind in KINDS.items():

@@ -59,7 +59,7 @@ def record(
     call = call_in_double if in_double else call_target
     recording, writes = RecordedValues(), dict[str, int]()
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
-    with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
+    with torch.no_grad(), preserve_settings(trace.bound_symbols), default_float64() if in_double else nullcontext():
         states.restore()
         for bsym, dying in zip(trace.bound_symbols, _names_to_drop(trace, names_to_keep), strict=True):
             require_time()
@@ -94,7 +94,7 @@ def _keep(value: object, as_copy: bool) -> Any:
 
 
 @contextmanager
-def settings_kept(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
+def preserve_settings(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
     """Restore the settings of PyTorch that bound symbols change after the block."""
     restores = [setting.keep() for setting in settings_of(bsyms)]
     try:

@@ -77,7 +77,7 @@ def write_reproduction(
 
 
 def has_name(executor: Executor) -> bool:
-    """Whether an executor can be found by its name in any process."""
+    """Whether another process can find an executor by its name."""
     try:
         return find_executor(executor.name) is executor
     except ThunderError:

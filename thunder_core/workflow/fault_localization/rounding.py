@@ -2,8 +2,8 @@
 
 A result may differ from the computation in float64 by as much as eager PyTorch's result, times a factor, plus some
 units in the last place. If its error is larger, float64 is computed again from inputs whose last digits are changed,
-because the effect of these digits is rounding, too. A fault of 1e-4 in float32 is thus distinguished from rounding, at
-any depth of the program.
+because the effect of these digits is rounding, too. This distinguishes a fault of 1e-4 in float32 from rounding, at any
+depth of the program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ NEARER = 0.05  # relative error, for values that overflow in the dtype and not i
 
 @dataclass(frozen=True)
 class Allowance:
-    """The allowed error of a result: a multiple of eager PyTorch's error, and a part `floor` of the largest value.
+    """The allowed error of a result: a multiple of eager PyTorch's error, plus the fraction `floor` of the largest
+    value.
 
     A recipe with a larger tolerance than rounding changes results on purpose (`is_strict` is False).
     """

@@ -88,7 +88,7 @@ def first_difference(before: EvaluatedStage, after: EvaluatedStage, allowance: A
         if name in uninitialized or (name in equal and name not in in_double):
             continue
         reference = reference_of(name, before)
-        if name in line_of and reads_the_same(line_of[name], before.recording, after.recording):
+        if name in line_of and reads_equal_values(line_of[name], before.recording, after.recording):
             reference = local_reference_of(name, before)
         difference = in_double.get(name) or value_fault(before_values[name], after_values[name], reference, allowance)
         if difference is not None:
@@ -128,7 +128,7 @@ def reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
 
 
 def differences_in_double(before: EvaluatedStage, after: EvaluatedStage) -> dict[str, Difference]:
-    """Return, by name, the float64 differences that another order of operations does not explain.
+    """Return, by name, the differences in float64 that are larger than a reordering of operations explains.
 
     Lines that executors other than eager PyTorch run are left out.
     """
@@ -177,7 +177,7 @@ def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference |
     return describe_difference(new, old, largest) if largest > SAME_IN_DOUBLE * largest_value(old) + noise else None
 
 
-def reads_the_same(bsym: BoundSymbol, before: RecordedValues, after: RecordedValues) -> bool:
+def reads_equal_values(bsym: BoundSymbol, before: RecordedValues, after: RecordedValues) -> bool:
     """Whether all inputs of a line have equal values in both stages. A difference is then due to the line."""
     names = [proxy.name for proxy in bsym.inputs]
     return all(name in before.final and is_equal(before.final[name], after.final[name]) for name in names)
@@ -244,7 +244,9 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
         return None
     old = definitions(before).get(name)
     if old is None or bound_symbol_text(old) != bound_symbol_text(bsym):
-        return first_new_ancestor(bsym, before, line_of) if old is not None and same_but_inputs(old, bsym) else bsym
+        return (
+            first_new_ancestor(bsym, before, line_of) if old is not None and is_equal_except_inputs(old, bsym) else bsym
+        )
     return lost_write(before, after) or bsym
 
 
@@ -253,7 +255,7 @@ def definitions(trace: Trace) -> dict[str, BoundSymbol]:
     return {proxy.name: bsym for bsym in trace.bound_symbols for proxy in bsym.defines}
 
 
-def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
+def is_equal_except_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
     """Whether two bound symbols are equal except for the names of their inputs."""
     if old.symbol.name != new.symbol.name or len(old.inputs) != len(new.inputs):
         return False

@@ -1,7 +1,4 @@
-"""Stored programs: run the source in an artifact, and compare the tensors of its lines.
-
-They are compared with the tensors of the same program compiled now.
-"""
+"""Comparison of stored programs, line by line, with the same programs compiled now."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.boundary.epilogue import DIFFERENT, OTHER_VALUES, describe, is_close
 from thunder_core.workflow.fault_localization.boundary.outside import CallResult, PrologueResult, run_program
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
-from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
+from thunder_core.workflow.fault_localization.probes.unpacking import unpacking_faults
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
 from thunder_core.workflow.validation.internal_check import Fault
@@ -108,7 +105,7 @@ def first_stored_fault(stored: Program, compiled: Program, call: SubjectCall) ->
         args, kwargs = call.own_arguments()
         inputs, _ = stored.prepare(call.subject, args, kwargs)
         roots = {"module": call.subject, "args": args, "kwargs": kwargs}
-        unpacked = wrongly_unpacked(compiled.traces(COMPUTATION)[0], inputs, roots, stored.last("prologue"))
+        unpacked = unpacking_faults(compiled.traces(COMPUTATION)[0], inputs, roots, stored.last("prologue"))
         fault = next(unpacked, None)
     if fault is None:
         with call.undone():
@@ -175,7 +172,7 @@ def first_wrong_binding(
         expected = compiled_values.get((name, number), latest.get(name))
         difference = None if expected is None else difference_of(binding, expected)
         if difference is not None:
-            phrase = compared_with_compiled(f"`{name}` {difference[0]}")
+            phrase = name_compiled_program(f"`{name}` {difference[0]}")
             return fault_of_line(name, binding.line, phrase, difference[1], source, compiled_trace)
     counts = [sum(binding.name.startswith(RESULT) for binding in run) for run in (stored_bindings, compiled_bindings)]
     if counts[0] != counts[1]:
@@ -263,12 +260,12 @@ def first_difference(stored: Leaves, expected: Leaves) -> tuple[str, str] | None
         texts = [described.get(path, "missing") for described in (stored_texts, expected_texts)]
         if stored_texts.get(path) != expected_texts.get(path):
             phrase = DIFFERENT.format(path=path or ROOT, ours=texts[0], theirs=texts[1])
-            return path or ROOT, compared_with_compiled(phrase)
+            return path or ROOT, name_compiled_program(phrase)
         if path in expected.tensors and not is_close(stored.tensors[path], expected.tensors[path]):
-            return path, compared_with_compiled(OTHER_VALUES.format(path))
+            return path, name_compiled_program(OTHER_VALUES.format(path))
     return None
 
 
-def compared_with_compiled(phrase: str) -> str:
+def name_compiled_program(phrase: str) -> str:
     """Replace "in eager PyTorch" with "in the program compiled now"."""
     return phrase.replace("in eager PyTorch", "in the program compiled now")

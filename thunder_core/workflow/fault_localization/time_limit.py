@@ -33,7 +33,7 @@ class Deadline:
         return bool(self.seconds) and self.seconds_passed > self.seconds
 
     def part(self, share: float) -> Deadline:
-        """Return the deadline of a first part of the work, which may take this share of the remaining time."""
+        """Return a deadline after this share of the remaining time."""
         if not self.seconds:
             return self
         return Deadline(self.seconds_passed + share * max(0.0, self.seconds - self.seconds_passed), self.start)
@@ -43,10 +43,10 @@ _limits: ContextVar[Deadline | None] = ContextVar("time limit of an examination"
 
 
 @contextmanager
-def time_limited(deadline: Deadline | None) -> Iterator[None]:
+def limit_time(deadline: Deadline | None) -> Iterator[None]:
     """While the block runs, let `require_time` raise `OutOfTime` after a deadline; None sets no limit.
 
-    After a fault has been found, finding its line is not limited.
+    The search for the line of a known fault is not limited.
     """
     token = _limits.set(deadline)
     try:

@@ -17,14 +17,14 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.passes.autodiff.output_aliases import PART_VIEWS
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
-from thunder_core.workflow.fault_localization.determinism import first_unsteady
-from thunder_core.workflow.fault_localization.lockstep import compute_the_same, has_large_values
+from thunder_core.workflow.fault_localization.determinism import first_nondeterministic_line
+from thunder_core.workflow.fault_localization.lockstep import has_large_values, have_equal_bits
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.stages import EvaluatedStage, changes_dtypes, first_difference
-from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline, OutOfTime, time_limited
+from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline, OutOfTime, limit_time
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.release_memory import trim_memory
 from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, InternalCheck, NotCompared
@@ -80,7 +80,7 @@ class Examination:
         """While the block runs, limit the check to a share of the remaining time."""
         deadline, self.deadline = self.deadline, self.deadline.part(share)
         try:
-            with time_limited(self.deadline):
+            with limit_time(self.deadline):
                 yield
         finally:
             self.deadline = deadline
@@ -97,7 +97,7 @@ class Examination:
 
     def examine_computation(self, inputs: Values, states: RandomStates) -> None:
         """Compare the stages of the computation with each other, and its claimed lines with eager PyTorch."""
-        stages = without_freed(self.program.traces("computation"))
+        stages = without_freeing(self.program.traces("computation"))
         self.examine_stages(stages, inputs, states)
 
     def examine_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
@@ -134,16 +134,18 @@ class Examination:
         """Run a claimed trace twice on the same inputs; the results must have the same bits."""
         if self.deadline.is_over or self.faults:
             return
-        if has_large_values(claimed) and compute_the_same(claimed, claimed, inputs, states):
+        if has_large_values(claimed) and have_equal_bits(claimed, claimed, inputs, states):
             return
         if not self.has_room(claimed):
             return
-        fault = first_unsteady(claimed, inputs, states)
+        fault = first_nondeterministic_line(claimed, inputs, states)
         self.faults += [] if fault is None else [fault]
 
     def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare the claimed lines of a trace with eager PyTorch."""
-        findings = examine_claims(claimed, latest_unclaimed(stages), inputs, states, self.deadline, self.allowance)
+        findings = examine_claims(
+            claimed, latest_unclaimed_stage(stages), inputs, states, self.deadline, self.allowance
+        )
         self.faults += findings.faults
         self.lines += findings.lines
         self.not_compared += findings.not_compared
@@ -186,7 +188,7 @@ class Examination:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
             elif is_same(before, stage):
                 continue
-            elif compute_the_same(before, stage, inputs, states):
+            elif have_equal_bits(before, stage, inputs, states):
                 self.stages.append(stage.made_by)
             else:
                 unequal.append(stage)
@@ -243,12 +245,12 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
     return EvaluatedStage(trace, plain, record_stage, record_perturbed)
 
 
-def without_freed(traces: Sequence[Trace]) -> list[Trace]:
+def without_freeing(traces: Sequence[Trace]) -> list[Trace]:
     """Return the stages without the last, which only frees memory."""
     return [trace for trace in traces if trace.made_by != FREED]
 
 
-def latest_unclaimed(stages: Sequence[Trace]) -> Trace:
+def latest_unclaimed_stage(stages: Sequence[Trace]) -> Trace:
     """Return the latest stage without claimed lines, or the first stage, whose unclaimed lines are then used."""
     unclaimed = (stage for stage in reversed(stages) if not any(bsym.executor for bsym in stage.bound_symbols))
     return next(unclaimed, stages[0])

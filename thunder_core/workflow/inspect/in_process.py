@@ -46,7 +46,9 @@ def traced_model(request: Request) -> Subject:
     session = open_model(prepared, Purpose(request.train))
     with session.ready():
         session.call(session.inputs(size))
-    subject = traces_of(session.compiled, source=session.loaded.source, drawn={**size.stated, "seed": session.seed})
+    subject = traces_of(
+        session.compiled, source=session.loaded.source, random_inputs={**size.stated, "seed": session.seed}
+    )
     return replace(subject, train=request.train)
 
 
@@ -62,7 +64,7 @@ def traced_generation(prepared: Prepared, request: Request) -> Subject:
 
 
 def traces_of(
-    compiled: object, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES
+    compiled: object, *, source: Mapping[str, object] = NOTHING, random_inputs: Mapping[str, int] = NO_SIZES
 ) -> Subject:
     """Return the traces of the latest call of a result of `jit` or `compile`; raise `WrongInputs` if there is none."""
     subject = specializations_of(compiled).subject
@@ -78,7 +80,7 @@ def traces_of(
         0,
         stages,
         source,
-        drawn=drawn,
+        random_inputs=random_inputs,
         tensors=literals_of(keeper.tensors),
         grad=GRAD in map(str, program.guards),
         no_backward_reason=program.no_backward_reason,

@@ -13,7 +13,7 @@ Belongs = Callable[[str], bool]  # whether a module's path is selected
 
 
 @dataclass(frozen=True)
-class HeldStatement:
+class NestedStatement:
     """A statement of the program, and the statement of the trace that contains it, with its number (from 1)."""
 
     statement: Statement
@@ -21,7 +21,7 @@ class HeldStatement:
     number: int
 
     @property
-    def inside(self) -> str:
+    def outer(self) -> str:
         """The holder in a few words: `region_0 of inductor, line 3`."""
         return f"{short_name(self.holder)} of {self.holder.executor}, line {self.number}"
 
@@ -31,20 +31,20 @@ def short_name(statement: Statement) -> str:
     return statement.symbol.rpartition(".")[2]
 
 
-def held_statements(statement: Statement, number: int) -> Iterator[HeldStatement]:
+def nested_statements(statement: Statement, number: int) -> Iterator[NestedStatement]:
     """Yield the statements of the program in a claimed statement, including statements in nested regions."""
     for part in statement.parts if is_claimed(statement.executor) else ():
         if part.file:
-            yield HeldStatement(part, statement, number)
-        yield from (HeldStatement(inner.statement, statement, number) for inner in held_statements(part, number))
+            yield NestedStatement(part, statement, number)
+        yield from (NestedStatement(inner.statement, statement, number) for inner in nested_statements(part, number))
 
 
-def all_held(listing: Listing) -> list[HeldStatement]:
+def all_nested_statements(listing: Listing) -> list[NestedStatement]:
     """Return every statement of the program that a statement of a trace contains."""
     return [
         region_statement
         for number, statement in enumerate(listing.lines, start=1)
-        for region_statement in held_statements(statement, number)
+        for region_statement in nested_statements(statement, number)
     ]
 
 
@@ -93,7 +93,7 @@ def is_within(module: str, owner: str) -> bool:
 
 def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
     """Yield whether each statement inside a statement is selected, or the statement itself if it contains none."""
-    modules = [region_statement.statement.module for region_statement in held_statements(statement, 0)] or [
+    modules = [region_statement.statement.module for region_statement in nested_statements(statement, 0)] or [
         statement.module
     ]
     return map(belongs, modules)
@@ -109,7 +109,7 @@ def _is_kept(statement: Statement, statement_ids: set[int], names_read: set[str]
 def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:
     """Yield the selected statements in another statement, each with a note on the executor that runs it."""
     origin = f"in {short_name(statement)} of {statement.executor}"
-    for region_statement in held_statements(statement, 0):
+    for region_statement in nested_statements(statement, 0):
         if belongs(region_statement.statement.module):
             first = tuple(replace(value, origin=origin) for value in region_statement.statement.makes[:1])
             yield replace(region_statement.statement, makes=(*first, *region_statement.statement.makes[1:]))

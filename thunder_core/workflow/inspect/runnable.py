@@ -87,7 +87,7 @@ def _tensor(subject: Subject, stage: InspectedStage, name: str, facts: ConstantF
     return ["import torch", f"{name} = {subject.tensors[facts.text]}"]
 
 
-def _way(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+def _subject_path(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     return [f"{name} = None  # {facts.text} of the model, set below"]
 
 
@@ -111,7 +111,7 @@ RESOLVED = {
     "literal": _literal,
     "import": _import,
     "tensor": _tensor,
-    "way": _way,
+    "path": _subject_path,
     "lost": _lost_names,
     "region": _region,
 }
@@ -129,20 +129,20 @@ def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Ite
     yield "import torch"
     yield from model_and_inputs(subject)
     constants = stage.facts.constants
-    ways = [name for name, fact in constants.items() if fact.kind == "way" and name in listing.constants]
-    if ways:
+    paths = [name for name, fact in constants.items() if fact.kind == "path" and name in listing.constants]
+    if paths:
         yield f"from {REPLAY} import follow"
         yield ""
-    for name in ways:
+    for name in paths:
         yield f"{name} = follow(module, {constants[name].steps!r})"
     yield from CALLS[listing.name](subject, stage, listing)
 
 
 def obstacle(subject: Subject, listing: Listing) -> str:
-    """Return the reason why a trace cannot be called from a separate file; empty if it can."""
+    """Return the reason why a separate file cannot call a trace; empty if it can."""
     if not subject.source:
         return "the origin of the model is not known: import the function and call it yourself"
-    if not subject.example and not subject.drawn:
+    if not subject.example and not subject.random_inputs:
         return "there are no example inputs: import the function and call it yourself"
     if listing.name in BEHIND_FORWARD and subject.folder is None:
         return f"a {listing.name} takes values from the computation: import both functions and call them yourself"
@@ -172,7 +172,7 @@ def model_and_inputs(subject: Subject) -> Iterator[str]:
     first, *rest = literal_lines(subject.source)
     yield from (f"source = {first}", *rest)
     yield f"loaded = rebuild_model(source{', '.join(['', *options_of(subject)])})"
-    sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
+    sizes = ", ".join(f"{name}={size}" for name, size in subject.random_inputs.items())
     labels = ", labels=True" if subject.train else ""
     inputs = f"example_inputs(loaded, {sizes}{labels})" if makes_inputs else f"example_of({ARTIFACT})"
     yield f"module, args, kwargs = loaded.model, (), {inputs}"
@@ -208,11 +208,11 @@ def _call_computation(subject: Subject, stage: InspectedStage, listing: Listing)
     yield from _print_outputs(result_names(listing))
 
 
-def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+def _call_after_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """Yield the call of a tail or a backward, which takes values from the computation."""
     yield f"from {REPLAY} import arguments_of"
     yield ""
-    program_arguments = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
+    program_arguments = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.has_cotangent!r}"
     yield f"given = arguments_of({program_arguments}, module, args, kwargs)"
     yield "with torch.no_grad():"
     packed = [value.name for value in listing.inputs] == [SAVED]
@@ -263,7 +263,7 @@ def _call_epilogue(subject: Subject, stage: InspectedStage, listing: Listing) ->
 CALLS = {
     "prologue": _call_prologue,
     "computation": _call_computation,
-    "tail": _call_behind_forward,
-    "backward": _call_behind_forward,
+    "tail": _call_after_forward,
+    "backward": _call_after_forward,
     "epilogue": _call_epilogue,
 }

@@ -13,9 +13,9 @@ from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Va
 from thunder_core.workflow.inspect.regions import (
     Belongs,
     EarlierStages,
-    all_held,
-    held_statements,
+    all_nested_statements,
     is_within,
+    nested_statements,
     open_regions,
 )
 
@@ -26,16 +26,16 @@ NO_STAGES = EarlierStages()
 class StatementMatch:
     """A statement that matches a pattern: its number in the trace (from 1), its text, its metadata and its module.
 
-    A statement inside another statement has the number of the outer statement. `inside` describes the outer statement,
+    A statement inside another statement has the number of the outer statement. `outer` describes the outer statement,
     and `stage` is the last stage in which the statement was at the top level.
     """
 
     number: int
     text: str
-    told: str
+    metadata: str
     module: str
-    place: str
-    inside: str = ""
+    source_line: str
+    outer: str = ""
     stage: str = ""
 
 
@@ -56,14 +56,14 @@ def matches(
         yield from matching(
             statement, expression, level, StatementMatch(number, "", "", statement.module, source_line(statement))
         )
-        for region_statement in held_statements(statement, number):
+        for region_statement in nested_statements(statement, number):
             empty = StatementMatch(
                 number,
                 "",
                 "",
                 region_statement.statement.module,
                 source_line(region_statement.statement),
-                region_statement.inside,
+                region_statement.outer,
             )
             for match in matching(region_statement.statement, expression, level, empty):
                 stage = earlier.stage_of(region_statement.statement)
@@ -76,9 +76,9 @@ def matching(
     """Yield a match for each part of a statement, at a level, that matches the pattern."""
     claimed = any(part.file for part in statement.parts)
     for part in (statement,) if claimed else at_level(statement, level):
-        about = () if statement.symbol == DELETE else (match.place, part.derives or statement.derives)
+        about = () if statement.symbol == DELETE else (match.source_line, part.derives or statement.derives)
         if any(pattern.search(text) for text in (part.text, result_comment(part), match.module, *about)):
-            yield replace(match, text=part.text, told=result_comment(part))
+            yield replace(match, text=part.text, metadata=result_comment(part))
 
 
 def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:
@@ -90,7 +90,7 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
     belongs = belonging_to(module, modules(listing))
     shown = open_regions(listing, belongs)
     if not shown.lines:
-        raise gone_module(listing, module, earlier) or no_such_module(listing, strip_module(module))
+        raise removed_module_error(listing, module, earlier) or unknown_module_error(listing, strip_module(module))
     inputs, results = boundary(listing, shown.lines)
     names = ", ".join(value.name for value in results)
     returns = f"({names},)" if len(results) == 1 else f"({names})"
@@ -112,7 +112,7 @@ def strip_module(module: str) -> str:
 
 def modules(listing: Listing) -> list[str]:
     """Return the paths of the modules of all statements, including statements inside other statements."""
-    statements = (*listing.lines, *(region_statement.statement for region_statement in all_held(listing)))
+    statements = (*listing.lines, *(region_statement.statement for region_statement in all_nested_statements(listing)))
     return sorted({statement.module for statement in statements if statement.module})
 
 
@@ -128,7 +128,7 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
     inside = {
         part.text
         for statement in statements
-        for part in (statement, *(region_statement.statement for region_statement in held_statements(statement, 0)))
+        for part in (statement, *(region_statement.statement for region_statement in nested_statements(statement, 0)))
     }
     names_read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
     read_outside = {
@@ -145,15 +145,15 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
 
 def expand_regions(listing: Listing) -> Iterator[Statement]:
     """Yield the statements of a listing with regions replaced by their contents, without the lists of regions."""
-    holding = [statement for statement in listing.lines if any(held_statements(statement, 0))]
+    holding = [statement for statement in listing.lines if any(nested_statements(statement, 0))]
     names_read = {name for statement in holding for name in statement.reads}
     for statement in listing.lines:
         if statement.symbol == LIST and any(value.name in names_read for value in statement.makes):
             continue
-        yield from [region_statement.statement for region_statement in held_statements(statement, 0)] or [statement]
+        yield from [region_statement.statement for region_statement in nested_statements(statement, 0)] or [statement]
 
 
-def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
+def removed_module_error(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
     """Return the error for a module whose statements only an earlier stage has; None if no stage has any."""
     for stage in reversed(earlier.stages):
         paths = modules(stage.read())
@@ -165,7 +165,7 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
     return None
 
 
-def no_such_module(listing: Listing, module: str) -> NoSuchTrace:
+def unknown_module_error(listing: Listing, module: str) -> NoSuchTrace:
     """Return the error for a module without statements, with the most similar module paths."""
     paths = modules(listing)
     near = difflib.get_close_matches(module, paths, n=3, cutoff=0.4) or paths[:3]

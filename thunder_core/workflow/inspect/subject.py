@@ -37,8 +37,8 @@ class InspectedStage:
     @property
     def made_by(self) -> str:
         """The step, with the results that a backward was made for if it is not for all results."""
-        some = not all(self.facts.given)
-        return f"{self.facts.made_by}, for {in_words(self.facts.given)}" if some else self.facts.made_by
+        some = not all(self.facts.has_cotangent)
+        return f"{self.facts.made_by}, for {in_words(self.facts.has_cotangent)}" if some else self.facts.made_by
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Subject:
     """The stages of one program, and the facts that are needed to run them again.
 
     `source` is the origin of the model. `example` are the names of the traced keyword arguments, which are in the
-    artifact's `folder`; without them, random inputs with the sizes in `drawn` are used. `tensors` has small constant
+    artifact's `folder`; without them, random inputs of the sizes `random_inputs` are used. `tensors` has small constant
     tensors as literals. `weights` is the size in bytes of the weights in the artifact, and `validation` is the
     artifact's validation state. `constraints` are the prologue's checks of symbols. `grad` says whether autograd was
     enabled, `train` whether the model is in train mode, and `no_backward_reason` is the reason if there is no backward.
@@ -58,7 +58,7 @@ class Subject:
     source: Mapping[str, object] = field(default_factory=dict)
     example: tuple[str, ...] = ()
     folder: Path | None = None
-    drawn: Mapping[str, int] = field(default_factory=dict)
+    random_inputs: Mapping[str, int] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)
     weights: int | None = None
     validation: str = ""
@@ -88,7 +88,7 @@ class Subject:
         if number_or_name.lstrip("-").isdigit():
             matching = [stage for stage in stages if stage.facts.number == int(number_or_name)]
         else:
-            matching = stages_named(stages, number_or_name)
+            matching = stages_with_name(stages, number_or_name)
         if len(matching) != 1:
             problem = (
                 f"{number_or_name!r} matches {len(matching)} stages"
@@ -103,7 +103,7 @@ class Subject:
         """Return the earlier stages of the same trace that lead to a stage, the latest last."""
         stages = self.traces[stage.facts.trace]
         earlier = stages[: stages.index(stage)]
-        return [previous for previous in earlier if previous.facts.given in ((), stage.facts.given)]
+        return [previous for previous in earlier if previous.facts.has_cotangent in ((), stage.facts.has_cotangent)]
 
     def _no_such_trace(self, trace: str) -> NoSuchTrace:
         return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
@@ -118,7 +118,7 @@ class Subject:
         return f"there is no trace called {trace!r}"
 
 
-def stages_named(stages: list[InspectedStage], name: str) -> list[InspectedStage]:
+def stages_with_name(stages: list[InspectedStage], name: str) -> list[InspectedStage]:
     """Return the stages with exactly this name or, if there are none, the stages whose names contain it."""
     plain = "-".join(name.lower().replace("_", "-").split())
     exact = [stage for stage in stages if stage.facts.name == plain]
@@ -145,7 +145,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         weights=manifest.files[WEIGHTS].size if manifest.weights else 0,
         validation=manifest.validation,
         grad=GRAD in facts.guards,
-        drawn=dict(manifest.drawn),
+        random_inputs=dict(manifest.random_inputs),
         train=manifest.train,
         no_backward_reason=facts.no_backward_reason,
         constraints=facts.constraints,

@@ -179,21 +179,22 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     named = dict.fromkeys(InputSize._fields, False)
     named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
-    optional_sizes = traced_beside_tokens(sessions)
+    optional_sizes = traced_other_sizes(sessions)
     sizes = [InputSize(batch or 1, sequence, **optional_sizes) for batch, sequence in product(batches, sequences)]
     served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
     ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
-    drawn = not any(session.purpose.data for session in sessions.values())
-    return list(dict.fromkeys(point for size in served for point in points_of(ranges if drawn else {}, size)))
+    are_random = not any(session.purpose.data for session in sessions.values())
+    return list(dict.fromkeys(point for size in served for point in points_of(ranges if are_random else {}, size)))
 
 
-def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
-    """Return the artifacts' other sizes than samples and tokens: the common size, or the first artifact's in a range.
+def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:
+    """Return the artifacts' sizes other than samples and tokens: the common size, or the first artifact's size within a
+    range.
 
     Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
     """
     traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
-    optional_sizes = {name: size for traced_size in traced.values() for name, size in traced_size.beside_tokens.items()}
+    optional_sizes = {name: size for traced_size in traced.values() for name, size in traced_size.other_sizes.items()}
     for name in optional_sizes:
         without = [subject for subject, traced_size in traced.items() if name not in traced_size.stated]
         if without:
@@ -267,7 +268,7 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
 
 @contextmanager
 def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
-    """Add a fix to the error if no program of an artifact accepts the inputs; a benchmark traces nothing."""
+    """Add a fix to the error if no program of an artifact accepts the inputs, because a benchmark does not trace."""
     try:
         yield
     except WrongInputs as error:

@@ -40,7 +40,7 @@ from thunder_core.workflow.pipeline.session.planning import calls_first
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
 from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE
-from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, shortfalls_expected
+from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.pipeline.session.sizes import require_images
 from thunder_core.workflow.report import ComparisonFacts
@@ -75,7 +75,7 @@ class CallOptimization:
     def ready(self) -> Iterator[None]:
         """Check the memory and that the model can be evaluated; then set training or evaluation mode."""
         plan, request, session = self.plan, self.plan.request, self.session
-        with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
+        with session.ready(), suppress_shortfalls() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
             if not request.target:
                 require_images(session, request.dynamic, plan.size)
@@ -94,7 +94,7 @@ class CallOptimization:
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             coverage = RangeCoverage(self.session, dynamic, self.plan.size)
-            self.tried_sizes = coverage.proven() if self.plan.request.target else coverage.complete()
+            self.tried_sizes = coverage.coverage_proof() if self.plan.request.target else coverage.complete()
         self.session.release()
         return program
 
@@ -186,7 +186,7 @@ class CallOptimization:
         )
 
     def _shares(self) -> TimeShares:
-        """Return each executor's share of the time of the program that the example runs now, after other calls."""
+        """Return each executor's share of the time of the program that runs the example."""
         self.session.call(self.example)
         with torch.set_grad_enabled(self.session.purpose.train):
             return program_shares(last_program(self.session.compiled), self.session.model, self.example)
@@ -194,14 +194,16 @@ class CallOptimization:
     def traced_calls(self) -> TracedCalls:
         """Return the facts about the calls that the artifact stores."""
         session, request = self.session, self.plan.request
-        drawn = {**self.plan.size.stated, "seed": session.seed}
+        random_inputs = {**self.plan.size.stated, "seed": session.seed}
         return TracedCalls(
             example=self.example
             if all(isinstance(argument, torch.Tensor) for argument in self.example.values())
             else {},
             train=request.train,
             dynamic=request.dynamic,
-            drawn=drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},
+            random_inputs=random_inputs
+            if session.purpose.could_be_random(session.loaded, self.example, **random_inputs)
+            else {},
             target=request.target,
             kernels=self.kernels,
         )

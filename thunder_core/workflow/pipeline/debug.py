@@ -27,7 +27,7 @@ from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.reproduction import write_reproduction
 from thunder_core.workflow.fault_localization.stored_programs import first_stored_fault, stored_backward_fault
-from thunder_core.workflow.fault_localization.trace_examination import without_freed
+from thunder_core.workflow.fault_localization.trace_examination import without_freeing
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
@@ -42,7 +42,7 @@ from thunder_core.workflow.pipeline.session.internal_check import allowance_of, 
 from thunder_core.workflow.pipeline.session.planning import plan
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
-from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
+from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 from thunder_core.workflow.pipeline.validate import size_of
@@ -111,7 +111,7 @@ def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock)
         arguments = arguments_of(session, prepared.recipe, request.dynamic, size)
         session = replace(session, compile=partial(apply, prepared, symbolic=arguments))
     inputs = session.inputs(size)
-    with session.ready(), torch.set_grad_enabled(request.train), shortfalls_expected():
+    with session.ready(), torch.set_grad_enabled(request.train), suppress_shortfalls():
         clock.begin("compile")
         program = compiled_program(session, inputs)
         clock.begin("examine")
@@ -248,7 +248,7 @@ def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -
         prepared, _ = program.prepare(model, *call.own_arguments())
         values = copy_values(inputs_by_name(program.last("computation"), prepared))
         states = RandomStates.now(values)
-        first, *_, claimed = without_freed(program.traces("computation"))
+        first, *_, claimed = without_freeing(program.traces("computation"))
         yield from chain(
             non_finite_lines(first, values, states, "eager PyTorch"),
             non_finite_lines(claimed, values, states, "thunder"),

@@ -17,7 +17,7 @@ from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark import BenchmarkSuite, GenerationBenchmark, threads_in_use
 from thunder_core.workflow.benchmark.report import size_in_words
-from thunder_core.workflow.models.inputs.prompts import drawn_prompts, require_generation
+from thunder_core.workflow.models.inputs.prompts import random_prompts, require_generation
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.bench import (
@@ -138,7 +138,7 @@ def named_batches(bench_request: BenchRequest) -> tuple[int, ...]:
 
 def prompt_of(session: Session, batch: int, length: int) -> Tensors:
     """Return the measured prompts: random, and of equal length."""
-    return drawn_prompts(session.loaded, batch=batch, length=length, seed=session.seed)
+    return random_prompts(session.loaded, batch=batch, length=length, seed=session.seed)
 
 
 def _bench(

@@ -44,7 +44,7 @@ from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.progress import COMPARE
-from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
+from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report import ComparisonFacts
 from thunder_core.workflow.validation.internal_check import InternalCheck
@@ -83,7 +83,7 @@ class GenerationOptimization:
         target = self.plan.request.target
         unknown = token_within_text(getattr(self.session.model, "generation_config", None))
         values = values_on_meta(unknown) if target else nullcontext()
-        with self.session.ready(), shortfalls_expected(), quiet_transformers(), values:
+        with self.session.ready(), suppress_shortfalls(), quiet_transformers(), values:
             self.session.require_memory_for(self.plan.largest, runs=not target)
             yield
 

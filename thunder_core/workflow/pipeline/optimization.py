@@ -76,8 +76,8 @@ def surroundings(plan: Plan, clock: StageClock) -> Iterator[None]:
 
     Raises `OutOfMemory` if the plan does not fit.
     """
-    if plan.lacking_memory is not None:
-        raise plan.lacking_memory
+    if plan.memory_error is not None:
+        raise plan.memory_error
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
     with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):

@@ -114,8 +114,8 @@ class Quantization:
         request = self.plan.request
         if not request.calibrate:
             return ""
-        drawn = f"{request.calibrate} random input{'' if request.calibrate == '1' else 's'}"
-        return drawn if self.plan.calibration is None else self.plan.calibration.name
+        random_inputs = f"{request.calibrate} random input{'' if request.calibrate == '1' else 's'}"
+        return random_inputs if self.plan.calibration is None else self.plan.calibration.name
 
     def _with_fewer_layers(
         self, session: Session, first_report: QuantizationReport
@@ -140,7 +140,7 @@ class Quantization:
             too_few, enough = (too_few, middle) if holds(middle) else (middle, enough)
         best, report = tried[enough]
         skipped = tuple(ranked[:enough])
-        plan = replace(self.plan, prepared=with_skipped(self.plan.prepared, skipped))
+        plan = replace(self.plan, prepared=with_skipped_layers(self.plan.prepared, skipped))
         session = replace(best, compile=partial(apply, plan.prepared))
         return plan, session, report.model_copy(update={"skipped": skipped})
 
@@ -162,7 +162,7 @@ def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int,
     return len(purpose.batches(loaded, data, batch=batch, seq=seq))
 
 
-def with_skipped(prepared: Prepared, names: Sequence[str]) -> Prepared:
+def with_skipped_layers(prepared: Prepared, names: Sequence[str]) -> Prepared:
     """Return the recipe with a transform that also skips these layers."""
     in_order = tuple(
         replace(part, skip=(*part.skip, *names)) if isinstance(part, Quantize) else part for part in prepared.in_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from thunder_core.workflow.pipeline.quantization import Quantization, with_skipped
+from thunder_core.workflow.pipeline.quantization import Quantization, with_skipped_layers
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
 from thunder_core.workflow.pipeline.session.plan import Plan
@@ -36,7 +36,7 @@ def open_ranks(
             _, session, quality = quantization.check_quality(session)
             skipped = () if quality is None else quality.skipped
             link.send((SKIP, skipped))
-        plan = replace(plan, prepared=with_skipped(plan.prepared, skipped))
+        plan = replace(plan, prepared=with_skipped_layers(plan.prepared, skipped))
     opened = open_rank(plan.prepared, session, link)
     link.others_receive = True
     return plan, opened, quality

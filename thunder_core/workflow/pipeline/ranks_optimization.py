@@ -27,7 +27,7 @@ from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
-from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
+from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation import ValidationReport
 
@@ -51,7 +51,7 @@ def surroundings_of_first_rank(plan: Plan) -> Iterator[None]:
         stack.enter_context(threads_in_use(plan.request.threads))
         stack.enter_context(tuning(plan.request.tune))
         if plan.generation is not None:
-            stack.enter_context(shortfalls_expected())
+            stack.enter_context(suppress_shortfalls())
             stack.enter_context(quiet_transformers())
         yield
 

@@ -96,7 +96,7 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     if generation is None:
         size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
     else:
-        require_drawn(artifact, request)
+        require_random_inputs(artifact, request)
     require_inference(artifact, request.evaluate)
     if writes:
         require_writable(artifact.folder)
@@ -176,7 +176,7 @@ def _generation_findings(
         )
 
 
-def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
+def require_random_inputs(artifact: Artifact, request: ValidateRequest) -> None:
     """Raise `BadOption` for samples with an artifact for generation, because samples are for single calls."""
     for option, file in (("--input", request.input), ("--eval", request.evaluate)):
         if file is not None:
@@ -192,14 +192,14 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     If `real_inputs` is set, the artifact needs only an example. Raises `WrongInputs` for an artifact that does not
     record its random inputs, or has no example.
     """
-    size, drawn = traced_size(artifact), artifact.manifest.drawn
-    if size is None or not (drawn or real_inputs):
+    size, random_inputs = traced_size(artifact), artifact.manifest.random_inputs
+    if size is None or not (random_inputs or real_inputs):
         raise WrongInputs(
             f"{artifact.folder} does not record which inputs its programs take",
             fix="pass real inputs with --input, make the artifact with `thunder optimize`, or compare it with the "
             "model in Python",
         )
-    return size, drawn.get("seed", 0)
+    return size, random_inputs.get("seed", 0)
 
 
 def require_inference(artifact: Artifact, evaluate: Path | None) -> None:

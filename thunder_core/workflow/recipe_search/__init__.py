@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from thunder_core.foundation import plugins
 
 if TYPE_CHECKING:
-    from thunder_core.workflow.recipe_search.module_search import FoundModule, search
+    from thunder_core.workflow.recipe_search.module_search import ModuleSearchResult, search
     from thunder_core.workflow.recipe_search.request_search import RequestSearch
 
 HOMES = {
-    "FoundModule": "module_search",
+    "ModuleSearchResult": "module_search",
     "RequestSearch": "request_search",
     "search": "module_search",
 }
 
-__all__ = ["FoundModule", "RequestSearch", "search"]
+__all__ = ["ModuleSearchResult", "RequestSearch", "search"]
 
 __getattr__ = plugins.lazy_face(__name__, HOMES)

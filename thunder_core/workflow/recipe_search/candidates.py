@@ -16,7 +16,7 @@ from thunder_core.backend.claiming.executor import find_executor
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.options.quality import Quality
-from thunder_core.passes.recipe import Recipe, lacks
+from thunder_core.passes.recipe import Recipe, unmet_reason
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.workflow.pipeline.request.automatic import (
     ANY_MODULE,
@@ -97,8 +97,10 @@ def _quantized_candidates(context: SearchContext, base: tuple[str, ...], added: 
             "top1": context.bounds.min_top1,
             "error": context.bounds.max_error,
         }
-        stated = ((f"{recipe.title}.{name}", str(bound)) for name, bound in bounds.items() if _is_possible(name, bound))
-        yield replace(_candidate((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(stated))
+        bounds_in_words = (
+            (f"{recipe.title}.{name}", str(bound)) for name, bound in bounds.items() if _is_possible(name, bound)
+        )
+        yield replace(_candidate((*base, recipe.title), QUANTIZED), quantizes=True, options=tuple(bounds_in_words))
 
 
 def _is_possible(name: str, bound: float | None) -> bool:
@@ -139,8 +141,8 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
             continue
         if recipe.families and context.model_type not in recipe.families:
             reason = f"it is for {', '.join(recipe.families[:4])}"
-        elif lacking := _missing(recipe, context):
-            reason = lacking
+        elif missing := _missing(recipe, context):
+            reason = missing
         else:
             reason = f"{base[0]} is the recipe for {context.model_type or 'this module'}"
         yield Excluded(_candidate((recipe.title,), FUSED), reason)
@@ -148,7 +150,7 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
 
 def _missing(recipe: Recipe, context: SearchContext) -> str:
     """Return the reason why this machine cannot run a part of a recipe, or an empty string."""
-    reasons = (lacks(need, "", context.device) for _, need in recipe.all_requirements())
+    reasons = (unmet_reason(need, "", context.device) for _, need in recipe.all_requirements())
     return next((reason for reason in reasons if reason), "")
 
 

@@ -50,8 +50,8 @@ def lost_parts(planned: Plan, base: Plan) -> str:
 
 def estimate_of_memory(candidate: Candidate, planned: Plan, bounds: SearchBounds) -> Estimate:
     """Estimate a candidate that this machine can run, if the memory is sufficient."""
-    if planned.lacking_memory is not None:
-        return Estimate(candidate, f"{planned.lacking_memory.code} {planned.lacking_memory.what}")
+    if planned.memory_error is not None:
+        return Estimate(candidate, f"{planned.memory_error.code} {planned.memory_error.what}")
     if planned.memory is None:
         return Estimate(candidate)
     least = planned.memory.new_weights or planned.memory.weights

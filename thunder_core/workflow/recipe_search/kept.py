@@ -19,7 +19,7 @@ from pydantic import ValidationError as Malformed
 
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.digest import digest_of
-from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.foundation.storage.plain_file import read_plain
 from thunder_core.workflow.benchmark.machine import machine_name
 from thunder_core.workflow.recipe_search.candidate import Candidate
@@ -30,7 +30,7 @@ from thunder_core.workflow.validation.report_facts import ReportFacts
 MAX_BYTES = 16 << 20  # the largest size of a file
 
 
-class KeptTrial(ReportFacts):
+class StoredTrial(ReportFacts):
     """The content of a file: the result of a candidate, and the candidate's name for people who read the file."""
 
     candidate: str
@@ -49,13 +49,13 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class KeptTrials:
+class StoredTrials:
     """The stored results for one model, task, machine and set of versions."""
 
     folder: Path
 
     @classmethod
-    def of(cls, facts: Mapping[str, object], device: torch.device) -> KeptTrials:
+    def of(cls, facts: Mapping[str, object], device: torch.device) -> StoredTrials:
         """Return the stored results on this machine for the model and the task that the facts describe."""
         described = {**facts, **versions(), "machine": machine_name(device)}
         text = json.dumps(described, sort_keys=True, default=str)
@@ -64,7 +64,7 @@ class KeptTrials:
     def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
         """Return the stored result of a candidate, or None."""
         try:
-            trial = KeptTrial.model_validate_json(read_plain(self._file(candidate), MAX_BYTES))
+            trial = StoredTrial.model_validate_json(read_plain(self._file(candidate), MAX_BYTES))
         except (OSError, Malformed):
             return None
         return trial.facts or trial.refusal
@@ -74,10 +74,10 @@ class KeptTrials:
         if isinstance(result, TrialRefusal) and result.passing:
             return
         refusal, facts = (result, None) if isinstance(result, TrialRefusal) else (None, result)
-        trial = KeptTrial(candidate=candidate.name, facts=facts, refusal=refusal)
+        trial = StoredTrial(candidate=candidate.name, facts=facts, refusal=refusal)
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self._file(candidate), trial.model_dump_json(indent=1))
+            write_atomically(self._file(candidate), trial.model_dump_json(indent=1))
 
     def _file(self, candidate: Candidate) -> Path:
         text = json.dumps(asdict(candidate), sort_keys=True, default=str)

@@ -12,7 +12,7 @@ FOLDER = "searches"
 
 
 @dataclass(frozen=True)
-class KeptSearches:
+class StoredSearches:
     """The number of searches whose results are stored, the number of results, and their size in bytes."""
 
     searches: int
@@ -25,14 +25,14 @@ def searches_folder() -> Path:
     return cache_folder() / FOLDER
 
 
-def kept_searches() -> KeptSearches:
+def count_stored_searches() -> StoredSearches:
     """Return the number and the size of the searches in the folder."""
     files = [file for file in searches_folder().glob("*/*.json") if file.is_file()]
-    return KeptSearches(len({file.parent for file in files}), len(files), sum(file.stat().st_size for file in files))
+    return StoredSearches(len({file.parent for file in files}), len(files), sum(file.stat().st_size for file in files))
 
 
-def remove_searches() -> KeptSearches:
+def remove_searches() -> StoredSearches:
     """Remove the folder, and return the number and the size of the searches that it contained."""
-    searches = kept_searches()
+    searches = count_stored_searches()
     shutil.rmtree(searches_folder(), ignore_errors=True)
     return searches

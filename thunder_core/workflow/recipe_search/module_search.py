@@ -28,7 +28,7 @@ from thunder_core.workflow.pipeline.session.application import compile as compil
 from thunder_core.workflow.pipeline.session.application import device_of
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excluded
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
-from thunder_core.workflow.recipe_search.kept import KeptTrials
+from thunder_core.workflow.recipe_search.kept import StoredTrials
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.request_search import bounds_of
 from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of, with_threads
@@ -45,7 +45,7 @@ WARMUP = 2
 
 
 @dataclass(frozen=True)
-class FoundModule(Generic[Module]):
+class ModuleSearchResult(Generic[Module]):
     """The result of a search: `module` is the model compiled by the winner, and `report` describes the search."""
 
     module: Module
@@ -60,7 +60,7 @@ def search(
     objective: str = "latency",
     bounds: Mapping[str, float | str] | None = None,
     fresh: bool = False,
-) -> FoundModule[Module]:
+) -> ModuleSearchResult[Module]:
     """Try recipes for inference with a module, and compile the module with the best recipe within the bounds.
 
     `inputs` are the arguments of a call: a tensor, a tuple, or a dict of keyword arguments. A list has the arguments
@@ -86,7 +86,7 @@ def search(
     run.run()
     report, winner = run.report(), run.winner
     assert winner is not None
-    return FoundModule(compile_as(model, winner), report)
+    return ModuleSearchResult(compile_as(model, winner), report)
 
 
 def search_request(
@@ -134,7 +134,7 @@ def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> 
         request.objective,
         bounds_of(request),
         request.search or 0.0,
-        KeptTrials.of(facts, subject.device),
+        StoredTrials.of(facts, subject.device),
         fresh=request.fresh,
         writes=False,
         began=began,

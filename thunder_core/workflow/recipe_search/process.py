@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from thunder_core.backend.cache.folders import cache_folder
-from thunder_core.foundation.storage.folder import clean_up, locked_folder
+from thunder_core.foundation.storage.folder import clean_up, new_locked_folder
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.module_transfer import message_of, offer
@@ -67,7 +67,7 @@ def trial_folder() -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
             yield Path(name)
         return
-    with locked_folder(trial_folder) as folder:
+    with new_locked_folder(trial_folder) as folder:
         yield folder
 
 
@@ -110,10 +110,10 @@ def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | 
     lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     quoted = f": {last:.{LAST}}" if last else ""
-    return TrialRefusal(reason=f"its process {how_it_ended(status)}{quoted}", passing=True)
+    return TrialRefusal(reason=f"its process {describe_exit(status)}{quoted}", passing=True)
 
 
-def how_it_ended(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Describe how a process ended, from its exit status."""
     if status >= 0:
         return f"ended with exit status {status}"

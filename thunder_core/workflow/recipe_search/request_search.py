@@ -24,7 +24,7 @@ from thunder_core.workflow.pipeline.session.progress import Progress
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.estimates import Estimate, estimate
-from thunder_core.workflow.recipe_search.kept import KeptTrials
+from thunder_core.workflow.recipe_search.kept import StoredTrials
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.search_run import SearchRun
@@ -36,7 +36,7 @@ TASK = ("train", "inputs", "allow_non_finite", "without", "metric")
 
 
 @dataclass(frozen=True)
-class FoundArtifact:
+class ArtifactSearchResult:
     """The result of a search: its report, and the outcome that was written, or None if eager PyTorch won."""
 
     report: SearchReport
@@ -117,7 +117,7 @@ class RequestSearch:
             self.search.objective,
             self.bounds,
             self.search.search or USUAL_SECONDS,
-            KeptTrials.of(self._facts, self.base.prepared.loading.device),
+            StoredTrials.of(self._facts, self.base.prepared.loading.device),
             self.search.fresh,
             writes,
             observer or SilentObserver(),
@@ -126,7 +126,7 @@ class RequestSearch:
         search_run.run()
         return search_run
 
-    def write(self, run: SearchRun, progress: Progress | None = None) -> FoundArtifact:
+    def write(self, run: SearchRun, progress: Progress | None = None) -> ArtifactSearchResult:
         """Write the winner of a search as an artifact, with the search in its report.
 
         If the winner fails validation now, it is refused, and the next candidate wins. Raises the errors of
@@ -137,10 +137,10 @@ class RequestSearch:
             assert winner is not None
             if winner.is_eager:
                 self._require_speedup(report)
-                return FoundArtifact(report, None)
+                return ArtifactSearchResult(report, None)
             try:
                 planned = plan(winner.request(self.request))
-                return FoundArtifact(report, carry_out(planned, progress, report))
+                return ArtifactSearchResult(report, carry_out(planned, progress, report))
             except ValidationError as error:
                 run.refuse(winner, error)
 

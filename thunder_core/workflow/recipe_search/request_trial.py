@@ -122,8 +122,8 @@ class Trial:
 
     def _times(self, eager: tuple[float, ...], ours: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
         clock = clock_in_words(self.session.device, self._other_threads)
-        stated = {"asked": self.task.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
-        return TrialFacts.model_validate({"eager": eager, "ours": ours, **stated})
+        facts = {"asked": self.task.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
+        return TrialFacts.model_validate({"eager": eager, "ours": ours, **facts})
 
     def _facts_of_eager(self) -> TrialFacts:
         report = self._measure_sessions({EAGER: self.eager})

@@ -36,14 +36,14 @@ def rows_of(
 
 
 def _named_row(candidate: Candidate, number: int, **facts: object) -> SearchCandidate:
-    stated = {
+    settings = {
         "number": number,
         "name": candidate.name,
         "recipes": () if candidate.is_eager else candidate.recipes,
         "settings": candidate.settings,
         "rank": candidate.rank,
     }
-    return SearchCandidate.model_validate({**stated, **facts})
+    return SearchCandidate.model_validate({**settings, **facts})
 
 
 def _tried_rows(

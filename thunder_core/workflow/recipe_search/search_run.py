@@ -10,7 +10,7 @@ from functools import partial
 from thunder_core.foundation.errors import BadOption, OutOfMemory, SearchOutOfTime, ThunderError, all_errors
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.halving import CandidateFinding, Halving, choose, leader_of
-from thunder_core.workflow.recipe_search.kept import KeptTrials
+from thunder_core.workflow.recipe_search.kept import StoredTrials
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.process import run_in_process
 from thunder_core.workflow.recipe_search.rows import rows_of
@@ -37,7 +37,7 @@ class SearchRun:
     objective: str
     bounds: SearchBounds
     budget: float
-    kept_trials: KeptTrials
+    kept_trials: StoredTrials
     fresh: bool = False
     writes: bool = True
     observer: SearchObserver = field(default_factory=SilentObserver)
@@ -65,7 +65,7 @@ class SearchRun:
             halving = Halving(self.candidates, self._measure, self.bounds, self._goes_on, self.findings)
             self.end = halving.run()
         except KeyboardInterrupt:
-            if not self._others_measured:
+            if not self._measured_others:
                 raise
             self.end = "interrupted"
 
@@ -107,7 +107,7 @@ class SearchRun:
         )
         if winner is None:
             raise bound_error(report)
-        if self.end != "decided" and not self._others_tried:
+        if self.end != "decided" and not self._tried_others:
             raise self._out_of_time(report)
         return report
 
@@ -205,11 +205,11 @@ class SearchRun:
         return result.took + BENCHMARK if isinstance(result, TrialFacts) and leader != self.eager else 0.0
 
     @property
-    def _others_measured(self) -> bool:
+    def _measured_others(self) -> bool:
         return any(isinstance(result, TrialFacts) and not result.is_eager for result in self.results.values())
 
     @property
-    def _others_tried(self) -> bool:
+    def _tried_others(self) -> bool:
         results = (result for candidate, result in self.results.items() if candidate != self.eager)
         return any(isinstance(result, TrialFacts) or not result.passing for result in results)
 

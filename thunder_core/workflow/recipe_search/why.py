@@ -48,7 +48,7 @@ def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objectiv
     better = [row for row in within if score(row) > score(won)]
     result = f"{won.name} wins with {figure(won)}"
     if better:
-        reason = f"{better[0].name} ({short(better[0])}) {_why_not(better[0], won)}"
+        reason = f"{better[0].name} ({short(better[0])}) {_reason_not_better(better[0], won)}"
     elif within:
         reason = f"the next one within the bounds is {within[0].name} ({short(within[0])})"
     else:
@@ -57,7 +57,7 @@ def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objectiv
     return f"{result}: {reason}{ended[end]}."
 
 
-def _why_not(row: SearchCandidate, won: SearchCandidate) -> str:
+def _reason_not_better(row: SearchCandidate, won: SearchCandidate) -> str:
     if row.rank > won.rank:
         return f"cannot be told from it, and {won.name} is simpler"
     return "cannot be told from it, or has too wide an interval"

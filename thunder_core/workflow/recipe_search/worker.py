@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.workflow.recipe_search.module_transfer import receive
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.recipe_search.trial_task_format import read_task
@@ -32,7 +32,7 @@ def main(folder: Path, *descriptors: int) -> None:
     sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
     result = result_of(folder, *descriptors)
     kind = "facts" if isinstance(result, TrialFacts) else "refusal"
-    write_whole(folder / RESULT, f'{{"{kind}": {result.model_dump_json()}}}')
+    write_atomically(folder / RESULT, f'{{"{kind}": {result.model_dump_json()}}}')
 
 
 def end_with_parent() -> None:

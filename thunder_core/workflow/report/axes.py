@@ -44,8 +44,8 @@ class Axis:
 def linear(values: Iterable[float], begin: float, end: float, *, from_zero: bool) -> Axis:
     """Return an axis for all values, with a small margin, or from zero for bars."""
     low, high = _extent(values)
-    room = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
-    return Axis(0.0 if from_zero else low - room, high + (0.0 if from_zero and high > 0 else room), begin, end)
+    margin = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
+    return Axis(0.0 if from_zero else low - margin, high + (0.0 if from_zero and high > 0 else margin), begin, end)
 
 
 def logarithmic(values: Iterable[float], begin: float, end: float) -> Axis:

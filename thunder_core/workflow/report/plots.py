@@ -181,7 +181,7 @@ def layer_errors(quantization: QuantizationReport) -> Bars:
 
 
 def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars:
-    left_margin = label_room(label for label, _, _ in rows)
+    left_margin = label_width(label for label, _, _ in rows)
     axis = linear((value for _, value, _ in rows), 0, WIDTH - left_margin - 70, from_zero=True)
     bars = [
         Bar(number_format.shorten(label, LONGEST), label, text, 4 + number * ROW, left_margin, max(1.5, axis(value)))
@@ -190,7 +190,7 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
 
 
-def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
+def label_width(labels: Iterable[str], most: int = LONGEST) -> float:
     """Return the width of the longest label with a gap; labels are shortened to `most` letters."""
     longest = max((len(number_format.shorten(label, most)) for label in labels), default=0)
     return longest * LETTER + 12
@@ -227,7 +227,7 @@ def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[BarSegment, ...]
 
 def time_strips(benchmark: BenchmarkReport) -> Strips:
     """Return the distribution of the times of each candidate."""
-    left_margin = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
+    left_margin = label_width(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
     unit, name = time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
     axis = linear((value / unit for value in shown), left_margin, WIDTH - LAST_LABEL, from_zero=False)
@@ -267,7 +267,7 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """Return the largest error of each output and eager's own error, the worst first."""
     shown, hidden = validation.ranked[:MAX_ROWS], validation.ranked[MAX_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
-    left_margin = label_room((o.name for o in shown), LONGEST_PATH)
+    left_margin = label_width((o.name for o in shown), LONGEST_PATH)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left_margin, WIDTH - 12)
     rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))

@@ -113,12 +113,12 @@ def parts_of(report: Report) -> dict[str, object]:
 
 
 def search_parts(search: SearchReport | None) -> dict[str, object]:
-    """The values that pages derive from a search."""
+    """Return the values that pages derive from a search."""
     return {"search_bounds": [] if search is None else bounds_in_words(search.bounds), "search_moods": MOODS}
 
 
 def bounds_in_words(bounds: SearchBounds) -> list[str]:
-    """The bounds of a search, each in words; one text where there are none."""
+    """Return the bounds of a search, each in words; one text where there are none."""
     stated = [
         bounds.max_kl is not None and f"KL divergence at most {bounds.max_kl:g} nats",
         bounds.min_top1 is not None and f"top-1 agreement at least {bounds.min_top1:g}",
@@ -129,14 +129,14 @@ def bounds_in_words(bounds: SearchBounds) -> list[str]:
 
 
 def render_search(search: SearchReport, *, model: str = "") -> str:
-    """A search as one HTML file that needs neither network nor script."""
+    """Return a search as one HTML file that needs neither network nor script."""
     return TEMPLATES.get_template("search_page.html.j2").render(
         search=search, model=model, thunder=__version__, search_plot=pareto_plot(search), **search_parts(search)
     )
 
 
 def render_search_markdown(search: SearchReport) -> str:
-    """A search as GitHub-flavoured Markdown."""
+    """Return a search as GitHub-flavoured Markdown."""
     return TEMPLATES.get_template("search.md.j2").render(search=search, **search_parts(search))
 
 

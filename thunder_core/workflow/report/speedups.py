@@ -8,7 +8,7 @@ from thunder_core.workflow.benchmark.report import BenchmarkCandidate, Benchmark
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 from thunder_core.workflow.report import number_format
 from thunder_core.workflow.report.axes import Axis, Tick, linear
-from thunder_core.workflow.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips, token_lines
+from thunder_core.workflow.report.plots import LETTER, LONGEST, ROW, WIDTH, label_width, time_strips, token_lines
 from thunder_core.workflow.report.render import TEMPLATES, mood_of
 
 EVEN = 1.0
@@ -85,7 +85,7 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
     ]
     text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER
     ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
-    axis = linear(ends, label_room(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
+    axis = linear(ends, label_width(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
     return Intervals(
         title=f"Speed compared with {suite.reports[0].first.name}" if suite.reports else "Speed",
         height=len(rows) * ROW + 34,

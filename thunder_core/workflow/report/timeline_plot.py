@@ -77,7 +77,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         lanes = lanes_of(rank.collectives)
         labels.append(Label(f"rank {rank.rank}", top + 11, strong=True))
         labels += (Label("in flight", top + (number + 1) * LANE + 11) for number in range(min(1, len(lanes))))
-        marks += _marks(rank, lanes, styles, _Place(across, unit, top))
+        marks += _marks(rank, lanes, styles, _TimeAxis(across, unit, top))
         top += (len(lanes) + 1) * LANE + GAP
     hidden = len(ranks) - len(shown)
     return Timeline(
@@ -101,7 +101,7 @@ def _row(number: int, times: CollectiveTimes, ranks: Sequence[RankTimes]) -> Col
     same = [rank for rank in ranks if number < len(rank.collectives) and rank.collectives[number].kind == times.kind]
     waits = [(rank.collectives[number].end - rank.collectives[number].wait, -rank.rank) for rank in same]
     waiting, rank = max(waits)
-    return CollectiveRow(times, ranks[0].computed_beside(times), waiting, -rank)
+    return CollectiveRow(times, ranks[0].seconds_computed_during(times), waiting, -rank)
 
 
 def styles_of(ranks: Iterable[RankTimes]) -> dict[str, str]:
@@ -123,7 +123,7 @@ def lanes_of(collectives: Iterable[CollectiveTimes]) -> list[list[CollectiveTime
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TimeAxis:
     """The axis of times in a unit, and the top of the rows of a rank."""
 
     across: Axis
@@ -137,7 +137,7 @@ class _Place:
 
 
 def _marks(
-    rank: RankTimes, lanes: Sequence[Sequence[CollectiveTimes]], styles: dict[str, str], place: _Place
+    rank: RankTimes, lanes: Sequence[Sequence[CollectiveTimes]], styles: dict[str, str], place: _TimeAxis
 ) -> Iterator[TimelineMark]:
     for trace in rank.traces:
         text = f"{trace.name}: {format_time(trace.end - trace.start)}"
@@ -155,6 +155,6 @@ def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
     return (
         f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
         f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "
-        f"{format_time(rank.computed_beside(collective))} of overlapping computation, "
+        f"{format_time(rank.seconds_computed_during(collective))} of overlapping computation, "
         f"wait of {format_time(collective.end - collective.wait)}"
     )

@@ -27,7 +27,7 @@ from thunder_core.workflow.validation.distance import Distance, measure_distance
 from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
 from thunder_core.workflow.validation.gradients import Observe, output, training_step, with_scale_of_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
-from thunder_core.workflow.validation.layouts import layouts_watched
+from thunder_core.workflow.validation.layouts import check_layouts
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
 from thunder_core.workflow.validation.model_copies import (
     ModelCopy,
@@ -89,7 +89,7 @@ def validate(
         raise Bug("validation needs at least one input", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, train=train))
     comparison, budget, done = _Comparison(), Budget(len(inputs), seconds), 0
-    with torch.no_grad(), _random_state_kept(model):
+    with torch.no_grad(), _preserve_random_state(model):
         for run in _runs(model, inputs, seed, comparison.mismatches, progress, train=train):
             if not budget.allows(done):
                 comparison.left_out.append(budget.note(done))
@@ -266,13 +266,13 @@ def _side_by_side(
     run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, budget: Budget
 ) -> _SideBySide:
     """Run eager, the optimized callable and the reference. Eager runs first, on a copy, from the same state."""
-    with parameters_unchanged(model), budget.timing_eager():
+    with require_unchanged_parameters(model), budget.timing_eager():
         called = copy_sharing(model, by_id(model.parameters()))
         eager, draws = run.noting(called.model, called.model)
     start = copy_before_call(model, called)
     before, own = state_of(start.model, run.inputs), state_of(model, run.inputs)
     generators = random_state(run.devices)
-    with buffers_kept(model, start.buffers), layouts_watched() as watch:
+    with preserve_buffers(model, start.buffers), check_layouts() as watch:
         mine = run(optimized, model)
         # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
@@ -338,7 +338,7 @@ def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[st
 
 
 @contextmanager
-def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
+def _preserve_random_state(model: torch.nn.Module) -> Iterator[None]:
     state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=devices_of(model)):
         try:
@@ -349,7 +349,7 @@ def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
+def require_unchanged_parameters(model: torch.nn.Module) -> Iterator[None]:
     """Raise `NotComparable` if the block writes to the model's parameters, which the copies share."""
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
     yield
@@ -362,7 +362,7 @@ def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def buffers_kept(model: torch.nn.Module, copies: Mapping[int, torch.Tensor] | None = None) -> Iterator[None]:
+def preserve_buffers(model: torch.nn.Module, copies: Mapping[int, torch.Tensor] | None = None) -> Iterator[None]:
     """Restore the values and identities of the model's buffers after the block.
 
     `copies` are copies of buffers by the ids of the buffers; other buffers are copied.

@@ -30,7 +30,7 @@ def training_step(function: Function, model: torch.nn.Module, inputs: Mapping[st
     `weight.grad` is the gradient of the parameter `weight`. A parameter without a gradient is recorded as None. The
     model's own gradients are not changed.
     """
-    with torch.enable_grad(), gradients_kept(model):
+    with torch.enable_grad(), preserve_gradients(model):
         returned = function(**inputs)
         loss_of(returned).backward()  # type: ignore[no-untyped-call]
         leaves = leaves_of(returned)
@@ -96,7 +96,7 @@ def _is_rounding(name: str, distance: Distance) -> bool:
 
 
 @contextmanager
-def gradients_kept(model: torch.nn.Module) -> Iterator[None]:
+def preserve_gradients(model: torch.nn.Module) -> Iterator[None]:
     """While the block runs, clear the gradients of the parameters; restore them afterwards."""
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     for parameter, _ in before:

@@ -130,7 +130,7 @@ LOOK = symbol_of(look)
 
 
 @contextmanager
-def layouts_watched(*, exactly: bool = False) -> Iterator[LayoutWatch]:
+def check_layouts(*, exactly: bool = False) -> Iterator[LayoutWatch]:
     """Within this context, all programs check each tensor that they make, and record mismatches.
 
     With `exactly`, the strides of dimensions of size one matter too. Programs from artifacts are not checked: only the

@@ -48,9 +48,9 @@ def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.d
 
 def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:
     """Return the bytes that a reference's weights in a dtype occupy at once; `train` adds the gradients."""
-    whole = bytes_in(model, dtype)
+    weights_bytes = bytes_in(model, dtype)
     if is_converted_at_once(model, dtype):
-        return whole * (2 if train else 1)
+        return weights_bytes * (2 if train else 1)
     small = small_weights(model, dtype)
     small_bytes = sum(parameter.numel() * dtype.itemsize for parameter in model.parameters() if id(parameter) in small)
     largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)

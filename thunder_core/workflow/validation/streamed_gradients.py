@@ -42,7 +42,7 @@ class StreamedGradients:
     def observe(self, function: Function, model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
         """Observe a training step of the reference, without the gradients that are measured."""
         self.measured, self.came_in_parts = {}, False
-        with gradients_taken(model, self._measure):
+        with stream_gradients(model, self._measure):
             return training_step(function, model, inputs)
 
     def _measure(self, name: str, gradient: torch.Tensor) -> bool:
@@ -57,7 +57,7 @@ class StreamedGradients:
 
 
 @contextmanager
-def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
+def stream_gradients(model: torch.nn.Module, take: Take) -> Iterator[None]:
     """While the block runs, call `take` with each gradient of a model; drop the gradient if that returns True."""
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     hooks = [

@@ -62,7 +62,7 @@ def targets_of(function: object) -> list[tuple[Any, tuple[Any, ...]]]:
 
 
 def is_within(frame: Any, lookaside: Lookaside) -> bool:
-    """Whether a frame runs in a call of the replacement, without a call of the original function in between."""
+    """Whether a frame runs within a call of the replacement, and not within a nested call of the original function."""
     replacement, original = code_of(lookaside.replacement), code_of(lookaside.function)
     while frame is not None:
         if frame.function is not None and frame.function is replacement:

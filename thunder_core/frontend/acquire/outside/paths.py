@@ -82,7 +82,7 @@ class Path:
         return steps[::-1]
 
     def __str__(self) -> str:
-        """The path as in a user's code: `module.model.layers[0].weight`."""
+        """Return the path as in a user's code: `module.model.layers[0].weight`."""
         if self._text is None:
             self._text = str(self.key) if self.parent is None else STEPS[self.step](self)
         return self._text

@@ -27,7 +27,7 @@ class Recording(Protocol):
     printed: list[tuple[int, Any, SourceLine | None]]
 
     def location(self) -> Location:
-        """The line of the program that runs now, and its module."""
+        """Return the line of the program that runs now, and its module."""
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:
         """Note a sharp edge at the program's current line.

@@ -1,8 +1,8 @@
-"""Copies of the objects that a call gets: they hold the tensors and the numbers of that call.
+"""Copies of the objects that are arguments of a call, with the tensors and the numbers of that call.
 
 A trace has names only for tensors and numbers in plain containers. Therefore, a bound symbol with an object as argument
-takes a snapshot of its arguments, which is made at tracing, and the tensors and numbers in the snapshot. The bound
-symbol copies the snapshot at each call.
+takes two kinds of arguments: a snapshot of its arguments, which is made at tracing, and the tensors and numbers in the
+snapshot. The bound symbol copies the snapshot at each call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Hole:
 
 @dataclass(frozen=True, eq=False)
 class MethodOfHole:
-    """The hole for a method of a tensor, which C code binds, in a snapshot."""
+    """The hole in a snapshot for a bound C method of a tensor."""
 
     owner: Hole
     name: str
@@ -67,7 +67,7 @@ class Snapshot:
 class Copies:
     """Copies of objects and of the objects that they refer to, each made once.
 
-    `decide(value)` returns the value that takes the place of a value, or `COPY`.
+    `decide(value)` returns the replacement of a value, or `COPY`.
     """
 
     def __init__(self, decide: Callable[[Any], Any]) -> None:

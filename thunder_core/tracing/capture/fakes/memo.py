@@ -146,7 +146,7 @@ def cached_call(
 
 
 def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> MemoizedResult:
-    """Describe a result, with the position of the first input that it is a view of, or else shares memory with."""
+    """Describe a result, with the position of the first input that it is a view of, or otherwise shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]

@@ -30,8 +30,8 @@ def eager_error(
 ) -> Exception | None:
     """Return the error that the operation raises on copies of real tensors; None without an error or without a trial.
 
-    Fakes without a real tensor become zeros. With `valued`, the operation is not tried then, because the error may
-    depend on values.
+    Fakes without a real tensor become zeros. With `valued`, an operation on such zeros is not tried, because the error
+    may depend on values.
     """
     fakes = tensors_in((args, kwargs))
     args, kwargs = tensors.in_call((args, kwargs))

@@ -70,7 +70,7 @@ def size_oblivious() -> AbstractContextManager[Any]:
     return deciding_sizes(False)
 
 
-def every_size_asked() -> AbstractContextManager[Any]:
+def decide_sizes_of_one() -> AbstractContextManager[Any]:
     """Let PyTorch's meta functions decide whether symbolic sizes are one, which constrains them, during the block."""
     return deciding_sizes(True)
 
@@ -132,7 +132,7 @@ def is_contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
 
 def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
     """Whether a tensor is contiguous; if that depends on sizes being one, the sizes are constrained."""
-    with every_size_asked():
+    with decide_sizes_of_one():
         return bool(is_contiguous_for_memory_format(tensor, memory_format=memory_format))
 
 
@@ -145,10 +145,10 @@ def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         shape = infer_size(extract_shape_from_varargs(shape_asked, validate=False), tensor.numel())
     except (RuntimeError, ValueError):
         return None
-    return reshaped, (tensor, shape), {}
+    return reshape_for_all_sizes, (tensor, shape), {}
 
 
-def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+def reshape_for_all_sizes(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
     """Return a tensor in another shape: a view if one exists for all sizes, and a view of a copy otherwise."""
     strides = _compute_stride(tensor.shape, tensor.stride(), shape, size_oblivious=True)
     if is_contiguous_or_false(tensor) or strides is not None:
@@ -224,7 +224,7 @@ def are_rows_and_weight(args: Sequence[Any]) -> bool:
 
 def product_of_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the products of all rows and one matrix or vector, as `matmul` computes them."""
-    rows = reshaped(left, (math.prod(left.shape[:-1]), left.shape[-1]))
+    rows = reshape_for_all_sizes(left, (math.prod(left.shape[:-1]), left.shape[-1]))
     product: torch.Tensor = torch.ops.aten._unsafe_view(rows @ right, (*left.shape[:-1], *right.shape[1:]))
     return product
 
@@ -232,7 +232,7 @@ def product_of_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def matmul_of_batches(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the products of matrices as `matmul` computes them: with all batch dimensions joined."""
     count, shape = math.prod(left.shape[:-MATRIX]), (*left.shape[:-1], right.shape[-1])
-    batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (left, right)]
+    batches = [reshape_for_all_sizes(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (left, right)]
     product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*batches), shape)
     return product
 
@@ -252,7 +252,7 @@ def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - PyTorch's name
     """Return the result of `linear`, which is contiguous for all strides of its input."""
-    rows = reshaped(input, (math.prod(input.shape[:-1]), input.shape[-1]))
+    rows = reshape_for_all_sizes(input, (math.prod(input.shape[:-1]), input.shape[-1]))
     product = torch.nn.functional.linear(rows, weight, bias)
     result: torch.Tensor = torch.ops.aten._unsafe_view(product, (*input.shape[:-1], weight.shape[0]))
     return result
@@ -311,7 +311,7 @@ def attention_on_device(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
     """Return attention of tensors without elements; its operation depends on the sizes of the call."""
-    with every_size_asked():
+    with decide_sizes_of_one():
         return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 

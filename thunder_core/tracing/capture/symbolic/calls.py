@@ -31,7 +31,7 @@ def get_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 def set_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite `x[n] = value` as a write to `x.select(0, n)`, and `x[:, index] = value` as `index_put_`."""
     if is_basic(args[1]):
-        return store_selected, args, kwargs
+        return write_at_index, args, kwargs
     return (store_by_index, args, kwargs) if is_broadcast_by_index(*args) else None
 
 
@@ -67,7 +67,7 @@ def select(tensor: torch.Tensor, index: object) -> torch.Tensor:
     return view
 
 
-def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
+def write_at_index(tensor: torch.Tensor, index: Any, value: Any) -> None:
     """Write to the view at an index."""
     select(tensor, index)[...] = value
 

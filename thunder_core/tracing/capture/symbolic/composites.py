@@ -299,7 +299,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 
 def _with(shape: Sequence[Any], dim: int, size: object) -> list[Any]:
-    """Return a shape with another size in one dimension."""
+    """Return a shape with a different size in one dimension."""
     return [*shape[:dim], size, *shape[dim + 1 :]]
 
 

@@ -42,7 +42,7 @@ def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
 
 
-def foreseen(bsym: BoundSymbol, proxy: Proxy, value: object) -> BoundSymbol:
+def expectation_of(bsym: BoundSymbol, proxy: Proxy, value: object) -> BoundSymbol:
     """Return a bound symbol, at the position of `bsym`, that ends a call in which a number has another value."""
     return _check(bsym, expect_value, proxy, value)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
+from thunder_core.tracing.capture.symbolic.all_sizes import decide_sizes_of_one
 from thunder_core.tracing.capture.torch_facts.convolutions import CONVOLUTIONS, convolutions_for_all_sizes
 from thunder_core.tracing.ir.sizes import hint_of
 
@@ -29,7 +29,7 @@ def decide(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     if operation.overloadpacket in DECISIONS:
         DECISIONS[operation.overloadpacket](*args)
     if operation.overloadpacket in VIEWS:
-        decide_viewed(*args)
+        decide_view(*args)
     schema = operation._schema.arguments
     keywords = ((argument, kwargs.get(argument.name)) for argument in schema)
     for argument, value in (*zip(schema, args, strict=False), *keywords):
@@ -44,21 +44,23 @@ def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
             int(length)
 
 
-def decide_viewed(tensor: torch.Tensor, shape: object) -> None:
-    """Decide that all sizes are one if a tensor is viewed without dimensions, because PyTorch drops known ones."""
+def decide_view(tensor: torch.Tensor, shape: object) -> None:
+    """Decide that all sizes are one if a tensor is viewed without dimensions, because PyTorch only drops sizes that are
+    known to be one.
+    """
     if isinstance(shape, tuple | list) and not shape:
         for size in tensor.shape:
             bool(size == 1)
 
 
-def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
+def decide_squeeze(tensor: torch.Tensor, dims: Any = None) -> None:
     """Decide which of the dimensions that `squeeze` may drop have one element."""
     for dim in range(tensor.dim()) if dims is None else (dims,) if isinstance(dims, int) else dims:
         if -tensor.dim() <= dim < tensor.dim():
             bool(tensor.shape[dim] == 1)
 
 
-def decide_selected(tensor: torch.Tensor, dim: int, index: object) -> None:
+def decide_select(tensor: torch.Tensor, dim: int, index: object) -> None:
     """Decide whether an index is negative, and whether it is in range; raise PyTorch's `IndexError` if it is not."""
     if isinstance(index, torch.SymInt) and -tensor.dim() <= dim < tensor.dim():
         bool(index >= 0)
@@ -67,19 +69,19 @@ def decide_selected(tensor: torch.Tensor, dim: int, index: object) -> None:
             torch.empty([*map(hint_of, tensor.shape)], device="meta").select(dim, hint_of(index))
 
 
-def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: object) -> None:
-    """Decide the same for an index into a tensor that another tensor is written to."""
-    decide_selected(tensor, dim, index)
+def decide_select_scatter(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: object) -> None:
+    """Decide the same as `decide_select` for the index of `select_scatter`."""
+    decide_select(tensor, dim, index)
 
 
 aten = torch.ops.aten
 DECISIONS: dict[Any, Callable[..., None]] = {
-    aten.squeeze: decide_squeezed,
-    aten.squeeze_: decide_squeezed,
-    aten.squeeze_copy: decide_squeezed,
-    aten.select: decide_selected,
-    aten.select_copy: decide_selected,
-    aten.select_scatter: decide_selected_of_second,
+    aten.squeeze: decide_squeeze,
+    aten.squeeze_: decide_squeeze,
+    aten.squeeze_copy: decide_squeeze,
+    aten.select: decide_select,
+    aten.select_copy: decide_select,
+    aten.select_scatter: decide_select_scatter,
 }
 
 VIEWS = frozenset({aten.view, aten._unsafe_view})
@@ -95,7 +97,7 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
         return convolutions_for_all_sizes()
     if operation.overloadpacket not in DECISIONS:
         return nullcontext()
-    return every_size_asked()
+    return decide_sizes_of_one()
 
 
 def is_symbolic_slice(

@@ -1,4 +1,6 @@
-"""The symbolic numbers of one recording: which of them come from outside, and the bound symbols that compute others."""
+"""The symbolic numbers of one recording: the numbers from outside, and the bound symbols that compute the other
+numbers.
+"""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ class SymbolicSequence:
         return len(self._real) if self.is_read else sum(progression.count for progression in self.progressions)
 
     def __getitem__(self, key: object) -> Any:
-        found = None if self.is_read else item_or_slice(self, key)
-        return self.real()[key] if found is None else found
+        item = None if self.is_read else item_or_slice(self, key)
+        return self.real()[key] if item is None else item
 
     def __bool__(self) -> bool:
         return bool(self.length() > 0)
@@ -158,7 +158,7 @@ def is_number(value: object) -> bool:
     return type(value) in NUMBERS or (isinstance(value, SymbolicNumber) and value.size is not None)
 
 
-def made_of(kind: type, progressions: Iterable[Progression]) -> Any:
+def sequence_of(kind: type, progressions: Iterable[Progression]) -> Any:
     """Return a sequence with these progressions: an ordinary one if its items do not depend on symbols."""
     progressions = tuple(progression for progression in progressions if progression.count)
     if all(progression.is_constant for progression in progressions) and kind is not range:
@@ -166,21 +166,21 @@ def made_of(kind: type, progressions: Iterable[Progression]) -> Any:
     return SEQUENCES[kind](progressions)
 
 
-def added(left: object, right: object) -> Any:
+def sum_of_sequences(left: object, right: object) -> Any:
     """Return the sum of two lists or two tuples of numbers; None for other values."""
     kinds = {getattr(type(value), "kind", type(value)) for value in (left, right)}
     kind = next(iter(kinds))
     progressions = [progressions_of(left), progressions_of(right)]
     if len(kinds) > 1 or kind is range or None in progressions:
         return None
-    return made_of(kind, [progression for part in progressions if part is not None for progression in part])
+    return sequence_of(kind, [progression for part in progressions if part is not None for progression in part])
 
 
-def repeated(items: Any, count: Any) -> Any:
+def repeated_sequence(items: Any, count: Any) -> Any:
     """Return a list or tuple of one number, repeated a symbolic number of times; None for other values."""
     if type(items) not in (list, tuple) or len(items) != 1 or not is_number(items[0]) or not bool(count > 0):
         return None
-    return made_of(type(items), [Progression(items[0], 0, count)])
+    return sequence_of(type(items), [Progression(items[0], 0, count)])
 
 
 # ---- items and slices ----------------------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ def item_or_slice(sequence: SymbolicSequence, key: object) -> Any:
             progression.part(progression.count - 1, progression.count, -1) for progression in reversed(progressions)
         )
     else:
-        progressions = between(progressions, sequence.length(), key.start, key.stop)
+        progressions = items_between(progressions, sequence.length(), key.start, key.stop)
     strided = every(progressions, abs(step))
-    return None if strided is None or (not strided and sequence.kind is range) else made_of(sequence.kind, strided)
+    return None if strided is None or (not strided and sequence.kind is range) else sequence_of(sequence.kind, strided)
 
 
 def is_index(value: object) -> bool:
@@ -224,7 +224,7 @@ def item_at(sequence: SymbolicSequence, index: Any) -> Any:
     return None
 
 
-def between(progressions: Progressions, length: Any, start: Any, stop: Any) -> Progressions:
+def items_between(progressions: Progressions, length: Any, start: Any, stop: Any) -> Progressions:
     """Return the progressions of the items from one index to another."""
     first, last = (bound if bound is None or bool(bound >= 0) else length + bound for bound in (start, stop))
     return without_first(progressions if last is None else first_of(progressions, last), 0 if first is None else first)
@@ -232,15 +232,15 @@ def between(progressions: Progressions, length: Any, start: Any, stop: Any) -> P
 
 def first_of(progressions: Progressions, count: Any) -> Progressions:
     """Return the progressions of the first items."""
-    taken: list[Progression] = []
+    parts: list[Progression] = []
     for progression in progressions:
         if bool(count <= 0):
             break
         if bool(count <= progression.count):
-            return (*taken, progression.part(0, count))
-        taken.append(progression)
+            return (*parts, progression.part(0, count))
+        parts.append(progression)
         count = count - progression.count
-    return tuple(taken)
+    return tuple(parts)
 
 
 def without_first(progressions: Progressions, count: Any) -> Progressions:
@@ -256,7 +256,7 @@ def without_first(progressions: Progressions, count: Any) -> Progressions:
 
 def every(progressions: Progressions, stride: int) -> Progressions | None:
     """Return the progressions of every `stride`-th item; None if their positions depend on a symbolic length."""
-    taken: list[Progression] = []
+    parts: list[Progression] = []
     offset = 0
     for index, progression in enumerate(progressions):
         is_last = index == len(progressions) - 1
@@ -264,6 +264,6 @@ def every(progressions: Progressions, stride: int) -> Progressions | None:
             return None
         count = (progression.count - offset + stride - 1) // stride
         if bool(count > 0):
-            taken.append(progression.part(offset, count, stride))
+            parts.append(progression.part(offset, count, stride))
         offset = 0 if is_last or stride == 1 else (offset - progression.count) % stride
-    return tuple(taken)
+    return tuple(parts)

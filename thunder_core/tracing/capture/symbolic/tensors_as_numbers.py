@@ -30,7 +30,7 @@ def has_integers(args: Any, kwargs: Any) -> bool:
 
 
 def with_numbers(args: tuple[Any, ...], kwargs: dict[str, Any], item: Callable[[torch.Tensor], Any]) -> tuple[Any, Any]:
-    """The arguments after the first, with `item(tensor)` in place of each tensor that has one integer."""
+    """Return the arguments after the first, with `item(tensor)` in place of each tensor that has one integer."""
 
     def number(leaf: Any) -> Any:
         return item(leaf) if is_integer(leaf) else leaf

@@ -22,13 +22,13 @@ NAMED = 5  # the most unknown files that a message names
 
 
 @contextmanager
-def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None = None) -> Iterator[Path]:
+def atomic_folder(folder: Path, *, force: bool, require_free: RequireFree | None = None) -> Iterator[Path]:
     """Yield a new folder next to `folder`, which is renamed to `folder` if the block succeeds, and removed if it fails.
 
     If `force` is set, an existing artifact is replaced as a whole at the end, but only if it contains no other files.
-    `require_free` replaces this check: it is called with the path of the existing folder, the last time after the
-    folder was moved so that nobody can change it by its name. Raises `OutputExists`, `OutputNotWritable` and
-    `OutOfDisk`. Other errors of the block pass through, including errors about files elsewhere.
+    `require_free` replaces this check: it is called with the path of the existing folder, and again after the folder
+    was moved, when nobody can change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Other
+    errors of the block pass through, including errors about files elsewhere.
     """
     folder = absolute(folder)
     require_outside_artifacts(folder)
@@ -96,15 +96,15 @@ def require_replaceable(folder: Path, existing: Path) -> None:
         manifest = read_manifest(existing)
     except ArtifactError as error:
         raise no_artifact(folder, error.what) from error
-    if unknown := sorted(strange_files(existing, manifest)):
+    if unknown := sorted(unlisted_files(existing, manifest)):
         raise OutputExists(
             f"{folder} was kept: it contains files that the artifact does not list: {shorten_paths(unknown)}",
             fix="move these files elsewhere, or name another folder with --out",
         )
 
 
-def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield the paths of files and links in a folder that the manifest does not list."""
+def unlisted_files(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield the paths of the files and links in a folder that are not in the manifest."""
     own = {MANIFEST, SIGNATURE, *manifest.files}
     for directory, folders, files in os.walk(folder, onerror=_raise):
         links = [name for name in folders if (Path(directory) / name).is_symlink()]
@@ -116,7 +116,7 @@ def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
 
 def require_nothing_else(artifact: Artifact) -> None:
     """Raise `ArtifactDamaged` for a file in an artifact's folder that the manifest does not list."""
-    if unknown := sorted(strange_files(artifact.folder, artifact.manifest)):
+    if unknown := sorted(unlisted_files(artifact.folder, artifact.manifest)):
         raise damage_error(artifact.folder, f"the manifest does not list {shorten_paths(unknown)}")
 
 

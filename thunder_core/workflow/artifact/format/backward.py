@@ -23,8 +23,8 @@ class StoredDerivative:
     """The derivative of a stored program: the text of its tail, of each backward, and of the computation.
 
     If no backward was saved for the results that have gradients, autograd records the program and differentiates it;
-    with `strict`, `NotDifferentiable` is raised instead. Gradients of results with respect to other results are handled
-    in the same way: autograd records the text `cut`.
+    with `strict`, `NotDifferentiable` is raised instead. For gradients of results with respect to other results,
+    autograd records the text `cut`.
     """
 
     signature: AutogradSignature
@@ -94,4 +94,4 @@ class StoredDerivative:
         return self.stages[-1].trace
 
     def complete(self) -> None:
-        """Do nothing: a stored derivative has only the backwards that it was saved with."""
+        """Do nothing, because a stored derivative cannot compile further backwards."""

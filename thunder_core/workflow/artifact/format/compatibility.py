@@ -76,9 +76,9 @@ def require_machine(manifest: Manifest) -> None:
 
 def require_instructions(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for compiled regions with instructions that this CPU does not have."""
-    lacking = sorted(manifest.needs - instruction_sets())
-    if lacking:
+    missing = sorted(manifest.needs - instruction_sets())
+    if missing:
         raise ArtifactForeign(
-            f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(lacking)}",
+            f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(missing)}",
             fix=f"load the artifact on a CPU that has them, or {ANEW}",
         )

@@ -25,23 +25,25 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
     own = [executor for executor in compiler.executors if isinstance(executor, Operator)]
     operators = [(operator.name, part_facts(operator)) for operator in own]
-    lacking = []
+    reasons = []
     for kind, parts in (("transforms", transforms), ("lookasides", lookasides), ("operators", operators)):
         if unstorable := [name for name, facts in parts if facts is None]:
-            lacking.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
-    if nameless := [executor.name for executor in compiler.executors if executor not in own and is_another(executor)]:
-        lacking.append(f"the executors {', '.join(nameless)} are not registered under these names")
+            reasons.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
+    if nameless := [
+        executor.name for executor in compiler.executors if executor not in own and is_replaced_executor(executor)
+    ]:
+        reasons.append(f"the executors {', '.join(nameless)} are not registered under these names")
     return CompilerFacts(
         options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),
         transforms=tuple(facts for _, facts in transforms if facts is not None),
         lookasides=tuple(facts for _, facts in lookasides if facts is not None),
         operators=tuple(facts for _, facts in operators if facts is not None),
-        lacks="; ".join(lacking),
+        no_tracing_reason="; ".join(reasons),
     )
 
 
-def is_another(executor: Executor) -> bool:
+def is_replaced_executor(executor: Executor) -> bool:
     """Whether another executor is registered under an executor's name; an unknown name may be registered later."""
     try:
         return find_executor(executor.name) is not executor
@@ -51,9 +53,9 @@ def is_another(executor: Executor) -> bool:
 
 def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
     """Return the compiler that `facts` describes; raise `ArtifactForeign` if a part is missing, or `ImportRefused`."""
-    if facts.lacks:
+    if facts.no_tracing_reason:
         raise WrongInputs(
-            f"the artifact has no program for these inputs, and none can be traced: {facts.lacks}",
+            f"the artifact has no program for these inputs, and none can be traced: {facts.no_tracing_reason}",
             fix="pass inputs like the traced ones",
         )
     parts = (part_of(part, Operator, trust) for part in facts.operators)

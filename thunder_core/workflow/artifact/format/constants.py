@@ -26,7 +26,13 @@ from thunder_core.workflow.artifact.format.code import SCRIPTS
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
 from thunder_core.workflow.artifact.format.manifest import KERNELS, ConstantFacts, ConstantKind
 from thunder_core.workflow.artifact.format.modules import find_in_modules, find_in_tables
-from thunder_core.workflow.artifact.format.object_paths import Way, code_digest, find_by_classes, find_paths, follow
+from thunder_core.workflow.artifact.format.object_paths import (
+    ObjectPath,
+    code_digest,
+    find_by_classes,
+    find_paths,
+    follow,
+)
 from thunder_core.workflow.artifact.format.tensors import NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
@@ -43,18 +49,18 @@ class ConstantConverter:
     files: dict[str, bytes] = field(default_factory=dict)
     _keys: dict[int, str] = field(default_factory=dict)
     _paths: dict[int, str] = field(default_factory=dict)
-    _ways: dict[int, Way] = field(default_factory=dict)
+    _object_paths: dict[int, ObjectPath] = field(default_factory=dict)
 
     def prepare(self, values: list[object]) -> None:
         """Search once for paths to all objects that cannot be saved by their own text or name."""
         hard = [value for value in values if self._plain(value) is None]
         self._paths |= find_in_modules(hard) if hard else {}
         harder = [value for value in hard if id(value) not in self._paths]
-        self._ways |= find_by_classes(harder, import_path)
-        harder = [value for value in harder if id(value) not in self._ways]
-        self._ways |= find_in_tables(harder, import_path) if harder else {}
-        hardest = [value for value in harder if id(value) not in self._ways]
-        self._ways |= find_paths(self.subject, hardest) if hardest else {}
+        self._object_paths |= find_by_classes(harder, import_path)
+        harder = [value for value in harder if id(value) not in self._object_paths]
+        self._object_paths |= find_in_tables(harder, import_path) if harder else {}
+        hardest = [value for value in harder if id(value) not in self._object_paths]
+        self._object_paths |= find_paths(self.subject, hardest) if hardest else {}
 
     def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
         """Return the facts from which an object is restored; raise `CannotReplay` if this fails and `must` is set.
@@ -62,9 +68,9 @@ class ConstantConverter:
         If the object cannot be restored and `must` is False, the facts are of the kind `lost`.
         """
         facts = self._plain(value)
-        if facts is None and id(value) in self._ways:
+        if facts is None and id(value) in self._object_paths:
             facts = ConstantFacts(
-                kind="way", text=type(value).__name__, steps=self._ways[id(value)], code=code_digest(value)
+                kind="path", text=type(value).__name__, steps=self._object_paths[id(value)], code=code_digest(value)
             )
         if must and isinstance(value, CompiledCall):
             raise CannotReplay(
@@ -156,7 +162,10 @@ def _is_native_member(value: object) -> bool:
 
 
 def _module_path(module: types.ModuleType) -> str:
-    """Return the path of a module; a module without a file, like `torch.ops.aten`, is an attribute of another."""
+    """Return the path of a module.
+
+    A module without a file, such as `torch.ops.aten`, is an attribute of another module.
+    """
     home, rest = module.__name__, ""
     while home not in sys.modules and "." in home:
         home, _, part = home.rpartition(".")
@@ -185,7 +194,10 @@ def _namespace_path(namespace: dict[Any, Any]) -> str | None:
 
 
 def code_location(value: object) -> str:
-    """Return the module and qualified name of a function's or class's code, which reveals a replacement; else ""."""
+    """Return the module and qualified name of the code of a function or class; empty for other objects.
+
+    A replaced function has another code location than the original.
+    """
     if isinstance(value, types.FunctionType):
         return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
     return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else ""
@@ -281,7 +293,7 @@ class ConstantFinder:
         return operation_of(kind)
 
     def missing_constant(self, facts: ConstantFacts) -> object:
-        """Raise LookupError."""
+        """Raise LookupError for a constant that was not saved."""
         raise LookupError(f"{facts.text} could not be saved")
 
 
@@ -289,7 +301,7 @@ FINDERS: dict[ConstantKind, Callable[[ConstantFinder, ConstantFacts], object]] =
     "literal": ConstantFinder.from_literal,
     "import": ConstantFinder.from_import,
     "tensor": ConstantFinder.from_tensors,
-    "way": ConstantFinder.from_subject,
+    "path": ConstantFinder.from_subject,
     "region": ConstantFinder.from_kernels,
     "function": ConstantFinder.from_function,
     "lost": ConstantFinder.missing_constant,

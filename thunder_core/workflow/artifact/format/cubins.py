@@ -14,7 +14,7 @@ from thunder_core.workflow.artifact.format.read import Artifact
 GPU = "cuda"  # the device of a cross-compiled program and its weights
 
 
-def kept_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], Mapping[str, bytes]]:
+def stored_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], Mapping[str, bytes]]:
     """Return the facts of kernels for a manifest, and the kernels' files."""
     named = [(f"{KERNELS}/{digest_of(code.image)[:16]}.cubin", code) for code in kernels]
     facts = tuple(CubinFacts(executor=code.executor, file=name, facts=dict(code.facts)) for name, code in named)

@@ -29,7 +29,7 @@ KERNELS = "kernels"
 EXAMPLE = "example.safetensors"
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
 
-ConstantKind = Literal["literal", "import", "tensor", "way", "region", "function", "lost"]
+ConstantKind = Literal["literal", "import", "tensor", "path", "region", "function", "lost"]
 Step = tuple[str, str | int | None]
 ValidationState = Literal["validated", "pending", "off"]
 
@@ -40,7 +40,7 @@ class ConstantFacts(StoredFacts):
     - `literal`: its text.
     - `import`: `text` is `module:qualname`, and `code` is the `module:qualname` of its code, if it has code.
     - `tensor`: `text` is a key in `weights/constants.safetensors`, and `stride` the tensor's strides.
-    - `way`: `steps` from the subject; `text` is the name of the object's type, and `code` the digest of its source.
+    - `path`: `steps` from the subject; `text` is the name of the object's type, and `code` the digest of its source.
     - `region`: machine code from `files` (Python, and the library that it calls), which `needs` these instruction sets.
     - `function`: the application of the `torch.autograd.Function` at `module:qualname`.
     - `lost`: the object cannot be restored; only traces that do not run may have such constants.
@@ -61,7 +61,7 @@ class ConstantFacts(StoredFacts):
 class StageFacts(StoredFacts):
     """A trace after one step: its Python file, the file of its lines' metadata, and the number of lines that changed.
 
-    `given` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
+    `has_cotangent` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
     """
 
     trace: str
@@ -75,7 +75,7 @@ class StageFacts(StoredFacts):
     added: int = 0
     removed: int = 0
     runs: bool = False
-    given: tuple[bool, ...] = ()
+    has_cotangent: tuple[bool, ...] = ()
     constants: dict[str, ConstantFacts] = {}
 
 
@@ -91,20 +91,19 @@ class StoredAutogradSignature(StoredFacts):
     """An autograd signature, and the number `body` of the stage that autograd records if there is no backward.
 
     `strides` has the strides of each gradient. If a size is symbolic, it has the rank of each dimension in memory, from
-    the fastest, as a negative number: -1, -2. `followed` are the signature's `requires_grad_inputs`, `viewed` are its
-    `tail_inputs`, and `within`, which earlier versions wrote, is its `downstream`. `rules` are the operations with
+    the fastest, as a negative number: -1, -2. `rules` are the operations with
     derivatives from the user, which autograd cannot record.
     """
 
     count: int
     results: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
-    followed: tuple[int, ...]
+    requires_grad_inputs: tuple[int, ...]
     random: bool = False
     writes: bool = False
-    viewed: tuple[int, ...] = ()
+    tail_inputs: tuple[int, ...] = ()
     beneath_autocast: bool = False
-    within: tuple[tuple[int, ...], ...] = ()
+    downstream: tuple[tuple[int, ...], ...] = ()
     dependent: tuple[DependentResultFacts, ...] = ()
     written: tuple[int, ...] = ()
     kept: tuple[int, ...] | None = None
@@ -118,12 +117,12 @@ class StoredAutogradSignature(StoredFacts):
             count=signature.count,
             results=signature.results,
             strides=tuple(map(_strides_or_ranks, signature.layouts)),
-            followed=signature.requires_grad_inputs,
+            requires_grad_inputs=signature.requires_grad_inputs,
             random=signature.random,
             writes=signature.writes,
-            viewed=signature.tail_inputs,
+            tail_inputs=signature.tail_inputs,
             beneath_autocast=signature.beneath_autocast,
-            within=signature.downstream,
+            downstream=signature.downstream,
             dependent=tuple(DependentResultFacts(**asdict(result)) for result in signature.dependent),
             written=signature.written,
             kept=signature.kept,
@@ -138,12 +137,12 @@ class StoredAutogradSignature(StoredFacts):
             count=self.count,
             results=self.results,
             layouts=tuple(map(_layout, self.strides)),
-            requires_grad_inputs=self.followed,
+            requires_grad_inputs=self.requires_grad_inputs,
             random=self.random,
             writes=self.writes,
-            tail_inputs=self.viewed,
+            tail_inputs=self.tail_inputs,
             beneath_autocast=self.beneath_autocast,
-            downstream=self.within,
+            downstream=self.downstream,
             dependent=tuple(DependentResult(**result.model_dump()) for result in self.dependent),
             written=self.written,
             kept=self.kept,
@@ -203,7 +202,9 @@ class PartFacts(StoredFacts):
 
 
 class CompilerFacts(StoredFacts):
-    """The compiler for inputs that no program accepts; `lacks` is the reason if such inputs cannot be traced.
+    """The compiler for inputs that no program accepts.
+
+    `no_tracing_reason` is the reason if these inputs cannot be traced.
 
     `executors` are the names in order; `operators` are the executors that consist of one function.
     """
@@ -213,7 +214,7 @@ class CompilerFacts(StoredFacts):
     transforms: tuple[PartFacts, ...] = ()
     lookasides: tuple[PartFacts, ...] = ()
     operators: tuple[PartFacts, ...] = ()
-    lacks: str = ""
+    no_tracing_reason: str = ""
 
     @property
     def prepares(self) -> bool:
@@ -266,17 +267,18 @@ class GenerationFacts(StoredFacts):
 class GroupFacts(StoredFacts):
     """A process group that programs communicate in: its name and number of ranks, and the recipe that uses it.
 
-    `asked` is the recipe's option `process_group`, which is empty for the default group. For an axis of a mesh, `axis`
-    is the name of the axis, `stride` the distance between neighbouring ranks, and `world` the number of all ranks.
+    `process_group` is the recipe's option `process_group`, which is empty for the default group. For an axis of a mesh,
+    `axis` is the name of the axis, `stride` the distance between neighbouring ranks, and `world_size` the number of all
+    ranks.
     """
 
     recipe: str
-    asked: str
+    process_group: str
     name: str
     size: int
     axis: str = ""
     stride: int = 0
-    world: int = 0
+    world_size: int = 0
 
 
 class CubinFacts(StoredFacts):
@@ -291,14 +293,13 @@ class Manifest(SealedManifest):
     """All facts about an artifact that are not in its other files; `digest` is computed without this field.
 
     `example` names the keyword arguments in `example.safetensors`, in order; those in `keyword_order` may be passed in
-    any order, and those in `positional` by position. `drawn` has the sizes and the seed of these random inputs, and
-    `dynamic` the ranges of sizes that the programs support; an artifact for generation has `generation` instead.
-    `train` is True for training steps, with labels and in train mode. `tolerance` is the tolerance of the
-    validation. `weights` are the model's parameters and buffers by name, if they are included, and `shell` has the
-    facts of the empty model that they are loaded into. `machine` is the system that compiled regions run on. `cubins`
-    are kernels for a GPU of the architecture `target` (`sm_90`), if the artifact was made for one. `group` is the
-    process group that the programs communicate in, or None; `more_groups` are the groups along the other axes of a
-    mesh.
+    any order, and those in `positional` by position. `random_inputs` has their sizes and their seed if they are random,
+    and `dynamic` the ranges of sizes that the programs support; an artifact for generation has `generation` instead.
+    `train` is True for training steps, with labels and in train mode. `tolerance` is the tolerance of the validation.
+    `weights` are the model's parameters and buffers by name, if they are included, and `empty_model` describes the
+    empty model that they are loaded into. `machine` is the system that compiled regions run on. `cubins` are kernels
+    for a GPU of the architecture `target` (`sm_90`), if the artifact was made for one. `group` is the process group
+    that the programs communicate in, or None; `more_groups` are the groups along the other axes of a mesh.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -319,14 +320,14 @@ class Manifest(SealedManifest):
     example: tuple[str, ...] = ()
     keyword_order: tuple[str, ...] = ()
     positional: tuple[str, ...] = ()
-    drawn: dict[str, int] = {}
+    random_inputs: dict[str, int] = {}
     dynamic: dict[str, tuple[int, int]] = {}
     generation: GenerationFacts | None = None
     train: bool = False
     validation: ValidationState = "off"
     tolerance: ToleranceFacts | None = None
     weights: dict[str, WeightFacts] = {}
-    shell: EmptyModelFacts | None = None
+    empty_model: EmptyModelFacts | None = None
     machine: str = ""
     target: str = ""
     cubins: tuple[CubinFacts, ...] = ()

@@ -24,7 +24,7 @@ def find_in_modules(objects: Iterable[object]) -> dict[int, str]:
     paths: dict[int, str] = {}
     for search in (_paths_of, _held_by_instances):
         for path, value in search(missing):
-            if better(path, paths.get(id(value))):
+            if is_better_path(path, paths.get(id(value))):
                 paths[id(value)] = path
         missing -= paths.keys()
         if not missing:
@@ -33,7 +33,7 @@ def find_in_modules(objects: Iterable[object]) -> dict[int, str]:
 
 
 def find_in_tables(objects: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
-    """Return a path to each object in a dict at the top level of a module, if the object's key can be found itself."""
+    """Return a path to each object in a dict at the top level of a module, if a path to the object's key exists."""
     missing = {id(value) for value in objects}
     keyed_objects = [
         (id(value), path, key)
@@ -61,7 +61,7 @@ def _tables_with(ids: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
                 barren[id(table)] = table
 
 
-def better(path: str, known_path: str | None) -> bool:
+def is_better_path(path: str, known_path: str | None) -> bool:
     """Whether a path is preferred to a known path: public before private, then short before long."""
     return known_path is None or _rank(path) < _rank(known_path)
 
@@ -96,7 +96,7 @@ def _paths_of(ids: set[int]) -> Iterator[tuple[str, object]]:
 
 
 def _holds(table: dict[Any, object], ids: set[int]) -> bool:
-    """Whether one of the wanted objects is a value of a dict; implemented with set operations for speed."""
+    """Whether one of the wanted objects is a value of a dict."""
     return not ids.isdisjoint(map(id, list(table.values())))
 
 

@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.literal import follow_path
 from thunder_core.workflow.artifact.format.manifest import Step
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
-Way = tuple[Step, ...]
+ObjectPath = tuple[Step, ...]
 
 MAX_OBJECTS = 200_000  # objects that a search visits before it stops
 ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
@@ -40,13 +40,13 @@ FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
 }
 
 
-def follow(subject: object, way: Iterable[Step], trust: Trust | None = None) -> Any:
+def follow(subject: object, path: Iterable[Step], trust: Trust | None = None) -> Any:
     """Return the object at the end of a path; raise LookupError if a step fails, and `ImportRefused`.
 
     The default of `trust` is the trust in the subject's own modules. No code of the objects on the path is run.
     """
     value, trust = subject, trust or trust_in(subject)
-    for step, key in way:
+    for step, key in path:
         try:
             value = FOLLOW[step](value, key, trust)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError) as error:
@@ -75,35 +75,35 @@ def open_callable(value: object, key: str) -> Any:
     return getattr(value, key)
 
 
-def find_paths(subject: object, objects: Iterable[object]) -> dict[int, Way]:
+def find_paths(subject: object, objects: Iterable[object]) -> dict[int, ObjectPath]:
     """Return the shortest path from a subject to each of the wanted objects, by the object's id."""
     missing = {id(value) for value in objects}
-    paths: dict[int, Way] = {}
+    paths: dict[int, ObjectPath] = {}
     seen: dict[int, Any] = {id(subject): subject}
-    queue: deque[tuple[Any, Way]] = deque([(subject, ())])
+    queue: deque[tuple[Any, ObjectPath]] = deque([(subject, ())])
     while queue and missing and len(seen) < MAX_OBJECTS:
-        value, way = queue.popleft()
+        value, path = queue.popleft()
         if id(value) in missing:
             missing.discard(id(value))
-            paths[id(value)] = way
+            paths[id(value)] = path
         for step, child in steps_from(value):
             if id(child) not in seen and not issubclass(type(child), (*ATOMS, *COMPILED)):
                 seen[id(child)] = child
-                queue.append((child, (*way, step)))
+                queue.append((child, (*path, step)))
     return paths
 
 
-def find_by_classes(objects: Iterable[object], path_of: Callable[[object], str | None]) -> dict[int, Way]:
+def find_by_classes(objects: Iterable[object], path_of: Callable[[object], str | None]) -> dict[int, ObjectPath]:
     """Return a path to each of the wanted objects from a class that can be imported, by the object's id.
 
     The objects are properties, class methods and static methods under their function's name, and base classes.
     `path_of` returns the `module:qualname` of an object that can be imported, and None for other objects.
     """
-    ways = ((id(value), _from_owner(value, path_of) or _from_subclass(value, path_of)) for value in objects)
-    return {key: way for key, way in ways if way is not None}
+    found_paths = ((id(value), _from_owner(value, path_of) or _from_subclass(value, path_of)) for value in objects)
+    return {key: path for key, path in found_paths if path is not None}
 
 
-def _from_owner(value: object, path_of: Callable[[object], str | None]) -> Way | None:
+def _from_owner(value: object, path_of: Callable[[object], str | None]) -> ObjectPath | None:
     function = value.fget if type(value) is property else getattr(value, "__func__", None)
     owner_name, _, name = getattr(function, "__qualname__", "").rpartition(".")
     owner = follow_path(f"{getattr(function, '__module__', '')}.{owner_name}") if owner_name else None
@@ -113,7 +113,7 @@ def _from_owner(value: object, path_of: Callable[[object], str | None]) -> Way |
     return None if path is None else (("import", path), ("entry", name))
 
 
-def _from_subclass(value: Any, path_of: Callable[[object], str | None]) -> Way | None:
+def _from_subclass(value: Any, path_of: Callable[[object], str | None]) -> ObjectPath | None:
     """Return a path from an importable subclass; subclasses in PyTorch are preferred, because PyTorch is trusted."""
     if not issubclass(type(value), type):
         return None

@@ -38,8 +38,8 @@ def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
         stages = program.stages_of(name)
         before: Counter[str] | None = None
         for index, stage in enumerate(stages):
-            first = index == 0 or stage.given != stages[index - 1].given
-            last = index == len(stages) - 1 or stage.given != stages[index + 1].given
+            first = index == 0 or stage.has_cotangent != stages[index - 1].has_cotangent
+            last = index == len(stages) - 1 or stage.has_cotangent != stages[index + 1].has_cotangent
             printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last)
             before = lines_of(printed.listing)
             must = last or is_body(stage, program)
@@ -65,7 +65,7 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
         added=0 if before is None else (lines - before).total(),
         removed=0 if before is None else (before - lines).total(),
         runs=runs,
-        given=stage.given,
+        has_cotangent=stage.has_cotangent,
     )
     return PrintedStage(facts, source.text, listing, source.constants, named)
 

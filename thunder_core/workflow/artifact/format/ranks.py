@@ -43,7 +43,7 @@ def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> tu
 def facts_of_group(recipe: str, process_group: str) -> GroupFacts:
     """Return the facts about the process group that a recipe asks for; raise `CannotReplay` as `group_facts`."""
     group = required_group(process_group, recipe)
-    facts = GroupFacts(recipe=recipe, asked=process_group, name=program_name(group), size=group.size())
+    facts = GroupFacts(recipe=recipe, process_group=process_group, name=program_name(group), size=group.size())
     if group.size() == dist.get_world_size():
         return facts
     layout = layout_of(group)
@@ -54,7 +54,7 @@ def facts_of_group(recipe: str, process_group: str) -> GroupFacts:
             fix="make the groups with `init_device_mesh` and names of its axes, and pass these names to "
             f"thunder_core.compile: {{'{recipe.replace('_', '-')}.process_group': 'NAME'}}",
         )
-    return facts.model_copy(update={"axis": axis_of(group), "stride": layout.stride, "world": layout.world})
+    return facts.model_copy(update={"axis": axis_of(group), "stride": layout.stride, "world_size": layout.world})
 
 
 def require_groups(manifest: Manifest) -> None:
@@ -72,7 +72,7 @@ def require_groups(manifest: Manifest) -> None:
 
 def require_group(facts: GroupFacts) -> None:
     """Raise `ArtifactForeign` if the process group of all ranks differs from the process group of an artifact."""
-    group = required_group(facts.asked, facts.recipe)
+    group = required_group(facts.process_group, facts.recipe)
     if group.size() != facts.size:
         raise ArtifactForeign(
             f"the artifact was made by the recipe {facts.recipe} for {facts.size} ranks, but the process group here "
@@ -93,15 +93,15 @@ def require_axis(facts: GroupFacts, mesh: Sequence[GroupFacts]) -> None:
     The group along the axis gets the name that the artifact's programs use.
     """
     required_group("", facts.recipe)
-    world = dist.get_world_size()
-    if world != facts.world:
+    world_size, ranks_here = facts.world_size, dist.get_world_size()
+    if ranks_here != world_size:
         raise ArtifactForeign(
-            f"the artifact was made for the mesh {in_words(mesh)} of {facts.world} ranks, but there are {world} here",
-            fix=f"start {facts.world} processes (`torchrun --nproc-per-node {facts.world}`), or make the artifact "
-            "again",
+            f"the artifact was made for the mesh {in_words(mesh)} of {world_size} ranks, "
+            f"but there are {ranks_here} here",
+            fix=f"start {world_size} processes (`torchrun --nproc-per-node {world_size}`), or make the artifact again",
         )
     groups = groups_of_axis(facts.axis)
-    layout = AxisLayout(facts.size, facts.stride, facts.world)
+    layout = AxisLayout(facts.size, facts.stride, world_size)
     group = next((group for group in groups if layout_of(group) == layout), None)
     if group is None:
         here = ", ".join(f"{group.size()} ranks {dist.get_process_group_ranks(group)}" for group in groups)

@@ -115,7 +115,7 @@ def read_signatures(folder: Path) -> Signatures:
 
 
 def verify_signature(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
-    """Return the key whose signature of the artifact this is; None if the signature is not valid."""
+    """Return the key that made a signature of the artifact; None if the signature is not valid."""
     try:
         key = parse_text(facts.key, facts.comment)
         signature = base64.b64decode(facts.signature, validate=True)
@@ -142,10 +142,10 @@ def keys_of(named: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...
     if named is None:
         return trusted_list()
     several = (named,) if isinstance(named, str | PathLike) else named
-    return tuple(key for name in several for key in keys_named(name))
+    return tuple(key for name in several for key in keys_from(name))
 
 
-def keys_named(name: str | PathLike[str]) -> tuple[PublicKey, ...]:
+def keys_from(name: str | PathLike[str]) -> tuple[PublicKey, ...]:
     """Return the keys of a file or a line; raise `BadKey`."""
     if isinstance(name, str) and name.lstrip().startswith(("ssh-", "ecdsa-")):
         return tuple(parse_lines(name, "trusted_keys"))

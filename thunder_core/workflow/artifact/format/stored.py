@@ -75,8 +75,8 @@ def stored_programs(
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
-        if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
-            raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
+        if missing := [name for name in RUNS.values() if name not in running(facts.stages)]:
+            raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(missing)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
             raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
     cubins = read_cubins(artifact)
@@ -84,10 +84,10 @@ def stored_programs(
 
 
 def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
-    """Whether the facts about a derivative are consistent."""
+    """Whether the facts about a derivative are complete and consistent."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
-    masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
+    masks = [stage.has_cotangent for stage in facts.stages if stage.trace == "backward"]
     is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
@@ -123,15 +123,15 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     numbers = dict(facts.numbers)
     in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     guards = (guard.partition(": ") for guard in in_words)
-    stated = (
+    constraints = (
         StatedGuard(path, words, guards_number=n in numbers, guards_tuple=states_tuple(words))
         for n, (path, _, words) in enumerate(guards)
     )
-    return (*stated, *facts.constraints)
+    return (*constraints, *facts.constraints)
 
 
 def states_tuple(words: str) -> bool:
-    """Whether the words of a guard state that the value was a tuple of constants."""
+    """Whether the text of a guard says that the value was a tuple of constants."""
     try:
         return type(ast.literal_eval(words.removeprefix("was "))) is tuple
     except (SyntaxError, ValueError):
@@ -157,7 +157,7 @@ def stored_derivative(
         rules=derivative.rules,
         tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
         cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
-        backwards={stage.given: source for stage, source in pairs if stage.trace == "backward"},
+        backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},
         folder=artifact.folder,
         strict=strict,
     )
@@ -180,4 +180,4 @@ def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
 def stored_stage(stage: StageFacts, source: Source) -> Stage:
     """Return a stage that runs."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
-    return Stage(trace, stage.seconds, stage.given)
+    return Stage(trace, stage.seconds, stage.has_cotangent)

@@ -18,8 +18,8 @@ ALIGNED = 16  # bytes: no dtype is larger
 
 
 @dataclass(frozen=True)
-class KeptWeights:
-    """The tensors to write, by key, and for each weight's name the view of a tensor that the weight is."""
+class StoredWeights:
+    """The tensors to write, by key, and the weights by name, each as a view of one of these tensors."""
 
     tensors: Mapping[str, torch.Tensor]
     facts: Mapping[str, WeightFacts]
@@ -29,17 +29,17 @@ class KeptWeights:
         """The number of bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
-    def on(self, device: str) -> KeptWeights:
+    def on(self, device: str) -> StoredWeights:
         """Return these weights with facts for another device, to which they are moved when they are read."""
-        return KeptWeights(
+        return StoredWeights(
             self.tensors, {name: facts.model_copy(update={"device": device}) for name, facts in self.facts.items()}
         )
 
 
-NOTHING = KeptWeights({}, {})
+NOTHING = StoredWeights({}, {})
 
 
-def kept_weights(subject: object) -> KeptWeights:
+def stored_weights(subject: object) -> StoredWeights:
     """Return every parameter and buffer of a module; raise `CannotReplay` if a tensor has more than its elements."""
     if not isinstance(subject, torch.nn.Module):
         raise WrongInputs("a function has no weights to include", fix="leave out the weights, or save a module")
@@ -52,7 +52,7 @@ def kept_weights(subject: object) -> KeptWeights:
         tensor_of_storage, views = one_storage(names, named)
         tensors[names[0]] = tensor_of_storage
         facts |= views
-    return KeptWeights(tensors, {name: facts[name] for name in named})
+    return StoredWeights(tensors, {name: facts[name] for name in named})
 
 
 def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -139,18 +139,18 @@ def view_of(stored: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
 
 
 def put_weights(manifest: Manifest, weights: Mapping[str, torch.Tensor], model: torch.nn.Module) -> None:
-    """Set a model's parameters and buffers to these values; tensors without data are replaced, tied ones by one tensor.
+    """Set a model's parameters and buffers to these values. Tensors without data are replaced; tied weights stay tied.
 
     Raises `ArtifactForeign` if the model has other names or shapes.
     """
     old = dict(weights_of(model))
     for name in sorted(old.keys() ^ weights.keys()):
-        raise other_weights(name, model)
+        raise wrong_weights_error(name, model)
     tensors_by_facts: dict[WeightFacts, torch.Tensor] = {}
     for name, value in weights.items():
         facts = manifest.weights[name]
         if old[name].shape != value.shape:
-            raise other_weights(name, model)
+            raise wrong_weights_error(name, model)
         if old[name].is_meta:
             replace(model, name, tensors_by_facts.setdefault(facts, like(old[name], value.to(facts.device), facts)))
         else:
@@ -170,17 +170,17 @@ def adopt_weights(
     """
     old = dict(weights_of(model))
     for name in sorted(old.keys() ^ manifest.weights.keys()):
-        raise other_weights(name, model)
+        raise wrong_weights_error(name, model)
     tensors_by_facts = {manifest.weights[name]: tensor for name, tensor in tensors.items()}
     for name, facts in manifest.weights.items():
         if old[name].shape != facts.shape:
-            raise other_weights(name, model)
+            raise wrong_weights_error(name, model)
         if facts not in tensors_by_facts:
             tensors_by_facts[facts] = like(old[name], values[facts].to(facts.device), facts)
         replace(model, name, tensors_by_facts[facts])
 
 
-def other_weights(name: str, model: torch.nn.Module) -> ArtifactForeign:
+def wrong_weights_error(name: str, model: torch.nn.Module) -> ArtifactForeign:
     """Return the error for a model whose weights have other names or shapes."""
     return ArtifactForeign(
         f"the artifact's weights do not fit this {type(model).__name__}: {name} differs",

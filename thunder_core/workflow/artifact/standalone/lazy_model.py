@@ -71,7 +71,10 @@ class LazyWeights:
 
     @classmethod
     def of(cls, artifact: Artifact, are_parameters: Mapping[str, bool]) -> LazyWeights:
-        """Read the weights of an artifact; programs read the weights in `are_parameters`."""
+        """Read the weights of an artifact.
+
+        `are_parameters` says, for each weight that programs read, whether it is a parameter.
+        """
         facts, stored = artifact.manifest.weights, read_weights(artifact)
         tensors_by_facts: dict[WeightFacts, torch.Tensor] = {}
         for name, is_parameter in are_parameters.items():
@@ -89,9 +92,9 @@ class LazyModel:
     """The model of an artifact before it is built: `build` makes the compiled module with the `weights`.
 
     `programs` are pairs of a program's number in the manifest and the program. They are not used after one of the
-    `packages` has been imported. `hits` counts the calls that they ran, `last` is the number of the program that ran
-    last, and `lock` makes sure that the model is built once. If every program refuses a call, it is tried again with
-    the arguments in the `argument_order`.
+    `packages` has been imported. `hits` counts their calls, `last` is the number of the program that ran last, and
+    `lock` ensures that the model is built once. If every program refuses a call, the programs are tried again with the
+    arguments in the `argument_order`.
     """
 
     weights: LazyWeights

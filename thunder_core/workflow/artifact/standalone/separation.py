@@ -112,7 +112,7 @@ class Separation:
         if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
             self.fixed.add(name)
             self.native |= {name} if facts.text in NATIVE_CLASSES else set()
-        elif facts.kind in ("import", "way"):
+        elif facts.kind in ("import", "path"):
             self.absent[name] = None
             self.packages |= {package} - {""}
         else:

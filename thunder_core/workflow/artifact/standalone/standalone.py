@@ -1,4 +1,4 @@
-"""Artifacts that run before their model is built: the facts that were recorded at writing, compared with this process.
+"""Artifacts that run before their model is built: the circumstances recorded at writing are compared with this process.
 
 A model whose class comes from a library, and whose weights are in the artifact, is the same wherever the same library
 builds it from the same config. The guards of the programs on the model are therefore checked once, in a new process,
@@ -132,13 +132,13 @@ def needs_model(stage: StageFacts, text: str) -> bool:
     """Whether a stage with this text needs the model, or a package that may be missing."""
     constants = stage.constants.values()
     packages = {package_of(facts.text) for facts in constants if facts.kind == "import"} | imported_packages(text)
-    return not packages <= PRESENT or any(facts.kind == "way" for facts in constants)
+    return not packages <= PRESENT or any(facts.kind == "path" for facts in constants)
 
 
 def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
     """Return the programs that may run without the model, by their numbers."""
     manifest = artifact.manifest
-    if manifest.shell is None or not manifest.weights or CONSTANTS in manifest.files:
+    if manifest.empty_model is None or not manifest.weights or CONSTANTS in manifest.files:
         return {}
     parts = {number: separated_program(artifact, facts) for number, facts in enumerate(manifest.programs)}
     return {number: part for number, part in parts.items() if part is not None and part.packages}
@@ -193,7 +193,7 @@ def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedProl
 
 def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
     """Return the facts in the artifact; None if there are none."""
-    if STANDALONE not in artifact.manifest.files or artifact.manifest.shell is None:
+    if STANDALONE not in artifact.manifest.files or artifact.manifest.empty_model is None:
         return None
     try:
         return StandaloneFacts.model_validate_json(artifact.text(STANDALONE))
@@ -207,7 +207,7 @@ def is_imported(packages: Iterable[str]) -> bool:
 
 
 def holds_without_library(facts: StandaloneFacts) -> bool:
-    """Whether no library of the model is installed here, so that no library can differ from the recorded one."""
+    """Whether no library of the model is installed, so that none can differ from the recorded version."""
     return facts.python == python_version() and not any(map(plugins.is_installed, facts.packages))
 
 
@@ -232,7 +232,7 @@ def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
         config = json.loads(artifact.text(CONFIG))
     except (ValueError, RecursionError):
         return False
-    model = artifact.manifest.shell
+    model = artifact.manifest.empty_model
     attention = model.attention if model is not None else ""
     return isinstance(config, dict) and code_of_the_hub({**config, "attn_implementation": attention}) is None
 

@@ -43,7 +43,7 @@ class Trust:
         module = self.require(path)
         if module in sys.modules and not self.covers(module):
             return object_in_memory(path)
-        with plugins.kept_running(f"importing {module}"):
+        with plugins.refuse_exit(f"importing {module}"):
             return plugins.import_object(path)
 
     def require(self, path: str) -> str:
@@ -104,7 +104,7 @@ def object_in_memory(path: str) -> object:
 
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
-    """Return the trust in the libraries, in the packages of a subject's own code, and in the user's modules."""
+    """Return the `Trust` in the libraries, in the packages of a subject's own code, and in the user's modules."""
     return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named_modules(trusted_modules))
 
 

@@ -31,7 +31,7 @@ from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
 from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
-from thunder_core.workflow.fault_localization.recording import settings_kept
+from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.internal_check import Fault
@@ -58,21 +58,21 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     counterparts = matched_calls(trace, calls)
     values = own_inputs({**inputs, **trace.constants}, trace)
     names_to_keep = {*inputs, *(proxy.name for proxy in trace.outputs)}
-    with torch.no_grad(), settings_kept(trace.bound_symbols):
+    with torch.no_grad(), preserve_settings(trace.bound_symbols):
         states.restore()
         for index, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
             require_time()
             read, before = values_read(bsym, values), states.current_states()
             evaluate((bsym,), values)
-            drawn = states.current_states()
-            fault = take_over(
+            states_after = states.current_states()
+            fault = adopt_results(
                 trace,
                 bsym,
                 values,
                 counterparts.get(index, ()),
-                exact_values(bsym, read, drew=not drawn.equal(before)),
+                exact_values(bsym, read, drew=not states_after.equal(before)),
             )
-            drawn.restore()  # the comparison may have computed the line again
+            states_after.restore()  # the comparison may have computed the line again
             if fault is not None:
                 return LineEvaluation(fault)
             for proxy in dying:
@@ -121,7 +121,7 @@ def values_read(bsym: BoundSymbol, values: Values) -> Values:
     return copy_values(read) if bsym.mutates else read
 
 
-def take_over(
+def adopt_results(
     trace: Trace, bsym: BoundSymbol, values: Values, calls: Sequence[EagerCall], exact_of: ExactOf
 ) -> Fault | None:
     """Replace a line's results by the results of the first call that agrees; return a fault if no call agrees."""

@@ -1,7 +1,7 @@
 """The calls of PyTorch that a program makes in eager PyTorch: the function, the source line and the results.
 
-The results of all calls of a large program would take more memory than its weights. Only some are kept in memory, and
-the program runs again for the following results.
+The results of all calls of a large program would take more memory than its weights. So some results are kept in memory,
+and the program runs again to get the next results.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RecordCalls(TorchFunctionMode):
         return result
 
     def _has_room(self, tensors: Results) -> bool:
-        """Whether there is room for a call's results; once there is not, no later results are kept."""
+        """Whether there is room for a call's results; after the first call without room, no results are kept."""
         self._room -= sum(tensor.nbytes for tensor in tensors)
         self._is_full = self._is_full or (self._room < 0 and bool(self.saved_results))
         return not self._is_full
@@ -128,7 +128,7 @@ class RepeatedRecording:
         return self._held[number]
 
 
-def room_beside(weights: int) -> int:
+def bytes_for_results(weights: int) -> int:
     """Return the number of bytes of results to keep in memory, for a model with `weights` bytes of weights."""
     return max(MIN_ROOM, int(PART_OF_WEIGHTS * weights))
 

@@ -56,7 +56,7 @@ class EpilogueOutput:
         return self.at(parent + end)
 
     def name_of(self, value: object) -> str:
-        """Return the name of the computation's result that a value is; empty if it is none."""
+        """Return the name of the computation's result with this value; empty if there is none."""
         return next((name for name, result in self.results.items() if is_same(result, value)), "")
 
     def variables_of(self, value: object) -> list[str]:
@@ -70,7 +70,7 @@ def without_prefix(path: str) -> str:
 
 
 def returned_leaves(output: object) -> Leaves:
-    """Return the leaves of an output, and of the attributes that it has in addition to its items."""
+    """Return the leaves of an output, and of its attributes that are not items."""
     leaves = leaves_of(output)
     if isinstance(output, Mapping) and hasattr(output, "__dict__"):
         attributes = leaves_of(vars(output))

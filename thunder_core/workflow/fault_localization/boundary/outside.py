@@ -22,7 +22,7 @@ from thunder_core.workflow.fault_localization.boundary.eager_calls import (
     EagerCall,
     RecordCalls,
     RepeatedRecording,
-    room_beside,
+    bytes_for_results,
 )
 from thunder_core.workflow.fault_localization.boundary.epilogue import (
     OTHER_VALUES,
@@ -35,7 +35,7 @@ from thunder_core.workflow.fault_localization.line_faults import return_fault
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
-from thunder_core.workflow.fault_localization.time_limit import time_limited
+from thunder_core.workflow.fault_localization.time_limit import limit_time
 from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import AFTER_CALL
@@ -62,8 +62,8 @@ def wrong_outside(
 ) -> Iterator[Fault]:
     """Yield the fault of the code around the computation: a wrong trace, or an epilogue with a wrong result.
 
-    If a result differs, or if `thorough` is set, the calls of eager PyTorch are compared one by one, if `has_room` says
-    that a trace fits into memory.
+    If a result differs, or if `thorough` is set, each call of eager PyTorch is compared; `has_room` says whether a
+    trace fits into memory.
     """
     acquired = program.traces("computation")[0]
     inputs = own_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
@@ -76,7 +76,7 @@ def wrong_outside(
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
     fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
     if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
-        with time_limited(None) if fault is not None else nullcontext():
+        with limit_time(None) if fault is not None else nullcontext():
             calls = eager_calls(call, call.own_arguments, states, room_for(acquired))
             followed = follow(acquired, inputs, states, calls)
         fault = followed.fault or fault or wrong_result(acquired, followed.values, mine, right)
@@ -158,7 +158,7 @@ def room_for(acquired: Trace) -> float:
     """
     if settings_of(acquired.bound_symbols):
         return math.inf
-    return room_beside(sum(proxy.bytes for proxy in acquired.inputs if isinstance(proxy, TensorProxy)))
+    return bytes_for_results(sum(proxy.bytes for proxy in acquired.inputs if isinstance(proxy, TensorProxy)))
 
 
 def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
@@ -173,7 +173,7 @@ def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs:
 
 
 def unlike_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
-    """Return the first path whose value in eager PyTorch is neither our value nor in `computed`, or None."""
+    """Return the first path whose value in eager PyTorch differs from ours and is not in `computed`, or None."""
     for path, tensor in theirs.tensors.items():
         if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):
             return path

@@ -14,7 +14,7 @@ import torch
 
 from thunder_core.backend.claiming.copies import copy_values, reason_not_copied
 from thunder_core.foundation.errors import NotComparable
-from thunder_core.workflow.validation.comparison import buffers_kept
+from thunder_core.workflow.validation.comparison import preserve_buffers
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.state import state_of
 
@@ -58,15 +58,15 @@ class SubjectCall:
             if not isinstance(self.subject, torch.nn.Module):
                 yield
                 return
-            with self._module_unchanged(self.subject):
+            with self._unchanged_module(self.subject):
                 yield
 
     @staticmethod
     @contextmanager
-    def _module_unchanged(module: torch.nn.Module) -> Iterator[None]:
+    def _unchanged_module(module: torch.nn.Module) -> Iterator[None]:
         dicts = [entries for part in module.modules() for entries in dicts_of(part)]
         before = [(entries, dict(entries)) for entries in dicts]
-        with buffers_kept(module):
+        with preserve_buffers(module):
             try:
                 yield
             finally:

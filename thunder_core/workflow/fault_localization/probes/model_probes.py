@@ -17,7 +17,9 @@ Change = Callable[[], AbstractContextManager[Any]]
 
 
 def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
-    """Yield probes of each module with a hook, another `forward` or another class, and of the model's other mode."""
+    """Yield probes that give each module a hook, another `forward` or another class, and a probe that switches the
+    model's mode.
+    """
     model = call.subject
     if not isinstance(model, torch.nn.Module):
         return

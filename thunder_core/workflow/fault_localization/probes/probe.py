@@ -15,8 +15,7 @@ from thunder_core.workflow.fault_localization.probes.calls import Arguments
 class Probe:
     """A call that differs from the traced call: the difference in words, the arguments, and a context with a change.
 
-    `path` is the path that a guard must check to refuse the call, as guards name it, and `told` is a part of the
-    guard's text.
+    The guard that must refuse the call checks `path`, as guards name it, and contains the text `guard_text`.
     """
 
     what: str
@@ -26,7 +25,7 @@ class Probe:
     told: str = ""
 
     def guard(self, program: Program) -> str:
-        """Return the guard of a program that must refuse this call, or the call in words if there is no guard."""
+        """Return the guard that must refuse this call; if the program has no such guard, the call in words."""
         fitting = [guard for guard in program.guards if guard.path == self.path]
         guard = next((guard for guard in fitting if self.told in guard.words), fitting[0] if fitting else None)
         return f"a call with {self.what}" if guard is None else f"guard {guard}"

@@ -14,7 +14,7 @@ from thunder_core.workflow.validation.internal_check import Fault
 NOT_ITS_ORIGIN = "`{name}` is not {origin}"
 
 
-def wrongly_unpacked(
+def unpacking_faults(
     computation: Trace, inputs: tuple[Any, ...], roots: Mapping[str, object], prologue: Trace
 ) -> Iterator[Fault]:
     """Yield a fault for each tensor input that is not the tensor at its origin.

@@ -138,7 +138,7 @@ def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
 
 
 def of_guidance(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return the strength of the guidance for each sample, if the model reads it."""
+    """Return the guidance strength of each sample, if the model reads it."""
     return {"guidance": torch.full((draw.batch,), 3.5)} if settings.get("guidance_embeds") else {}
 
 

@@ -151,7 +151,7 @@ def recognize_quantized(folder: Path) -> FormatAnswer | None:
 
 
 @kind
-def outliers_apart(folder: Path) -> FormatAnswer | None:
+def separate_outliers(folder: Path) -> FormatAnswer | None:
     """Recognize 8-bit weights of bitsandbytes, whose layers multiply a data-dependent number of columns separately."""
     settings = config_of(folder).get("quantization_config")
     if not isinstance(settings, Mapping) or settings.get("quant_method") != "bitsandbytes":
@@ -179,7 +179,7 @@ def recognize_distributed(folder: Path) -> FormatAnswer | None:
 
 
 def other_format(suffix: str, format_: str, fix: str) -> None:
-    """Register a recognizer for folders that have weights in another format, and none in a supported format."""
+    """Register a recognizer for folders whose weights are all in unsupported formats."""
 
     @kind
     def recognizer(folder: Path) -> FormatAnswer | None:
@@ -253,7 +253,7 @@ FILES: dict[str, str] = {
 }
 
 
-def held_by_file(path: Path) -> str:
+def describe_file(path: Path) -> str:
     """Describe a file that was named instead of a folder, by its suffix; return an empty string if it is unknown."""
     return FILES.get(path.suffix.lower(), "")
 

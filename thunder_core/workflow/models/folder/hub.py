@@ -87,7 +87,7 @@ def require_weights(model: HubModel) -> None:
     refuse_other_kinds(model.folder)
     missing = missing_weights(model)
     if missing:
-        raise _not_cached(model.name, model.commit, missing)
+        raise _not_cached_error(model.name, model.commit, missing)
     checkpoint_files(model.folder)
 
 
@@ -100,7 +100,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist.
 
     Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too. If the cache
-    has all weights, a Hub that cannot be reached is no error: `are_stages_unknown` then stays true.
+    has all weights, an unreachable Hub is no error; `are_stages_unknown` then stays true.
     """
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
@@ -116,7 +116,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 
 
 def are_stages_unknown(model: HubModel) -> bool:
-    """Whether the local cache does not tell if a model is one of sentence-transformers, whose stages it may lack.
+    """Whether the local cache does not show if a model belongs to sentence-transformers; it may lack the stages.
 
     Only base models and masked language models can be its transformer.
     """
@@ -148,7 +148,7 @@ def fetch_weights(model: HubModel) -> None:
     """Download a model's safetensors files into the cache; raise `ModelNotFound` if this fails."""
     missing = missing_weights(model)
     if missing and is_offline():
-        raise _not_cached(model.name, model.commit, missing)
+        raise _not_cached_error(model.name, model.commit, missing)
     if not missing or (SINGLE in missing and _fetch(model.name, SINGLE, model.commit) is not None):
         return
     index = _fetch(model.name, INDEX, model.commit)
@@ -192,14 +192,14 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
             huggingface_hub.hf_hub_download(name, filename, revision=revision, cache_dir=constants.HF_HUB_CACHE)
         )
     except LocalEntryNotFoundError as error:
-        raise _not_cached(name, revision, (filename,)) from error
+        raise _not_cached_error(name, revision, (filename,)) from error
     except EntryNotFoundError:
         return None
     except (HfHubHTTPError, OSError) as error:
         raise _refusal(name, revision, error) from error
 
 
-def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
+def _not_cached_error(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
     """Return the error for a model with missing files in the local cache that cannot be downloaded."""
     while_ = f"while {'HF_HUB_OFFLINE is set' if is_offline() else 'the hub cannot be reached'}"
     cache = f"the local cache ({os.fspath(constants.HF_HUB_CACHE)})"

@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFo
 from thunder_core.workflow.models.adapters.folder import Adapter, read_adapter
 from thunder_core.workflow.models.diffusion.folder import denoiser_folder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE
-from thunder_core.workflow.models.folder.foreign_formats import ADAPTER, held_by_file, is_artifact
+from thunder_core.workflow.models.folder.foreign_formats import ADAPTER, describe_file, is_artifact
 from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
 from thunder_core.workflow.models.request.names import TIMM_PREFIX, timm_architecture
@@ -47,7 +47,7 @@ class FolderOrigin:
         return self.root or self.folder
 
     def as_dict(self) -> dict[str, object]:
-        """The origin as plain data."""
+        """Return the origin as plain data."""
         if self.adapter is not None:
             return {"kind": "folder", "path": str(self.adapter.folder)}
         if self.hub is None:
@@ -62,7 +62,7 @@ class SampleOrigin:
     sample: SampleModel
 
     def as_dict(self) -> dict[str, object]:
-        """The origin as plain data."""
+        """Return the origin as plain data."""
         return {"kind": "sample", "architecture": self.sample.architecture, "config": dict(self.sample.config)}
 
 
@@ -96,8 +96,8 @@ def find_folder(name: str, revision: str | None) -> FolderOrigin:
     return FolderOrigin.of(hub.folder, hub)
 
 
-def folder_here(name: str, revision: str | None) -> Path | None:
-    """The folder of that name, or of the hub's model in the cache; None if the model has to be downloaded."""
+def find_local_folder(name: str, revision: str | None) -> Path | None:
+    """Return the folder of a name, or the cached folder of a Hub model; None if the model must be downloaded."""
     if timm_architecture(name) is not None:
         return None
     origin = local_origin(name, revision)
@@ -133,13 +133,13 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
 def adapted_origin(folder: Path) -> FolderOrigin:
     """Return the origin of an adapter: its base model, which is a folder or a Hub model; raise `ModelNotFound`."""
     adapter = read_adapter(folder)
-    beside = folder / adapter.base
-    if folder in (Path(adapter.base).resolve(), beside.resolve()):
+    sibling = folder / adapter.base
+    if folder in (Path(adapter.base).resolve(), sibling.resolve()):
         raise BadModelFolder(
             f"{folder / ADAPTER} of the adapter names its own folder as the base model",
             fix="write the folder or the Hub name of the base model into that file",
         )
-    name = str(beside) if not _exists(Path(adapter.base)) and _exists(beside) else adapter.base
+    name = str(sibling) if not _exists(Path(adapter.base)) and _exists(sibling) else adapter.base
     try:
         base = find_folder(name, None)
     except ModelNotFound as error:
@@ -167,7 +167,7 @@ def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
 def require_folder(path: Path) -> None:
     """Raise `ModelNotFound` unless the path is a folder whose files can be listed."""
     if not path.is_dir():
-        file_format = held_by_file(path)
+        file_format = describe_file(path)
         raise ModelNotFound(
             f"{path} is a file{f' with {file_format}' if file_format else ''}, but a model is a folder in Hugging Face "
             "layout",

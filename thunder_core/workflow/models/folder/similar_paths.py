@@ -27,7 +27,7 @@ def similarity(left: Path, right: Path) -> float:
 
 
 def _alike(folder: Path, name: str) -> list[Path]:
-    """The folder in a folder that has a name, or those whose names look like it."""
+    """Return the subfolder with a name, or the subfolders with similar names."""
     if (folder / name).is_dir():
         return [folder / name]
     try:

@@ -197,11 +197,11 @@ class Batches:
         if self.labels and self.loaded.task not in {*CAUSAL, SENTENCE_TASK}:
             needed_names += [] if names.keys() >= SPANS else [LABELS]
         missing = [name for name in needed_names if name not in names]
-        for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
+        for problem, reason in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
             if problem:
                 follows = f"add `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
                 raise BadData(
-                    f"{self.dataset.file} does not fit {kind}: `{'`, `'.join(problem)}`, {said}",
+                    f"{self.dataset.file} does not fit {kind}: `{'`, `'.join(problem)}`, {reason}",
                     fix=(follows if DECODER_IDS in problem else "")
                     + f"use the names of the parameters of its forward: {', '.join(sorted(accepted_names))}",
                 )

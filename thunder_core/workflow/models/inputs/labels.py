@@ -93,8 +93,8 @@ def is_regression(config: PretrainedConfig) -> bool:
 
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each token that is not padding."""
-    drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
-    return {"labels": drawn.masked_fill(padding(inputs), IGNORED)}
+    numbers = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
+    return {"labels": numbers.masked_fill(padding(inputs), IGNORED)}
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
@@ -103,7 +103,7 @@ def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
 
 
 def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """The positions at which an answer starts and ends."""
+    """Return the positions at which an answer starts and ends."""
     both = draw.integers(0, draw.seq, draw.batch, 2).sort(dim=1).values
     return {"start_positions": both[:, 0].contiguous(), "end_positions": both[:, 1].contiguous()}
 
@@ -119,29 +119,29 @@ def yes_or_no(draw: RandomInputs, _inputs: Tensors) -> Tensors:
 
 
 def pixel_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """A class for each pixel, [batch, height, width]."""
+    """Return a class for each pixel, [batch, height, width]."""
     return {
         "labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch, *inputs["pixel_values"].shape[-2:])
     }
 
 
 def depths(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """A positive depth for each pixel, [batch, height, width]."""
+    """Return a positive depth for each pixel, [batch, height, width]."""
     return {"labels": draw.normal(draw.batch, *inputs["pixel_values"].shape[-2:]).abs() + 0.1}
 
 
 def class_numbers(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """A class for each sample."""
+    """Return a class for each sample."""
     return {"labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch)}
 
 
 def scores(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """A score of 0 to 1 for each possible answer."""
+    """Return a score of 0 to 1 for each possible answer."""
     return {"labels": draw.integers(0, 2, draw.batch, int(draw.config.num_labels or 1)).float()}
 
 
 def spoken_tokens(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Ten tokens that are said, none of which is the padding."""
+    """Return ten spoken tokens for each sample, without padding."""
     return {"labels": draw.tokens(SPOKEN)}
 
 
@@ -154,8 +154,8 @@ def frame_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
             frames = (frames - kernel) // stride + 1
     else:
         frames = inputs["input_features"].shape[1]
-    drawn = draw.integers(0, count, draw.batch, frames)
-    return {"labels": torch.nn.functional.one_hot(drawn, count).float()}
+    numbers = draw.integers(0, count, draw.batch, frames)
+    return {"labels": torch.nn.functional.one_hot(numbers, count).float()}
 
 
 def objects(draw: RandomInputs, _inputs: Tensors) -> Inputs:

@@ -15,7 +15,9 @@ SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the main inputs of a model. Its class names `main`, and its forward accepts `accepted`, if that is known.
+    """Return the main inputs of a model.
+
+    The class names the input `main`, and the forward accepts the names in `accepted`, if they are known.
 
     A class may name tokens although its forward reads something else, as in CLIP's classifier of images.
     """

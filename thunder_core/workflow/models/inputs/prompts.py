@@ -26,12 +26,12 @@ def require_generation(loaded: LoadedModel) -> None:
         )
 
 
-def drawn_prompts(
+def random_prompts(
     loaded: LoadedModel, *, batch: int, length: int, seed: int, padded: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Prompts and their mask, [batch, length] int64, on the model's device; the same for the same seed.
+    """Return random prompts and their mask, [batch, length] int64, on the model's device, determined by the seed.
 
-    Where they are padded, the first is full, and each other begins with at least one token of padding.
+    If they are padded, the first is full, and all others begin with at least one padding token.
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=length, seed=seed)
     ids = draw.tokens(length)

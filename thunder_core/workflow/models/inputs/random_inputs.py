@@ -56,15 +56,15 @@ class RandomInputs:
         return int(torch.randint(low, high, (), generator=self.generator))
 
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
-        """Integers of [low, high)."""
+        """Return integers in [low, high)."""
         return torch.randint(low, high, shape, generator=self.generator)
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Float32 numbers of mean 0 and deviation 1."""
+        """Return float32 numbers with mean 0 and standard deviation 1."""
         return torch.randn(shape, generator=self.generator)
 
     def tokens(self, length: int) -> torch.Tensor:
-        """Tokens of [batch, length] that mean nothing special."""
+        """Return tokens of shape [batch, length], without special tokens."""
         ordinary = torch.ones(self.vocabulary, dtype=torch.bool)
         ordinary[[token for token in self.special if 0 <= token < self.vocabulary]] = False
         (choice,) = ordinary.nonzero(as_tuple=True)

@@ -53,7 +53,7 @@ def longest_sequence(config: PretrainedConfig) -> int | None:
 
 
 def check_sequence_length(config: PretrainedConfig, seq: int) -> None:
-    """Raise `SequenceTooLong` where a model has fewer positions than the sequence has tokens."""
+    """Raise `SequenceTooLong` if a sequence has more tokens than the model has positions."""
     longest = longest_sequence(config)
     if longest is not None and seq > longest:
         raise SequenceTooLong(

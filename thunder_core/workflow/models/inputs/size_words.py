@@ -31,7 +31,7 @@ def named_inputs(config: PretrainedConfig) -> tuple[str, ...]:
 
 
 def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:
-    """The size of a measurement's inputs: `seq` if there are tokens, and `size` in words if there is anything else."""
+    """Return the size of a measurement's inputs: `seq` for tokens, and `size` in words for other inputs."""
     words = sizes_in_words(config, size)
     tokens = f"sequence {size.seq}"
     facts = {"seq": str(size.seq)} if tokens in words else {}

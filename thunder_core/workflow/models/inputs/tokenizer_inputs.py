@@ -58,6 +58,6 @@ def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
     return tuple(name for name in returned if name in parameters)
 
 
-def names_beside_tokens(names: Sequence[str]) -> tuple[str, ...]:
+def optional_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of a tokenizer's outputs that callers may leave out."""
     return tuple(name for name in names if name in BUILDERS)

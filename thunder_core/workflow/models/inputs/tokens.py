@@ -32,14 +32,14 @@ def tokenize(
     """
     if not dataset.has_text:
         return dataset
-    read = tokenizer_beside(
+    read = tokenizer_for_data(
         origin,
         f"{dataset.file} contains text",
         fix="use tokens (`input_ids`), or put the model's tokenizer.json into its folder",
         trust_remote_code=trust_remote_code,
     )
     rows: list[dict[str, torch.Tensor]] = []
-    beside: set[str] = set()
+    other_names: set[str] = set()
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
             raise dataset.wrong(
@@ -48,12 +48,14 @@ def tokenize(
         if IDS in row:
             raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
         encoded = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
-        beside |= {name for name in encoded if name != IDS and (keys is None or name in keys)}
-        rows.append({**{name: value for name, value in encoded.items() if name == IDS or name in beside}, **row})
-    return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(beside), checked=set())
+        other_names |= {name for name in encoded if name != IDS and (keys is None or name in keys)}
+        rows.append({**{name: value for name, value in encoded.items() if name == IDS or name in other_names}, **row})
+    return replace(
+        dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(other_names), checked=set()
+    )
 
 
-def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
+def tokenizer_for_data(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
     """Return the tokenizer in a model's folder; raise `BadData` with a message if there is no tokenizer."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
     if folder is None or not has_tokenizer(folder):

@@ -28,10 +28,10 @@ class ModelKind:
     a task, a config, a dtype and whether remote code is trusted, and sets random weights. `read` takes the patterns of
     weights that may be missing; it checks the weights and returns caveats about them. `example_inputs` takes whether
     labels are needed, and the length of a cache. `require_loss` takes a task, a config and the batch size, and raises
-    `NoLoss` or `BadOption` if the model cannot be trained so; `add_loss` changes the config of a model whose loss is
-    not part of it. `describe_part` describes the part of a folder that is the model, if the folder contains more than
-    the model. The weights of a kind without `is_mapped` are converted in memory. A kind without `config_sets_outputs`
-    has no attribute in its configs for the type of outputs.
+    `NoLoss` or `BadOption` if the model cannot be trained with them; `add_loss` changes the config of a model whose
+    loss is not part of it. `describe_part` describes the part of a folder that is the model, if the folder contains
+    more than the model. If `is_mapped` is not set, the weights are converted in memory. If `config_sets_outputs` is not
+    set, the configs of the kind have no attribute for the type of outputs.
     """
 
     library: str

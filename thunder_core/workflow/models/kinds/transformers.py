@@ -20,7 +20,7 @@ from thunder_core.workflow.models.loading.read_weights import read_weights
 from thunder_core.workflow.models.loading.timm_models import TIMM as TIMM_LIBRARY
 from thunder_core.workflow.models.loading.timm_models import WRAPPER, is_timm_config, timm_config
 from thunder_core.workflow.models.request.names import BASE_TASK, SENTENCE_TASK
-from thunder_core.workflow.models.request.task import from_config, require_task, task_named
+from thunder_core.workflow.models.request.task import from_config, require_task, task_with_name
 from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
 
 
@@ -30,7 +30,7 @@ def find_task(name: str | None, config: PretrainedConfig) -> tuple[str, str | No
     Raises `UnknownName` for an unknown task, `BadOption` for a task that the family does not have, and
     `CannotGenerate` for `generate` if the model cannot generate.
     """
-    task, note = task_named(name, config)
+    task, note = task_with_name(name, config)
     require_task(task, config)
     return task, note
 

@@ -21,21 +21,21 @@ def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
             stack.callback(logging.enable_progress_bar)
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         if not are_progress_bars_disabled():
-            stack.callback(_without_complaint, enable_progress_bars)
-            _without_complaint(disable_progress_bars)
+            stack.callback(_without_warnings, enable_progress_bars)
+            _without_warnings(disable_progress_bars)
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         yield caught
 
 
-def _without_complaint(switch: Callable[[], object]) -> None:
-    """Call a switch of huggingface_hub without its warning that an environment variable takes precedence."""
+def _without_warnings(switch: Callable[[], object]) -> None:
+    """Turn off progress bars of huggingface_hub without its warning that an environment variable takes precedence."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         switch()
 
 
-def told_to_users(caught: list[warnings.WarningMessage]) -> tuple[str, ...]:
+def messages_for_users(caught: list[warnings.WarningMessage]) -> tuple[str, ...]:
     """Return the first line of each distinct warning for users, without warnings for developers."""
     messages = [str(warning.message).strip() for warning in caught if warning.category is UserWarning]
     return tuple(dict.fromkeys(text.splitlines()[0] for text in messages if text))

@@ -25,7 +25,7 @@ from thunder_core.workflow.models.kinds.table import kind_of, kind_of_folder
 from thunder_core.workflow.models.loading.attending_weights import enlarge_queries_and_keys
 from thunder_core.workflow.models.loading.config import class_names
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
-from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
+from thunder_core.workflow.models.loading.library_output import messages_for_users, quiet_transformers
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.loading.model_folder import open_model_folder
@@ -56,7 +56,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         plan = plan_loading(request)
         with seed_generator(request.seed):
             model, caveats, notes = build(plan, request)
-    notes = (*plan.notes, *caveats, *notes, *told_to_users(warned))
+    notes = (*plan.notes, *caveats, *notes, *messages_for_users(warned))
     return dataclasses.replace(finish(plan, request, model, notes), caveats=caveats)
 
 
@@ -130,9 +130,9 @@ def adapter_mode(request: ModelRequest) -> str:
 
 
 def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig, task: str | None) -> tuple[str, ...]:
-    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model without stages.
-
-    Without a named task, a base model in the Hub's cache may be the transformer of a model of sentence-transformers.
+    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model of
+    sentence-transformers without its stages. Unless the user names a task, the stages of a cached base model may be
+    unknown.
     """
     if isinstance(origin, SampleOrigin):
         return ()

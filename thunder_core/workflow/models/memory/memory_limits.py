@@ -98,8 +98,10 @@ def is_refused_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, SystemError | ImportError) and min(process_limits(), default=NOTHING) < NOTHING:
         return True  # without memory for an exception, CPython reports that no exception was set
-    said = isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
-    return said and any(refusal in str(error) for refusal in REFUSALS)
+    may_be_refusal = (
+        isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
+    )
+    return may_be_refusal and any(refusal in str(error) for refusal in REFUSALS)
 
 
 def groups() -> Iterator[tuple[Controller, Path]]:

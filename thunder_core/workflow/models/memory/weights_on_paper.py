@@ -16,10 +16,11 @@ ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 NARROWEST = 2  # bytes of an element, if a recipe may choose the dtype
 
 
-def lacking_memory(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
-    """Return the bytes that random weights need at least, and the free bytes, if too few are free; otherwise None.
+def memory_shortage(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
+    """Return the least bytes that random weights need, and the free bytes, if too few bytes are free; otherwise None.
 
-    Weights on disk are memory-mapped and need not fit. The plan of memory handles cases that are unknown here.
+    Weights on disk are memory-mapped and need not fit. The memory plan checks the cases that this function cannot
+    decide.
     """
     if not request.random_weights or is_for_gpu(request):
         return None

@@ -24,10 +24,10 @@ def named_device(name: str) -> torch.device:
 def best_device() -> torch.device:
     """Return the current GPU if PyTorch can use it, otherwise the CPU."""
     gpu = torch.device("cuda")
-    return gpu if is_there(gpu) else torch.device("cpu")
+    return gpu if is_available(gpu) else torch.device("cpu")
 
 
-def is_there(device: torch.device) -> bool:
+def is_available(device: torch.device) -> bool:
     """Whether PyTorch can use a device."""
     try:
         if device.type == "cuda":

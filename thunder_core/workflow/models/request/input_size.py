@@ -24,6 +24,6 @@ class InputSize(NamedTuple):
         return {name: size for name, size in self._asdict().items() if size is not None}
 
     @property
-    def beside_tokens(self) -> dict[str, int]:
+    def other_sizes(self) -> dict[str, int]:
         """The sizes that are set, except for `batch` and `seq`."""
         return {name: size for name, size in self.stated.items() if name not in {"batch", "seq"}}

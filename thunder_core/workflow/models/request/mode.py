@@ -1,4 +1,4 @@
-"""The mode that a model is called in: for inference, or for training as transformers' Trainer puts it."""
+"""The mode in which a model is called: for inference, or for training, as the Trainer of transformers sets it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thunder_core.foundation.model_configs import config_or_none
 
 
 def put_into_mode(model: torch.nn.Module, *, train: bool) -> None:
-    """Eval mode; or train mode, in which a model of transformers keeps no keys and values for later tokens."""
+    """Put a model into eval mode, or into train mode, in which a model of transformers uses no KV cache."""
     model.train(train)
     config = config_or_none(model)
     if train and isinstance(config, PretrainedConfig) and getattr(config, "use_cache", None):

@@ -85,7 +85,7 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     return BASE_TASK, f"{named[0]} has no known task, so its base model is loaded, for {BASE_TASK}"
 
 
-def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
+def task_with_name(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
     """Return the task with a name, or without a name the task of the architecture; and a note if it is a fallback.
 
     Raises `UnknownName` for an unknown task, and `CannotGenerate` for `generate` if the model cannot generate.
@@ -121,7 +121,7 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 
 
 def require_task(task: str, config: PretrainedConfig) -> None:
-    """Raise `BadOption` where the transformers library has no class of this family for the task."""
+    """Raise `BadOption` if the transformers library has no class of this family for the task."""
     tasks = tasks_of(config.model_type)
     if task == OTHER_TASK:
         named = (config.architectures or [""])[0]

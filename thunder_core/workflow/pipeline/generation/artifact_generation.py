@@ -34,7 +34,7 @@ from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark.memory_bandwidth import memory_bandwidth
 from thunder_core.workflow.models.folder.origin import find_origin, request_of
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
-from thunder_core.workflow.models.inputs.tokens import tokenizer_beside
+from thunder_core.workflow.models.inputs.tokens import tokenizer_for_data
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
@@ -97,7 +97,7 @@ class Generator(ABC):
     def tokenizer(self) -> Any:
         """Return the tokenizer in the model's folder; raise `BadData` if there is none."""
         origin = find_origin(request_of(self.artifact.manifest.source))
-        return tokenizer_beside(
+        return tokenizer_for_data(
             origin,
             "the prompt is text",
             fix="pass the prompt as tokens (--prompt-ids 1,2,3), or put the model's tokenizer.json into its folder",
@@ -169,7 +169,9 @@ class LibraryGenerator(Generator):
     lengths: GenerationLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """Return the tokens that the longest text has left after a prompt; all new tokens for an encoder-decoder."""
+        """Return the number of tokens that the longest text can have after a prompt; all new tokens for an
+        encoder-decoder.
+        """
         if prompt > self.lengths.prompt_length:
             return 0
         return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
@@ -276,8 +278,8 @@ def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
     """
     own = {name: getattr(loaded.model.generation_config, name, None) for name in WARPERS} if sampling.draws else {}
     settings = {**own, **sampling.stated}
-    stated = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL[name])}
-    return LogitsProcessorList(WARPERS[name](value) for name, value in stated.items())
+    set_values = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL[name])}
+    return LogitsProcessorList(WARPERS[name](value) for name, value in set_values.items())
 
 
 def ends_of(loaded: LoadedModel) -> frozenset[int]:
@@ -308,7 +310,7 @@ def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
 
 def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
     """Return the lengths that an artifact supports; raise `CannotGenerate` if its programs cannot generate text."""
-    ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
+    ranges = {name: (size, size) for name, size in manifest.random_inputs.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
         kind = "a training step" if manifest.train else "calls without a KV cache"
         raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)

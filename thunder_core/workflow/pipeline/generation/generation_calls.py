@@ -14,7 +14,7 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.passes.recipe import Recipe, Transform
-from thunder_core.workflow.models.inputs.prompts import drawn_prompts
+from thunder_core.workflow.models.inputs.prompts import random_prompts
 from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
@@ -133,4 +133,4 @@ def observed_calls(model: torch.nn.Module, sizes: ObservedSizes) -> Iterator[Non
 
 def inputs_of(session: Session, prompts: Prompts, seed: int) -> dict[str, torch.Tensor]:
     """Return random prompts for a seed."""
-    return drawn_prompts(session.loaded, **prompts._asdict(), seed=seed)
+    return random_prompts(session.loaded, **prompts._asdict(), seed=seed)

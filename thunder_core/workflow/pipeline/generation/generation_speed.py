@@ -135,7 +135,7 @@ def measure_generation(
     for recorder in recorders.values():
         recorder()
     warmed()
-    whole = measure(
+    benchmark = measure(
         recorders,
         runs=runs,
         warmup=warmup,
@@ -146,39 +146,39 @@ def measure_generation(
         seconds=seconds,
         timer=timer,
     )
-    return generation_benchmark(whole, recorders, length, new_tokens)
+    return generation_benchmark(benchmark, recorders, length, new_tokens)
 
 
 def generation_benchmark(
-    whole: BenchmarkReport, recorders: Mapping[str, TokenTimes], prompt_length: int, new_tokens: int
+    benchmark: BenchmarkReport, recorders: Mapping[str, TokenTimes], prompt_length: int, new_tokens: int
 ) -> GenerationBenchmark:
     """Return the report of whole calls with the times of their tokens, without the first call and the warm-up."""
-    counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
+    counted = slice(1 + benchmark.warmup, 1 + benchmark.warmup + benchmark.runs)
     rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
     first = {name: [seconds[0] for seconds in rounds_of] for name, rounds_of in rounds.items()}
     following = {
         name: [fmean(seconds[1:]) for seconds in rounds_of] for name, rounds_of in rounds.items() if new_tokens > 1
     }
     return GenerationBenchmark(
-        **dict(whole),
+        **dict(benchmark),
         prompt_length=prompt_length,
         new_tokens=new_tokens,
-        first_token=part_of(whole, FIRST_TOKEN, first),
-        next_token=part_of(whole, NEXT_TOKEN, following) if following else None,
+        first_token=part_of(benchmark, FIRST_TOKEN, first),
+        next_token=part_of(benchmark, NEXT_TOKEN, following) if following else None,
         texts=tuple(compared_tokens(recorders, rounds)),
     )
 
 
-def part_of(whole: BenchmarkReport, call: str, seconds: Mapping[str, list[float]]) -> BenchmarkReport:
+def part_of(benchmark: BenchmarkReport, call: str, seconds: Mapping[str, list[float]]) -> BenchmarkReport:
     """Return the report of a part of the calls, from the seconds of each round."""
     first = next(iter(seconds.values()))
     return BenchmarkReport(
-        machine=whole.machine,
-        device=whole.device,
-        configuration={**whole.configuration, "call": call},
-        runs=whole.runs,
-        warmup=whole.warmup,
-        load=whole.load,
+        machine=benchmark.machine,
+        device=benchmark.device,
+        configuration={**benchmark.configuration, "call": call},
+        runs=benchmark.runs,
+        warmup=benchmark.warmup,
+        load=benchmark.load,
         candidates=tuple(describe_candidate(name, times, first, None) for name, times in seconds.items()),
     )
 

@@ -1,8 +1,8 @@
 """The values of integers and booleans on the meta device, so that `generate` runs for a GPU that the machine lacks.
 
 `generate` of the transformers library reads values: whether all texts have ended, and the last tokens. A model on the
-meta device has no data. This mode computes integers and booleans also on the CPU. Where the value of a tensor is
-unknown, such as the next token, which depends on the weights, it is a token that is no end-of-text token.
+meta device has no data. This mode computes integers and booleans also on the CPU. An unknown value, such as the next
+token, which depends on the weights, is replaced by a token that does not end the text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def values_on_meta(unknown: int = 0) -> Iterator[None]:
 
 
 def token_within_text(config: object) -> int:
-    """Return the smallest token number that is no end-of-text token, by a config of generation, which may be None."""
+    """Return the smallest token that does not end a text, according to a generation config, which may be None."""
     end = getattr(config, "eos_token_id", None)
     ends = {end} if isinstance(end, int) else {*(end or ())}
     return next(token for token in range(len(ends) + 1) if token not in ends)
@@ -105,7 +105,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return None
 
     def _forget(self, tensors: list[Any]) -> None:
-        """Give tensors the value of the unknown ones, also in their views."""
+        """Give tensors and their views the value for unknown elements."""
         for values in [self._values[tensor] for tensor in tensors if tensor in self._values]:
             values.fill_(self._unknown_of(values.dtype))
 

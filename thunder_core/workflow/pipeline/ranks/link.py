@@ -78,7 +78,7 @@ class Link:
         return command[1]
 
     def finish(self) -> None:
-        """End the other ranks after the artifact was written; a rank that has ended changes nothing about it."""
+        """End the other ranks after the artifact was written; a rank that has already ended is ignored."""
         with suppress(RuntimeError):
             self.send(None)
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from thunder_core.backend.parallel.local_parts import subclass_like
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
-from thunder_core.workflow.validation.comparison import buffers_kept
+from thunder_core.workflow.validation.comparison import preserve_buffers
 
 
 def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
@@ -30,7 +30,7 @@ def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
         seed, parts = torch.initial_seed(), []
         for rank in reversed(range(size)):
             seed_rank(seed, rank)
-            with buffers_kept(self) if rank else nullcontext():
+            with preserve_buffers(self) if rank else nullcontext():
                 parts.append(kind.forward(self, **rows_of(inputs, rank, size)))
         flat = [_pytree.tree_flatten(part) for part in reversed(parts)]
         return _pytree.tree_unflatten(join_results([leaves for leaves, _ in flat]), flat[0][1])

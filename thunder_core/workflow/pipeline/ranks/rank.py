@@ -121,7 +121,7 @@ class Rank:
     def join_part(self, leaves: list[list[Any]]) -> list[Any]:
         """Return the leaves of a part of the batch, from the leaves of its ranks, which come first.
 
-        They are those of its first rank. If each rank has some attention heads, the KV caches are joined.
+        The result has the leaves of the first rank; if each rank has some attention heads, the KV caches are joined.
         """
         size = self.ranks_of_part
         heads = heads_of(self.compiled)
@@ -149,7 +149,7 @@ class Rank:
             loss_of(model(**self.rows)).backward()  # type: ignore[no-untyped-call]
 
     def generate(self, name: str, options: Mapping[str, Any], **own: Any) -> Any:
-        """Return the result of the named model's `generate`; `own` are options of this rank alone."""
+        """Return the result of the named model's `generate`; `own` are options of only this rank."""
         model: Any = self.models[name]
         return model.generate(**options, **own)
 
@@ -197,7 +197,9 @@ class Rank:
     )
 
     def ask(self, command: str, *args: Any, **own: Any) -> Any:
-        """Run a command on all ranks; return the result of the first rank, which alone gets the arguments `own`."""
+        """Run a command on all ranks, and return the result of the first rank; only the first rank gets the arguments
+        `own`.
+        """
         mark_progress(command)
         self.link.send((command, *args))
         result = getattr(self, command)(*args, **own)

@@ -37,7 +37,7 @@ class Standing:
 
 
 def own_standing() -> Standing | None:
-    """Return the state of the main thread of this process; None if the system does not tell its processor time."""
+    """Return the state of the main thread of this process; None if its processor time is not available."""
     mark, thread = last_mark(), threading.main_thread().ident or 0
     clock_of: Callable[[int], int] | None = getattr(time, "pthread_getcpuclockid", None)
     if clock_of is None:
@@ -59,7 +59,7 @@ def standing_in(text: str) -> Standing | None:
 
 @dataclass
 class Stay:
-    """The time for which a rank has made no progress: since when, and since when it has waited."""
+    """The time without progress of a rank: its start, and the start of the present wait."""
 
     began: float
     began_seconds: float
@@ -68,7 +68,7 @@ class Stay:
     last: Standing
 
     def follow(self, now: float, standing: Standing) -> None:
-        """Take a new state of the rank, which made no progress."""
+        """Update the times with a new state of the rank, which made no progress."""
         if standing.seconds - self.last.seconds > BUSY * (now - self.read_at):
             self.waits_since = now
         self.read_at, self.last = now, standing
@@ -92,7 +92,8 @@ def next_stay(stay: Stay | None, now: float, standing: Standing) -> Stay:
 
 
 def endless_loop(stays: Mapping[int, Stay], now: float) -> tuple[int, str] | None:
-    """Return a rank that computes without progress while another rank waits, and a sentence about it; None if all move.
+    """Return a rank that computes without progress while another rank waits, and a sentence about it; None if there is
+    none.
 
     A rank that compiles or measures makes progress. If no rank waits, there is no rank to blame.
     """

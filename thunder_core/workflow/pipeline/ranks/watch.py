@@ -2,8 +2,8 @@
 
 A thread of each rank writes a sign of life to the store of the process group. The first rank reads the signs of all
 ranks, and the other ranks read the sign of the first rank. If another rank fails, the thread interrupts this rank. A
-rank that waits in a collective cannot be interrupted, so the thread then ends the process. A sign also tells where the
-rank stands, from which the first rank finds endless loops; such a rank is interrupted, too.
+rank that waits in a collective cannot be interrupted, so the thread then ends the process. A sign contains the state of
+the rank, from which the first rank detects endless loops; a rank in an endless loop is interrupted, too.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Sign:
 class Watch:
     """The watch of one rank; `failure` is the error that interrupted this rank: of another rank, or an endless loop.
 
-    `is_alone` tells whether the other ranks wait for a command of this rank, which then may compute for any time.
+    `is_alone` says whether the other ranks wait for a command of this rank, which then may compute for any time.
     """
 
     launch: Launch

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core.foundation import plugins
-from thunder_core.passes.recipe import Recipe, lacks
+from thunder_core.passes.recipe import Recipe, unmet_reason
 from thunder_core.workflow.pipeline.request.part_names import AUTO, recipe_names
 from thunder_core.workflow.pipeline.request.recipes import Named, recipe_class
 
@@ -47,7 +47,9 @@ def choose_recipe(
     recipes = list(_recipes_for(model_type))
     reasons, best = [], None
     for recipe in sorted(recipes, key=_preference):
-        missing = next((why for _, need in recipe.all_requirements() if (why := lacks(need, target, device))), None)
+        missing = next(
+            (why for _, need in recipe.all_requirements() if (why := unmet_reason(need, target, device))), None
+        )
         if missing is not None:
             reasons.append(f"{recipe.title} is left out: {missing}")
         elif best is None:

@@ -12,7 +12,9 @@ from thunder_core.foundation.storage.manifest import require_outside_artifacts
 
 @dataclass(frozen=True)
 class DebugRequest:
-    """Whether the lines that create non-finite values are found, and the folder for the reproduction of a fault."""
+    """The options: whether to find the lines that create non-finite values, and the folder for the reproduction of a
+    fault.
+    """
 
     nan: bool = option(
         False,

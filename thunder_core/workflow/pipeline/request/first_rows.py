@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.folder.foreign_formats import require_config
-from thunder_core.workflow.models.folder.origin import folder_here
+from thunder_core.workflow.models.folder.origin import find_local_folder
 from thunder_core.workflow.models.request.request import ModelRequest
 
 
@@ -27,7 +27,7 @@ def config_of(model: ModelRequest) -> dict[str, object]:
     if model.model is None:
         return {}
     try:
-        folder = folder_here(model.model, model.revision)
+        folder = find_local_folder(model.model, model.revision)
         return {} if folder is None else require_config(folder)
     except ThunderError:  # the full plan raises this error later
         return {}

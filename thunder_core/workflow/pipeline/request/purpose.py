@@ -19,8 +19,8 @@ from thunder_core.workflow.models.inputs.inputs import Inputs, example_inputs
 from thunder_core.workflow.models.inputs.transformers_inputs import require_sizes
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.validation.comparison import buffers_kept
-from thunder_core.workflow.validation.gradients import gradients_kept, loss_of
+from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.workflow.validation.gradients import loss_of, preserve_gradients
 
 Call = Callable[..., object]
 UNFREEZE = "unfreeze the parameters to train (`requires_grad_(True)`)"
@@ -61,26 +61,30 @@ class Purpose:
 
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
         """Yield the inputs without some or all tokenizer results other than tokens and mask, which have defaults."""
-        beside = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
-        optional_names = sorted(beside & inputs.keys())
+        optional = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
+        optional_names = sorted(optional & inputs.keys())
         for count in range(1, len(optional_names) + 1):
             for left_out in itertools.combinations(optional_names, count):
                 yield {name: value for name, value in inputs.items() if name not in left_out}
 
-    def could_be_drawn(self, loaded: LoadedModel, sample: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
+    def could_be_random(
+        self, loaded: LoadedModel, sample: Inputs, *, batch: int, seq: int, seed: int, **_: int
+    ) -> bool:
         """Whether random inputs have the same names, shapes and dtypes, so that the same programs accept them."""
         if self.data is None:
             return True
         try:
-            drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
+            random_inputs = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return any(_describe(drawn) == _describe(inputs) for inputs in (sample, *self.variants(sample)))
+        return any(_describe(random_inputs) == _describe(inputs) for inputs in (sample, *self.variants(sample)))
 
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, requested: int, traced: int = 1
     ) -> tuple[list[int], int]:
-        """Return the numbers of the inputs to validate on, and how many were also traced for lack of other inputs."""
+        """Return the numbers of the inputs to validate on, and how many of these were traced, because there are too few
+        other inputs.
+        """
         if self.data is None:
             return list(range(1, requested + 1)), 0
         count = len(self.batches(loaded, self.data, batch=batch, seq=seq))
@@ -104,7 +108,7 @@ class Purpose:
                 fix=f"{TRAIN_QUANTIZED if is_quantized else UNFREEZE}, or leave out --train",
             )
         put_into_mode(model, train=self.train)
-        with buffers_kept(model), gradients_kept(model):
+        with preserve_buffers(model), preserve_gradients(model):
             yield
 
 

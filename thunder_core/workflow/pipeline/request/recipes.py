@@ -17,7 +17,7 @@ from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, BadRecipe, ThunderError
 from thunder_core.foundation.similar_names import unknown_name
-from thunder_core.passes.recipe import Plugin, Recipe, Transform, lacks
+from thunder_core.passes.recipe import Plugin, Recipe, Transform, unmet_reason
 from thunder_core.passes.recipe.options import hyphenate, require_option_names
 from thunder_core.passes.recipe.plugin import as_composable, compose
 from thunder_core.passes.recipe.recipe import without_parts
@@ -124,14 +124,14 @@ def options_by_recipe(
 def requested_recipe(request: Request) -> Recipe:
     """Return the recipe of a request, with its additions and removals.
 
-    Raises the errors of `find_recipe` and `Composition.require_whole`.
+    Raises the errors of `find_recipe` and `Composition.require_consistent`.
     """
     requested: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     transforms = map(named_transform, request.add_transform)
     executors = map(named_executor, request.add_executor)
     added = [*transforms, *executors, *without_parts(request.without)]
     recipe = find_recipe((*requested, *added) if added or len(requested) > 1 else requested[0], request.options)
-    recipe.composition.require_whole(CLEANUP_TRANSFORMS)
+    recipe.composition.require_consistent(CLEANUP_TRANSFORMS)
     return recipe.acquired_by(request.compiler) if request.compiler else recipe
 
 
@@ -167,7 +167,7 @@ def loaded_file(path: Path) -> ModuleType:
     except ThunderError:
         raise
     except (Exception, SystemExit, GeneratorExit) as error:
-        raise not_loaded(path, error) from error
+        raise loading_error(path, error) from error
 
 
 def named_executor(name: str) -> Plugin:
@@ -182,7 +182,7 @@ def named_executor(name: str) -> Plugin:
     return Plugin(executor.name, executors=(executor,))
 
 
-def not_loaded(path: Path, error: BaseException) -> BadRecipe:
+def loading_error(path: Path, error: BaseException) -> BadRecipe:
     """Return the error for a file whose code raised an error, or tried to end the process."""
     thunder_error = authors_error(error)
     reason = describe_failure(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
@@ -249,7 +249,7 @@ def usable_transforms(
     return tuple(
         transform
         for transform in recipe.composition.transforms(more).in_order()
-        if not any(lacks(need, target, device) for need in transform.requirements)
+        if not any(unmet_reason(need, target, device) for need in transform.requirements)
     )
 
 

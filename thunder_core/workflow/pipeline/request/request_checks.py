@@ -6,7 +6,7 @@ from thunder_core.foundation.errors import BadOption, OutOfMemory
 from thunder_core.foundation.options import require_values
 from thunder_core.passes.recipe.source import refuse_options
 from thunder_core.workflow.artifact.format.signature import import_key_function
-from thunder_core.workflow.benchmark.gate import check_gate
+from thunder_core.workflow.benchmark.gate import check_speedup_factor
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
 from thunder_core.workflow.models.folder.foreign_formats import require_config
 from thunder_core.workflow.models.folder.hub import (
@@ -18,7 +18,7 @@ from thunder_core.workflow.models.folder.hub import (
 )
 from thunder_core.workflow.models.folder.origin import FolderOrigin, find_origin, local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
-from thunder_core.workflow.models.memory.weights_on_paper import lacking_memory
+from thunder_core.workflow.models.memory.weights_on_paper import memory_shortage
 from thunder_core.workflow.models.request.names import timm_architecture
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
@@ -59,8 +59,8 @@ def require_memory(request: Request, *, dry_run: bool) -> None:
     origin = named_origin(request.model)
     if origin is None or needs_no_weights(request, dry_run=dry_run):
         return
-    if (lacking := lacking_memory(request.model, origin.folder)) is not None:
-        needed, free = map(bytes_in_words, lacking)
+    if (shortage := memory_shortage(request.model, origin.folder)) is not None:
+        needed, free = map(bytes_in_words, shortage)
         raise OutOfMemory(
             f"the weights of the model need at least {needed} of memory but {free} are free; nothing was loaded",
             fix="use a checkpoint on disk instead of random weights: its weights are memory-mapped and need not fit; "
@@ -77,7 +77,7 @@ def require_measurable(request: Request) -> None:
         raise BadOption(
             f"--require-speedup and {against} exclude each other: nothing is measured", fix="leave out one of the two"
         )
-    check_gate(request.require_speedup, request.runs)
+    check_speedup_factor(request.require_speedup, request.runs)
 
 
 def refuse_evaluation(request: Request) -> None:

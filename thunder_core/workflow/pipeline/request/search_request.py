@@ -35,7 +35,7 @@ CHOSEN = (
 
 
 def search_seconds(option: str, text: object) -> float:
-    """The seconds of `90s`, `10m` or `1h`; raises `BadOption` for anything else."""
+    """Return the seconds of `90s`, `10m` or `1h`; raises `BadOption` for anything else."""
     try:
         return parse_duration(option, text)
     except BadOption as error:
@@ -43,7 +43,7 @@ def search_seconds(option: str, text: object) -> float:
 
 
 def require_time(option: str, seconds: float) -> None:
-    """Raise `BadOption` for no time at all, or more than a week."""
+    """Raise `BadOption` for a time of zero, or of more than a week."""
     if not 0 < seconds <= LONGEST:
         how = "leaves no time" if seconds <= 0 else "is more than a week"
         raise BadOption(f"{option} {how}", fix=TIME_FIX.format(option))
@@ -135,30 +135,30 @@ class SearchRequest:
     @property
     def given_options(self) -> list[str]:
         """The options that differ from their defaults, besides the time."""
-        stated = options_of(SearchRequest)
+        options = options_of(SearchRequest)
         changed_fields = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
-        return [stated[name].flag for name in changed_fields if name != "search"]
+        return [options[name].flag for name in changed_fields if name != "search"]
 
 
 def check_search(search: SearchRequest, request: Request) -> None:
-    """Raise for invalid values, for bounds without a search, and for options that the search sets itself."""
+    """Raise an error for invalid values, for bounds without a search, and for options that the search itself sets."""
     require_values(search)
     if search.search is None:
         if search_options := search.given_options:
             raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave it out")
         return
-    stated, usual = options_of(Request), Request()
+    options, usual = options_of(Request), Request()
     for name in CHOSEN:
         if getattr(request, name) != getattr(usual, name):
             raise BadOption(
-                f"--search and {stated[name].flag} exclude each other: {reason_against(name)}",
+                f"--search and {options[name].flag} exclude each other: {reason_against(name)}",
                 fix="leave out one of the two",
             )
     refuse_unknown_loss(search, request)
 
 
 def reason_against(name: str) -> str:
-    """The reason why a search does not take a setting of a request, in words."""
+    """Return the reason why a search does not take a setting of a request, in words."""
     needed = {"validate": "each candidate is validated", "benchmark": "each candidate is measured"}
     here = {"target": "candidates are measured on this machine"}
     return {**needed, **here}.get(name, "the search chooses the recipe and its options")

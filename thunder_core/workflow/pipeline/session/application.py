@@ -60,7 +60,7 @@ def compile(  # noqa: A001 - the usual name
         recipe = with_choice(recipe, choose_recipe(model_type, device))
     chosen = find_recipe(recipe, options)
     chosen = chosen.with_(without=without) if without else chosen
-    chosen.composition.require_whole(CLEANUP_TRANSFORMS)
+    chosen.composition.require_consistent(CLEANUP_TRANSFORMS)
     require_modules(chosen.composition.without, model)
     chosen.validate_all(model)
     named = candidates(chosen.all_executors(), device=device)

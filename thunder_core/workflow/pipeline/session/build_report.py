@@ -14,12 +14,12 @@ from thunder_core.compilation.memory import program_memory
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
 from thunder_core.foundation.package import __version__
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.artifact.format.weights import kept_weights
+from thunder_core.workflow.artifact.format.weights import stored_weights
 from thunder_core.workflow.benchmark import BenchmarkReport
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.models.inputs.batches import MASK
-from thunder_core.workflow.models.inputs.tokenizer_inputs import names_beside_tokens
+from thunder_core.workflow.models.inputs.tokenizer_inputs import optional_names
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import unused_executors
@@ -68,7 +68,9 @@ class Results:
 
 
 def includes_weights(plan: Plan, session: Session) -> bool:
-    """Whether the artifact includes the weights: requested ones, and prepared ones that no ranks have parts of."""
+    """Whether the artifact includes the weights: if requested, or if they were prepared and are not divided among
+    ranks.
+    """
     has_prepared = session.loaded.original is not None and not plan.prepared.parallel
     return plan.request.include_weights or has_prepared
 
@@ -95,7 +97,7 @@ def build_report(
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
-        executors=executor_shares(computation, results.shares, traces_behind(program)),
+        executors=executor_shares(computation, results.shares, traces_after_computation(program)),
         refused=refusals(plan.prepared.executors, computation),
         choices=kernel_choices(computation),
         no_backward_reason=program.no_backward_reason,
@@ -104,7 +106,7 @@ def build_report(
         saved_bytes=use.saved,
         ranks=results.ranks,
         train=request.train,
-        weights_bytes=kept_weights(session.model).size if includes_weights(plan, session) else 0,
+        weights_bytes=stored_weights(session.model).size if includes_weights(plan, session) else 0,
         validation_state=validation_state(request, results),
         validation=results.validation,
         generation=results.generation,
@@ -130,12 +132,12 @@ def validation_state(request: Request, results: Results) -> Literal["validated",
 
 def running_traces(program: Program) -> list[Trace]:
     """Return the computation, the tail and the backwards."""
-    return [program.last("computation"), *traces_behind(program)]
+    return [program.last("computation"), *traces_after_computation(program)]
 
 
-def traces_behind(program: Program) -> list[Trace]:
+def traces_after_computation(program: Program) -> list[Trace]:
     """Return the tail and the backwards, which run after the computation."""
-    backwards = {stage.given: stage.trace for stage in program.stages_of("backward")}
+    backwards = {stage.has_cotangent: stage.trace for stage in program.stages_of("backward")}
     return [*program.traces("tail"), *backwards.values()]
 
 
@@ -151,8 +153,8 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         count = len(specializations_of(session.compiled).programs)
         programs = "1 program generates" if count == 1 else f"{count} programs generate"
         return (f"{programs}: {plan.generation}", LAST_PROGRAM)
-    beside = names_beside_tokens(session.tokenizer_names) if plan.data is None else plan.data.from_tokenizer - {MASK}
-    names = ", ".join(() if plan.request.train or plan.request.target else sorted(beside))
+    optional = optional_names(session.tokenizer_names) if plan.data is None else plan.data.from_tokenizer - {MASK}
+    names = ", ".join(() if plan.request.train or plan.request.target else sorted(optional))
     if plan.request.dynamic:
         count = len(specializations_of(session.compiled).programs)
         programs = "one program serves" if count == 1 else f"{count} programs serve"

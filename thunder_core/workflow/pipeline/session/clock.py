@@ -85,11 +85,11 @@ class AnnouncedTransform(Transform):
         return changed
 
     def of_function(self, function: Trace) -> Trace:
-        """The new trace of a function of a higher-order operator, by the transform itself."""
+        """Return the new trace of a function of a higher-order operator, by the transform itself."""
         return self.transform.of_function(function)
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """The new trace right before executors claim it, by the transform itself."""
+        """Return the new trace right before executors claim it, by the transform itself."""
         return self.transform.before_claiming(trace)
 
 

@@ -67,11 +67,11 @@ def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:
         return [traced]
     corners = itertools.product(*(ends for ends in ranges.values()))
     sizes = [traced, *(traced._replace(**dict(zip(ranges, corner, strict=True))) for corner in corners)]
-    middle = {name: _between(ends, getattr(traced, name)) for name, ends in ranges.items()}
+    middle = {name: _size_between(ends, getattr(traced, name)) for name, ends in ranges.items()}
     return list(dict.fromkeys([*sizes, traced._replace(**middle)]))
 
 
-def _between(ends: SizeRange, traced: int) -> int:
+def _size_between(ends: SizeRange, traced: int) -> int:
     """Return a size between the ends, near their geometric mean, that differs from the traced size."""
     lower, upper = ends
     middle = isqrt(lower * upper) | 1

@@ -25,8 +25,8 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.model_state import keep_caches
 from thunder_core.workflow.report.number_format import size as bytes_in_words
-from thunder_core.workflow.validation.comparison import buffers_kept
-from thunder_core.workflow.validation.gradients import gradients_kept
+from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.workflow.validation.gradients import preserve_gradients
 from thunder_core.workflow.validation.precision import reference_bytes, widest_affordable
 
 # No published model needs more than this multiple of its inputs' bytes: a token of 16 bytes becomes at most half a
@@ -84,8 +84,8 @@ def require_memory(
         wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
         weights = reference_bytes(loaded.model, reference, train=purpose.train)
         total = input_bytes + weights + 2 * need.kept + wider * need.peak
-        beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
-        require_room(beside, total, free, device, smaller_size(batch, total, free))
+        validation = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
+        require_room(validation, total, free, device, smaller_size(batch, total, free))
 
 
 def least_bytes(size: InputSize) -> int:
@@ -95,7 +95,7 @@ def least_bytes(size: InputSize) -> int:
 
 
 def are_small(inputs: int, free: int | None) -> bool:
-    """Whether a call with this number of bytes of inputs fits into the free bytes, whatever the model is."""
+    """Whether a call with this number of bytes of inputs fits into the free bytes for any model."""
     return free is None or inputs * MAX_BYTES_PER_INPUT_BYTE <= free
 
 
@@ -121,7 +121,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     Rounding to blocks and kernels' own memory are not counted, so the result is a lower bound.
     """
     model = loaded.model
-    with keep_caches(model), buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
+    with keep_caches(model), preserve_buffers(model), preserve_gradients(model), torch.random.fork_rng(devices=[]):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
                 inputs = {

@@ -1,4 +1,4 @@
-"""The evaluation of a model on real samples before and after: eager PyTorch and the optimized model, by batch."""
+"""The evaluation of eager PyTorch and of the optimized model on batches of real samples."""
 
 from __future__ import annotations
 

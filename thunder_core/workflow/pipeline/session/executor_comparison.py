@@ -31,7 +31,7 @@ def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
     )
 
 
-def comparing_others(prepared: Prepared) -> Prepared | None:
+def with_comparing_executor(prepared: Prepared) -> Prepared | None:
     """Return the preparation with an executor that compares, if third-party executors take part; else None."""
     if not any(
         is_third_party(candidate.executor) for candidate in prepared.executors if candidate.executor is not None
@@ -54,7 +54,7 @@ def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]
     except ThunderError:
         raise
     except Exception:
-        comparing = comparing_others(prepared)
+        comparing = with_comparing_executor(prepared)
         if comparing is None:
             raise
         with suppress_all_but(WrongResult):

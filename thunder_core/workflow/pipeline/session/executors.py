@@ -80,8 +80,8 @@ def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 def unused_executors(traces: Sequence[Trace]) -> Iterator[Degradation]:
     """Yield the executors that could not run any of the offered bound symbols, because of this machine.
 
-    Operations that an executor refuses for its own reasons are no loss; the report lists them. Operations that another
-    executor runs faster by a measurement are no loss, either.
+    Operations that an executor refuses for its own reasons do not count; the report lists them. Operations that another
+    executor is measured to run faster do not count, either.
     """
     running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
     refused = [

@@ -137,8 +137,8 @@ def with_internal_check(report: ReportT, look: Callable[[float], InternalCheck |
     try:
         check_program = look(max(AT_LEAST, SHARE * seconds))
     except Exception as failure:  # the outputs agree; lines that cannot run alone are not errors
-        said = message_line(failure)
-        return report.model_copy(update={"notes": (*report.notes, CHECK_FAILED.format(said))})
+        message = message_line(failure)
+        return report.model_copy(update={"notes": (*report.notes, CHECK_FAILED.format(message))})
     extended = report.model_copy(update={"internal_check": check_program})
     if check_program is not None and (faults := check_program.faults):
         error = WrongResult(

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
 from thunder_core.foundation.options.left_out import parse_left_out
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.extension.leaving_out import require_modules
-from thunder_core.workflow.fault_localization.boundary.eager_calls import room_beside
+from thunder_core.workflow.fault_localization.boundary.eager_calls import bytes_for_results
 from thunder_core.workflow.models.folder.checkpoint import stored_bytes
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
@@ -28,7 +28,7 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.precision import reference_bytes
-from thunder_core.workflow.validation.streamed_gradients import gradients_taken
+from thunder_core.workflow.validation.streamed_gradients import stream_gradients
 
 COMPILER_BYTES = 160 << 20  # memory that compiling allocates and keeps, measured with Inductor on the CPU
 RESIDENT, ON_DISK = "", "weights are read from the disk on use"
@@ -55,7 +55,7 @@ class MemoryPlan:
 
     @property
     def peak(self) -> int:
-        """The bytes of the stage that needs most."""
+        """The bytes of the stage that needs the most memory."""
         return max((size for _, size in self.stages), default=self.weights)
 
     @property
@@ -70,8 +70,10 @@ class MemoryPlan:
         return (self.free is None or self.least <= self.free) and is_within_limit
 
     @property
-    def way(self) -> str:
-        """A note if weights are read from the disk on use; empty if everything fits into memory, or nothing does."""
+    def storage_note(self) -> str:
+        """A note if weights are read from the disk on use; empty if everything fits into memory, or if the plan does
+        not fit.
+        """
         return ON_DISK if self.fits and self.free is not None and self.peak > self.free else RESIDENT
 
     def rows(self) -> Iterator[str]:
@@ -82,8 +84,8 @@ class MemoryPlan:
         yield f"{bytes_in_words(self.weights)} of weights, {kind}{quantized}{free}"
         if self.stages:
             yield ", ".join(f"{stage} {bytes_in_words(size)}" for stage, size in self.stages)
-        if self.way:
-            yield self.way
+        if self.storage_note:
+            yield self.storage_note
 
     def as_data(self) -> dict[str, object]:
         """Return the plan as plain data."""
@@ -94,7 +96,7 @@ class MemoryPlan:
             "stages": dict(self.stages),
             "peak": self.peak,
             "free": self.free,
-            "way": self.way or "everything in memory",
+            "storage": self.storage_note or "everything in memory",
         }
 
 
@@ -176,7 +178,7 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
                 need = need_of(described, purpose, sample, size.batch)
                 if need is None or not purpose.train:
                     return need
-                with gradients_taken(described.model, lambda name, gradient: True):
+                with stream_gradients(described.model, lambda name, gradient: True):
                     streamed = need_of(described, purpose, sample, size.batch)
                 return need if streamed is None else replace(need, streamed=streamed.peak)
     except Exception:  # the model reads values, or needs other inputs; the stage itself will report it
@@ -199,9 +201,9 @@ def stage_needs(
         if stage == "load":
             yield stage, weights
         elif stage == "validate":
-            examined = room_beside(weights)  # the results of eager PyTorch that the internal check keeps
-            beside = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
-            yield stage, weights + COMPILER_BYTES + reference + examined + beside
+            examined = bytes_for_results(weights)  # the results of eager PyTorch that the internal check keeps
+            call_bytes = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
+            yield stage, weights + COMPILER_BYTES + reference + examined + call_bytes
         elif stage in ("compile", *CALLS):
             yield stage, weights + COMPILER_BYTES + need.peak
         elif stage == "write":

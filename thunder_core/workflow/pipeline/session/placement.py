@@ -8,7 +8,7 @@ import torch
 
 from thunder_core.foundation.errors import RecipeConflict
 from thunder_core.passes.recipe import Recipe
-from thunder_core.workflow.models.request.device import best_device, is_there, named_device, parse_device
+from thunder_core.workflow.models.request.device import best_device, is_available, named_device, parse_device
 from thunder_core.workflow.models.request.request import ModelRequest
 
 GPU = torch.device("cuda")
@@ -32,7 +32,7 @@ def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> Mod
 
 def chosen_device(recipe_device: torch.device | None) -> torch.device:
     """Return the device that a recipe wants, if it is available, or the best available device."""
-    return recipe_device if recipe_device is not None and is_there(recipe_device) else best_device()
+    return recipe_device if recipe_device is not None and is_available(recipe_device) else best_device()
 
 
 def wanted_by_recipes(recipe: Recipe, matter: str) -> str:

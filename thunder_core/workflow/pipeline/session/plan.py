@@ -94,7 +94,7 @@ class Plan:
             *self.load_rows(),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
-            *([("lacking", f"weights: {self.lacking_weights}")] if self.lacking_weights else []),
+            *([("lacking", f"weights: {self.reason_without_weights}")] if self.reason_without_weights else []),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
             *self.memory_rows(),
         ]
@@ -111,8 +111,8 @@ class Plan:
         prepared = self.prepared
         if cost := cost_of_narrow_dtype(prepared.dtype_name, prepared.loading.device, self.memory.weights):
             yield "dtype", cost
-        if (lacking := self.lacking_memory) is not None:
-            yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
+        if (error := self.memory_error) is not None:
+            yield "lacking", f"{error.code} {error.what} ({error.fix})"
 
     def load_rows(self) -> Iterator[tuple[str, str]]:
         """Yield the load of other processes if it slows down the run and makes the benchmark unstable."""
@@ -122,14 +122,14 @@ class Plan:
             yield "busy", f"{self.load.used_by_others}: wait until the machine is quiet{fewer}"
 
     @property
-    def lacking_memory(self) -> OutOfMemory | None:
+    def memory_error(self) -> OutOfMemory | None:
         """The error for a model that does not fit; None if it fits, and for a target, which loads nothing."""
         if self.memory is None or self.memory.fits or self.request.target:
             return None
         return misfit(self.memory, self.prepared)
 
     @property
-    def lacking_weights(self) -> str:
+    def reason_without_weights(self) -> str:
         """The reason why this plan cannot be carried out yet if its model is only a config; else empty."""
         origin, request = self.prepared.loading.origin, self.request
         is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)

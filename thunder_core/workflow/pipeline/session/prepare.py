@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation.errors import EnvironmentLacks
-from thunder_core.passes.recipe import Processor, Recipe, Transform, lacks
+from thunder_core.passes.recipe import Processor, Recipe, Transform, unmet_reason
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
@@ -130,7 +130,7 @@ def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None
     if len(recipe.recipes) < 2:
         return
     for part, need in recipe.all_requirements():
-        if isinstance(need, Processor) and need.otherwise and (reason := lacks(need, target, device)):
+        if isinstance(need, Processor) and need.otherwise and (reason := unmet_reason(need, target, device)):
             raise EnvironmentLacks(
                 f"the sum {recipe.name} would be slower than eager PyTorch here: for {part}, {reason}",
                 fix=f"use {need.otherwise} instead, or set --force-slow to accept a slower model",

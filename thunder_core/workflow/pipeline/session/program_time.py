@@ -45,7 +45,7 @@ def _backward(program: Program, tensors: Any) -> list[Timed]:
     signature, stage = program.derivative.signature, program.stages_of("backward")[-1]
     with torch.no_grad():
         outputs = executable(print_trace(program.last("computation")), "computation")(*tensors)
-    pairs = zip(signature.results, signature.layouts, stage.given, strict=True)
+    pairs = zip(signature.results, signature.layouts, stage.has_cotangent, strict=True)
     gradients = [
         with_layout(torch.ones_like(outputs[index]), layout) for index, layout, has_gradient in pairs if has_gradient
     ]

@@ -29,7 +29,7 @@ INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 @contextmanager
-def shortfalls_expected() -> Iterator[None]:
+def suppress_shortfalls() -> Iterator[None]:
     """While the block runs, suppress warnings about programs for a part of a range, because the others are searched."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecializationWarning)
@@ -67,10 +67,10 @@ class RangeCoverage:
                 raise self._not_served(missed)
             probed.clear()
         count = math.prod(map(len, self._nearby().values()))
-        drawn = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
-        return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
+        sampling = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
+        return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
-    def proven(self) -> str:
+    def coverage_proof(self) -> str:
         """Return, in words, that one program serves the ranges by its constraints, for a target, where nothing runs.
 
         Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude sizes of the ranges.

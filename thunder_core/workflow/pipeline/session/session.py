@@ -326,9 +326,9 @@ def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.M
 
 def traced_size(artifact: Artifact) -> InputSize | None:
     """Return the size of the random or example inputs that an artifact's programs were traced with; None if unknown."""
-    drawn = artifact.manifest.drawn
-    if drawn:
-        return InputSize(**{name: size for name, size in drawn.items() if name in InputSize._fields})
+    random_inputs = artifact.manifest.random_inputs
+    if random_inputs:
+        return InputSize(**{name: size for name, size in random_inputs.items() if name in InputSize._fields})
     if not artifact.manifest.example:
         return None
     example = read_tensors(artifact, EXAMPLE)

@@ -42,9 +42,9 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
     return InputSize(
         batch=size_within(ranges, "batch", request.batch or 1, is_requested=request.batch is not None),
         seq=seq,
-        cache=_beside_tokens(request, "cache", usual_cache(config, seq)),
-        height=_beside_tokens(request, "height", height),
-        width=_beside_tokens(request, "width", width),
+        cache=_other_size(request, "cache", usual_cache(config, seq)),
+        height=_other_size(request, "height", height),
+        width=_other_size(request, "width", width),
     )
 
 
@@ -62,16 +62,16 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
     for size in dict.fromkeys((traced, *ends)):
         inputs = session.inputs(size)
         try:
-            with torch.no_grad(), _config_kept(session.model):
+            with torch.no_grad(), _preserve_config(session.model):
                 session.model(**inputs)
         except Exception as error:  # code and kernels raise any error for a size that they do not support
             if is_out_of_memory(error):
                 raise
-            said = message_line(error)
+            message = message_line(error)
             height, width = image_size(session.loaded.config)
             raise BadOption(
                 f"this {type(session.model).__name__} does not accept images of "
-                f"{sizes_in_words(session.loaded.config, size)}: {said}",
+                f"{sizes_in_words(session.loaded.config, size)}: {message}",
                 fix=f"use sizes that the model accepts (its config has {height} x {width} pixels), or leave out "
                 "--height, --width and their ranges",
             ) from error
@@ -84,7 +84,7 @@ def _image_end(ranges: Ranges, traced: InputSize, end: int) -> InputSize:
 
 
 @contextmanager
-def _config_kept(model: torch.nn.Module) -> Iterator[None]:
+def _preserve_config(model: torch.nn.Module) -> Iterator[None]:
     """Restore the attributes of a model's config after the block."""
     config = config_or_none(model)
     if not isinstance(config, PretrainedConfig):
@@ -104,7 +104,7 @@ def usual_cache(config: PretrainedConfig, seq: int) -> int:
     return USUAL_CACHE if longest is None else max(0, min(USUAL_CACHE, longest - seq))
 
 
-def _beside_tokens(request: Request, name: str, usual: int) -> int | None:
+def _other_size(request: Request, name: str, usual: int) -> int | None:
     """Return the size of this name that a request asks for, or a size in its range; None if it names none."""
     requested = getattr(request, name)
     if requested is None and name not in request.dynamic:

@@ -38,7 +38,7 @@ def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
     seen: Counter[str] = Counter()
     for stage in stages:
         trace, counts = stage.trace, symbol_counts(stage.trace)
-        earlier = before.get(trace.name) if stage.given == masks.get(trace.name, stage.given) else None
+        earlier = before.get(trace.name) if stage.has_cotangent == masks.get(trace.name, stage.has_cotangent) else None
         yield TraceSummary(
             trace=trace.name,
             stage=str(seen[trace.name]),
@@ -47,7 +47,7 @@ def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
             seconds=stage.seconds,
             changed=0 if earlier is None else max((counts - earlier).total(), (earlier - counts).total()),
         )
-        before[trace.name], masks[trace.name] = counts, stage.given
+        before[trace.name], masks[trace.name] = counts, stage.has_cotangent
         seen[trace.name] += 1
 
 

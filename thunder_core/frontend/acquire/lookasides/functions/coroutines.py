@@ -78,7 +78,7 @@ def users_line(frame: Any) -> SourceLine | None:
 
 
 def leave_to_eager(run: TracedRun, action: str) -> NoReturn:
-    """Leave a program to eager PyTorch that does something with an event loop."""
+    """Leave a program that uses an event loop to eager PyTorch."""
     run.leave_to_eager(
         f"{action}, which is not possible in a trace",
         "await coroutines that only compute, or compile the function that they call instead of its event loop",

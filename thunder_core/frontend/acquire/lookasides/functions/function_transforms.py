@@ -76,7 +76,7 @@ def leave_level(run: TracedRun, /) -> Any:
 
 @lookaside_of_each(*CONTEXTS)
 def enter_level_for_a_while(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> NativeContext:
-    """Enter a level for the duration of one of PyTorch's context managers."""
+    """Enter a level within a context manager of PyTorch."""
     return NativeContext(partial(enter_level, CONTEXTS[function], run, *args), run.recorder.levels.leave)
 
 

@@ -1,4 +1,4 @@
-"""The code of a branch: from the jump to the step where both of its arms meet, and the variables that they assign."""
+"""The code of a branch, from the jump to the step where both arms meet, and the variables that the arms assign."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Steps:
         return [target] if instruction.opname in ALWAYS_JUMPS else [target, step + 1]
 
     def reached(self, starts: Iterable[int], end: int | None = None) -> set[int]:
-        """Return the steps that may follow, without those from `end` on."""
+        """Return the steps that may follow, without `end` and later steps."""
         seen, waiting = set[int](), [*starts]
         while waiting:
             step = waiting.pop()
@@ -144,7 +144,7 @@ class Steps:
         return seen
 
     def meeting_points(self, start: int) -> list[int]:
-        """Return the steps that follow whichever arm is taken, in order: the post-dominators."""
+        """Return the steps that follow both arms, in order: the post-dominators."""
         reached = sorted(self.reached([start]), reverse=True)
         everything = sum(1 << step for step in reached)
         after = {step: 1 << step if self.names[step].startswith("RETURN") else everything for step in reached}
@@ -170,7 +170,9 @@ class Steps:
         return [self.program.names.index(name) for name in (names if isinstance(names, tuple) else (names,))]
 
     def may_be_read(self, slot: int, start: int) -> bool:
-        """Whether a variable may be read from a step on before it is assigned; exception handlers may read any."""
+        """Whether a variable may be read at a step or later, before it is assigned; exception handlers may read any
+        variable.
+        """
         handlers = {catch.target for catch in self.program.catches if catch is not None}
         waiting, seen = [start, *handlers], set[int]()
         while waiting:

@@ -199,7 +199,7 @@ def require_carry(results: object, count: int) -> None:
 
 @higher_order("map_impl")
 def record_map(run: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
-    """Record the mapped function, and a loop over the slices of tensors. None results are not stacked."""
+    """Record the mapped function, and a loop over the slices of tensors. Results that are None are not stacked."""
     flat = Flattened(run, body)
 
     def tensors(*args: Any) -> list[Any]:

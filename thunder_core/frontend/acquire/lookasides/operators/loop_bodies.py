@@ -1,7 +1,7 @@
-"""Loops whose iterations can be one function: the body of a loop in source, rewritten to a function.
+"""Loops whose iterations can be calls of one function, to which the source of the loop's body is rewritten.
 
-The body of such a loop only assigns local variables, appends to lists which `torch.stack` or `torch.cat` reads later,
-and writes to `buffer[:, i]`. It reads the index only in subscripts such as `x[:, i]` and `x[:, i - 1]`.
+Such a body only assigns local variables, appends to lists which `torch.stack` or `torch.cat` reads later, and writes to
+`buffer[:, i]`. It reads the index only in subscripts such as `x[:, i]` and `x[:, i - 1]`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class LoopBody:
 
 @lru_cache(maxsize=256)
 def loop_body(code: CodeType, offset: int) -> LoopBody | str | None:
-    """Return the body of the loop over the result of a call; a reason if it is no function; None without a loop."""
+    """Return the body of the loop over the result of a call; the reason if the body cannot be a function; None without
+    a loop.
+    """
     try:
         source = find_loop(code, offset)
         if source is None:
@@ -95,7 +97,7 @@ class _Body(ast.NodeTransformer):
         self.updated: dict[str, None] = {}
 
     def result(self) -> LoopBody:
-        """Return the function. Raise `NotOneFunction` if the body is none."""
+        """Return the function. Raise `NotOneFunction` if the body cannot be a function."""
         self._note_buffers()
         statements = self._statements(self.loop.body)
         read = {*self.carried, *(name for name, _, _ in self.slices)}

@@ -51,7 +51,7 @@ def results_reaching(subtraces: Subtraces, tensor: object, results: Sequence[tor
 
 
 def belongs_to(entry: object, node: object, fake: torch.Tensor) -> bool:
-    """Whether a node of autograd's graph has computed a tensor, or accumulates the gradient of the tensor."""
+    """Whether a node of autograd's graph computed a tensor, or accumulates its gradient."""
     return entry is node if node is not None else getattr(entry, "variable", None) is fake
 
 

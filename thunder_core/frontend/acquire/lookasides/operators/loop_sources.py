@@ -20,7 +20,7 @@ class NotOneFunction(Exception):  # callers handle it
 
 
 def reject(node: ast.AST, reason: str) -> NotOneFunction:
-    """Return the error for a part of a loop's source."""
+    """Return `NotOneFunction` for a node of a loop's source, with its line."""
     return NotOneFunction(f"line {getattr(node, 'lineno', '?')} {reason}")
 
 

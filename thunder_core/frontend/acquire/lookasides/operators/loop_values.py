@@ -48,7 +48,7 @@ class Unsteady(Exception):  # callers handle it
 
 
 def require_known(frame: Frame, body: LoopBody) -> None:
-    """Raise `Unsteady` unless variables are tensors where they must be, and others do not change within the loop."""
+    """Raise `Unsteady` unless carried variables are tensors and all other variables do not change within the loop."""
     values = frame.bound_locals()
     for name in (*body.carried, *(name for name, _, _ in (*body.slices, *body.buffers))):
         if not isinstance(values.get(name), torch.Tensor):
@@ -78,7 +78,7 @@ def kind_of(value: object) -> str:
 
 
 def is_steady(value: Any, depth: int = 3) -> bool:
-    """Whether a value does not change by itself from one iteration to the next. Changes by the body are noted."""
+    """Whether a value changes between iterations only if the body changes it, which `Unchanged` detects."""
     if type(value) in CONTAINERS:
         items = (*value.keys(), *value.values()) if isinstance(value, dict) else value
         return depth > 0 and all(is_steady(item, depth - 1) for item in items)
@@ -93,7 +93,7 @@ def is_steady(value: Any, depth: int = 3) -> bool:
 
 
 def is_module_function(function: BuiltinFunctionType) -> bool:
-    """Whether a builtin function is one of `torch` or `math`, rather than a method of an object."""
+    """Whether a builtin is a function of `torch` or `math`, and not a method of an object."""
     owner = function.__self__
     return owner is math or isinstance(owner, type) or (isinstance(owner, ModuleType) and owner.__name__[:5] == "torch")
 
@@ -141,7 +141,7 @@ def is_local_class(value: object) -> bool:
 
 
 def is_tracked(value: object) -> bool:
-    """Whether changes of an object can be noticed by its contents."""
+    """Whether a change of an object shows in its contents."""
     if isinstance(value, BuiltinFunctionType):
         return is_steady(value)
     supported_types = (

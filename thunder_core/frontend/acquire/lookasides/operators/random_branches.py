@@ -42,7 +42,7 @@ CONSTANTS = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class RecordedArms:
-    """A branch whose arms are recorded, with the request to read its condition instead.
+    """A branch whose arms are recorded, and the `Retrace` that reads its condition instead.
 
     `copied` are tensors that an arm leaves unchanged, and that the program clones. In eager, a result may be one of
     them.
@@ -63,7 +63,7 @@ def branch_on_random_number(
 ) -> int | NotTaken:
     """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
 
-    The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for any other branch.
+    The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for all other branches.
     """
     if run.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
         return NOT_TAKEN
@@ -146,7 +146,7 @@ def assign(frame: Frame, region: BranchRegion, values: Sequence[Any], tensors: S
 
 
 def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Whether the arms assign tensors to the same variables, at least to one, and equal values to the others."""
+    """Whether both arms assign tensors to the same variables, at least one, and equal values to all other variables."""
     if not any(isinstance(value, torch.Tensor) for value in left):
         return False
     for value, right_value in zip(left, right, strict=True):

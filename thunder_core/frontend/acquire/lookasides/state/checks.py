@@ -79,7 +79,7 @@ def check_later(run: TracedRun, kind: Any, condition: Any, message: Any) -> None
 
 
 def as_argument(recorder: Any, part: str | TextPart) -> Any:
-    """Return a part of a text as arguments of `require`."""
+    """Return a part of a message as arguments of `require`."""
     if isinstance(part, str):
         return part
 

@@ -214,7 +214,7 @@ def with_symbolic_scalars(run: TracedRun, tree: Any) -> Any:
 
 
 def is_drawn(run: TracedRun, value: object) -> bool:
-    """Whether a value is a random array or NumPy scalar, or computed from random ones."""
+    """Whether a value is a random array or NumPy scalar, or was computed from one."""
     return run.draws.arrays.get(id(value)) is value and value is not None
 
 

@@ -74,7 +74,10 @@ def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
 
 
 def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a program's function that draws: the prologue calls the function if it knows the arguments."""
+    """Call a function of the program that draws random numbers.
+
+    The prologue calls the function if it knows the arguments.
+    """
     if run.draws.knows_arguments(args, kwargs):
         try:
             return run.draws.call(function, args, kwargs)

@@ -55,7 +55,7 @@ def settle_lookup(run: TracedRun, container: object, key: object) -> bool:
 
 
 def settle_method(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Do the same as `settle_lookup` for a call of a container's method; return its result.
+    """Do the same as `settle_lookup` for a call of a container's method, and return the result.
 
     Return False for other calls.
     """

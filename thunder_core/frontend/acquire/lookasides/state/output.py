@@ -50,7 +50,7 @@ UNKNOWN_STATE = "input and output: the string of a {} is not computed again"
 
 
 class NotShownError(Exception):
-    """A value cannot be rebuilt in the epilogue, so that only its text can be printed."""
+    """Raised for a value that the epilogue cannot rebuild, so that only its text can be printed."""
 
 
 @lookaside(print)
@@ -99,7 +99,7 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
 @lookaside_of_each(*LEVELS, *OF_ROOT)
 def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
-    """Log a message as an effect if its logger is enabled for that level. If the logger is not, guard that."""
+    """Log a message as an effect if its logger is enabled for that level; otherwise, guard that it is not."""
     level = OF_ROOT.get(function) or LEVELS[function]
     logger, words = (logging.root, args) if function in OF_ROOT else (args[0], args[1:])
     if kwargs or not words or type(logger) not in (logging.Logger, logging.RootLogger):

@@ -17,8 +17,8 @@ from thunder_core.tracing.capture.symbolic.sequences import (
     SEQUENCES,
     Progression,
     SymbolicSequence,
-    added,
-    repeated,
+    repeated_sequence,
+    sum_of_sequences,
 )
 
 SUMS = (operator.add, operator.iadd)
@@ -43,10 +43,10 @@ def operation_on_sequences(function: Callable[..., Any], operands: tuple[Any, ..
     """Return the sum of sequences, or a list of one number that is repeated a symbolic number of times."""
     value = None
     if function in SUMS and any(map(is_unread, operands)):
-        value = added(*operands)
+        value = sum_of_sequences(*operands)
     elif function is operator.mul and any(isinstance(operand, SymbolicNumber) for operand in operands):
         items, count = operands if isinstance(operands[1], SymbolicNumber) else reversed(operands)
-        value = repeated(items, count) if count.size is not None else None
+        value = repeated_sequence(items, count) if count.size is not None else None
     return NOT_TAKEN if value is None else value
 
 

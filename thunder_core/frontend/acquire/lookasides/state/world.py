@@ -68,9 +68,8 @@ def is_date_of_now(function: object) -> bool:
 def again(
     run: TracedRun, function: object, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Return the result of a function that the prologue calls again.
-
-    If the prologue cannot, report a loud sharp edge.
+    """Return the result of a function that the prologue calls again; report a loud sharp edge if the prologue cannot
+    call it.
     """
     try:
         return call(function, args, kwargs)
