@@ -184,7 +184,8 @@ def _program_error(run: Run, state: Mapping[str, object], error: BaseException, 
     error.args = without_values(error.args)
     prologue = prologue_of_guards(run, state)
     observed = observed_values(lasting_guards(run), run.outside.symbolic)
-    return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)
+    in_eager = run.options.leaves_to_eager
+    return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp, may_run_in_eager=in_eager)
 
 
 __all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "process_state", "trace_program"]
