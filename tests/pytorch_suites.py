@@ -3,11 +3,11 @@
     python -m pytest -p tests.pytorch_suites --noconftest PYTORCH/test/test_torch.py
 
 PYTORCH is a source tree of PyTorch; its version may differ from the installed one, so compare with a run without the
-plugin. Each test runs twice on new test objects: the first run traces the body, and the second run finds its program.
+plugin. Each test runs twice, on new test objects: the first run traces the body, and the second run finds its program.
 Comparisons with tensors (`assertEqual(x, y)`) are side effects of the program, and are made after it has run. A test
 that calls `gradcheck` is not compiled, but its differentiated functions are.
 
-The environment variable `THUNDER_SUITE_EXECUTORS` has the executors, separated by commas; by default, `torch` alone.
+The environment variable `THUNDER_SUITE_EXECUTORS` lists the executors, separated by commas; by default, `torch` alone.
 The end of the report counts the tests whose second run found a program, and the reasons of those left to eager PyTorch.
 """
 
@@ -25,11 +25,12 @@ from torch.testing._internal import common_utils
 from torch.utils._pytree import tree_any, tree_map
 
 import thunder_core as thunder
+from tests.pytorch_tests import add_missing_helpers
 
 EXECUTORS = tuple(os.environ.get("THUNDER_SUITE_EXECUTORS", "torch").split(","))
 CHECKS = "thunder_checks"  # the attribute of a test object with the comparisons of the current run
 DEFERRED = ("assertEqual", "assertNotEqual", "assertTrue", "assertFalse", "assertEqualIgnoreType")
-GRADCHECKS = ("gradcheck", "gradgradcheck")
+GRADCHECKS = frozenset({"gradcheck", "gradgradcheck"})
 
 outcomes: Counter[str] = Counter()
 
@@ -68,7 +69,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 def call_test_method(test: Any, method: Callable[[], None]) -> None:
     """Compile the body of a test, and run it on the test object and on a new one."""
     body = getattr(type(test), test._testMethodName)
-    if uses(body, GRADCHECKS):
+    if not names_used_by(body).isdisjoint(GRADCHECKS):
         method()
         return
     fast = compiled(body)
@@ -101,20 +102,26 @@ def run_and_check(fast: Callable[..., Any], test: Any) -> None:
         getattr(test, name)(*args, **kwargs)
 
 
-def uses(body: Callable[..., Any], names: tuple[str, ...]) -> bool:
-    """Whether the code of a test, or of a function that a decorator wraps, has one of the names."""
-    while body is not None:
-        codes = [body.__code__] if hasattr(body, "__code__") else []
-        while codes:
-            code = codes.pop()
-            if set(names) & set(code.co_names):
-                return True
-            codes.extend(constant for constant in code.co_consts if hasattr(constant, "co_code"))
-        cells = [cell.cell_contents for cell in getattr(body, "__closure__", None) or ()]
-        if any(hasattr(cell, "__code__") and cell is not body and uses(cell, names) for cell in cells):
-            return True
-        body = getattr(body, "__wrapped__", None)
-    return False
+def names_used_by(body: Any) -> set[str]:
+    """Return the names that the code of a test uses, and the code of functions that its decorators wrap."""
+    names: set[str] = set()
+    pending = [getattr(body, "__code__", None)]
+    while pending:
+        code = pending.pop()
+        names |= set(getattr(code, "co_names", ()))
+        pending += [constant for constant in getattr(code, "co_consts", ()) if hasattr(constant, "co_names")]
+    wrapped = getattr(body, "__wrapped__", None)
+    return names if wrapped is None else names | names_used_by(wrapped)
+
+
+def of_compiled(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `gradcheck` or `gradgradcheck` for the compiled function instead of the function."""
+
+    def check_compiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Check the derivatives of the compiled function."""
+        return check(compiled(lambda *inputs: function(*inputs)), *args, **kwargs)
+
+    return check_compiled
 
 
 def note_outcome(fast: Any) -> None:
@@ -137,11 +144,14 @@ def has_program(fast: Any) -> bool:
 
 
 def pytest_configure() -> None:
-    """Replace the call of test methods, and the comparisons of tensors."""
+    """Replace the call of test methods, and the comparisons of tensors, before the tests are imported."""
     case: Any = common_utils.TestCase
     case._callTestMethod = call_test_method
     for name in DEFERRED:
         setattr(case, name, deferred(name, getattr(case, name)))
+    for name in GRADCHECKS:
+        setattr(common_utils, name, of_compiled(getattr(common_utils, name)))
+    add_missing_helpers()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

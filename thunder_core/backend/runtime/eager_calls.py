@@ -149,7 +149,7 @@ class CallsInEager:
         """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls."""
         if keep and reason.prologue is not None:
             self.guarded.add(GuardedCall(reason.prologue))
-        what = f"{reason.where}: calls like this one are made in eager PyTorch, since {reason.what}"
+        what = f"{reason.where or 'its end'}: calls like this one are made in eager PyTorch, since {reason.what}"
         self.reasons.append(what)
         self.counts[what] += 1
         self.is_on = self.is_on or self.counts[what] == OFTEN
