@@ -25,6 +25,7 @@ COUNTS = ("frame_count", "op_count")
 # Modules with helpers that another version of PyTorch may lack; a decorator that is missing changes nothing.
 HELPERS = (
     *("torch.testing._internal.common_utils", "torch.testing._internal.common_cuda"),
+    *("torch.testing._internal.common_mkldnn", "torch.testing._internal.common_nn"),
     *("torch.testing._internal.common_device_type", "torch.testing._internal.common_dtype"),
     *("torch._dynamo.testing", "torch._dynamo.utils", "torch._dynamo.exc"),
 )
