@@ -61,6 +61,10 @@ def written_array(x: Tensor) -> Any:
     return x * 2
 
 
+def copied_storage(x: Tensor) -> Any:
+    return x * torch.UntypedStorage((x * 2).untyped_storage()).nbytes()
+
+
 def arrays(x: Tensor) -> Any:
     array = x.numpy()
     return array, array[1:]
@@ -75,6 +79,7 @@ PROGRAMS = (
     packed,
     pickled,
     written_array,
+    copied_storage,
     arrays,
 )
 
