@@ -195,4 +195,4 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
     program, message = ERRORS[name]
     with pytest.raises(Exception, match=message):
-        thunder.jit(lambda x: vmap(program)(x))(X)
+        thunder.jit(lambda x: vmap(program)(x), data_dependent="error")(X)

@@ -386,7 +386,7 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
     program, message = ERRORS[name]
     with pytest.raises(Exception, match=message):
-        thunder.jit(program)(X)
+        thunder.jit(program, data_dependent="error")(X)
 
 
 def test_a_derivative_within_the_program_is_refused() -> None:

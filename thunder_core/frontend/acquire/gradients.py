@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.outside.recording import Recording
@@ -54,7 +55,9 @@ class OutsideGradients(OutsideFacts):
                 )
             if not isinstance(tensor, torch.nn.Parameter):
                 self._read(tensor, "grad_fn", None)
-            if tensor.requires_grad and has_hooks(get_gradient_edge(tensor).node):
+            with _disable_current_modes():
+                node = get_gradient_edge(tensor).node if tensor.requires_grad else None
+            if node is not None and has_hooks(node):
                 self.run.leave_to_eager(
                     f"the node that accumulates the gradient of a tensor of shape {list(tensor.shape)} had hooks "
                     "before the program, which cannot be traced",
