@@ -23,7 +23,12 @@ import thunder_core as thunder
 COUNTERS = ("CompileCounter", "CompileCounterWithBackend", "EagerAndRecordGraphs", "AotEagerAndRecordGraphs")
 COUNTS = ("frame_count", "op_count")
 # Modules with helpers that another version of PyTorch may lack; a decorator that is missing changes nothing.
-HELPERS = ("torch.testing._internal.common_utils", "torch._dynamo.testing", "torch._dynamo.utils", "torch._dynamo.exc")
+HELPERS = (
+    *("torch.testing._internal.common_utils", "torch.testing._internal.common_cuda"),
+    *("torch.testing._internal.common_mkldnn", "torch.testing._internal.common_nn"),
+    *("torch.testing._internal.common_device_type", "torch.testing._internal.common_dtype"),
+    *("torch._dynamo.testing", "torch._dynamo.utils", "torch._dynamo.exc"),
+)
 
 
 class AnyNumber(int):
@@ -74,5 +79,10 @@ def pytest_configure() -> None:
     for name in COUNTERS:
         for count in COUNTS:
             setattr(getattr(torch._dynamo.testing, name), count, any_count)
+    add_missing_helpers()
+
+
+def add_missing_helpers() -> None:
+    """Let tests import helpers that the installed PyTorch lacks."""
     for name in HELPERS:
         importlib.import_module(name).__getattr__ = missing_helper  # type: ignore[method-assign]

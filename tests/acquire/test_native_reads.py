@@ -603,4 +603,4 @@ def test_member_of_an_enumeration_of_pybind11_is_guarded_by_its_number() -> None
 def test_pickled_tensor_is_refused(program: Callable[[Tensor], Any]) -> None:
     """The bytes contain values. Storages of tensors without data would end the process."""
     with pytest.raises(CannotReplay, match="pickles a tensor"):
-        thunder.jit(program)(X)
+        thunder.jit(program, data_dependent="error")(X)

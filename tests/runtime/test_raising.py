@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from tests.described import plain_data
-from thunder_core.foundation.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning, WrongResult
+from thunder_core.foundation.errors import (
+    OperationFailed,
+    RecompileWarning,
+    SharpEdgeError,
+    SharpEdgeWarning,
+    WrongResult,
+)
 
 CALLS = 0
 INNER = thunder.jit(lambda x: x * 2)
@@ -325,16 +331,28 @@ def test_modules_that_raise_keep_their_counters():
         assert torch.equal(ours.norm.running_mean, eager.norm.running_mean)
 
 
-def test_an_error_that_eager_does_not_have_is_refused():
-    def program(x: Tensor, seen: list[str]) -> Tensor:
-        seen.append("run")
-        return x.missing if vars(x * 2) else x * 2  # type: ignore[attr-defined]  # a tensor without data has attributes
+def raises_only_while_traced(x: Tensor, seen: list[str]) -> Tensor:
+    seen.append("run")
+    return x.missing if vars(x * 2) else x * 2  # type: ignore[attr-defined]  # a tensor without data has attributes
 
+
+def test_calls_with_an_error_that_eager_does_not_have_are_made_in_eager():
+    seen: list[str] = []
+    fast = thunder.jit(raises_only_while_traced)
+    with pytest.warns(RecompileWarning, match=r"`AttributeError: .*missing.*not by the same call in eager"):
+        assert torch.equal(fast(torch.ones(2), seen), torch.full((2,), 2.0))
+    assert torch.equal(fast(torch.ones(2) * 3, seen), torch.full((2,), 6.0))
+    assert seen == ["run", "run"]
+    assert thunder.cache_misses(fast) == 1
+    assert "missing" in thunder.recompile_reasons(fast)[-1]
+
+
+def test_an_error_that_eager_does_not_have_is_refused_where_no_call_may_run_in_eager():
     seen: list[str] = []
     with pytest.raises(OperationFailed, match=r"`AttributeError: .*missing.*not by the same call in eager") as caught:
-        thunder.jit(program)(torch.ones(2), seen)
+        thunder.jit(raises_only_while_traced, data_dependent="error")(torch.ones(2), seen)
     assert caught.value.where is not None
-    assert caught.value.where.lineno == program.__code__.co_firstlineno + 2
+    assert caught.value.where.lineno == raises_only_while_traced.__code__.co_firstlineno + 2
     assert isinstance(caught.value.__cause__, AttributeError)
     assert seen == ["run"]
 

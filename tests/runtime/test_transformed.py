@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import NotTraceable, OperationFailed
+from thunder_core.foundation.errors import NotTraceable, OperationFailed, RecompileWarning
 
 # PyTorch compiles its own decompositions at their first use.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -142,6 +142,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         OperationFailed,
         "inside a transform of torch.func .* that was called from outside",
     ),
+    "an address": (
+        lambda: grad(lambda w: thunder.jit(lambda x: (x.data_ptr() > 0) * (x * w).sum())(X))(X),
+        OperationFailed,
+        "data_ptr",
+    ),
 }
 
 
@@ -151,3 +156,17 @@ def test_function_that_cannot_be_recomputed_is_refused_with_the_line(name: str) 
     with pytest.raises(kind, match=message) as caught:
         run()
     assert caught.value.where.filename == __file__  # type: ignore[attr-defined]
+
+
+def test_a_call_that_runs_in_eager_is_refused_beneath_transforms() -> None:
+    factors = {"w": X}
+    compiled = thunder.jit(lambda x: (x.data_ptr() > 0) * (x * factors["w"]).sum())
+
+    def of_factor(w: Tensor) -> Tensor:
+        factors["w"] = w
+        return compiled(X)
+
+    with pytest.warns(RecompileWarning, match="data_ptr"):
+        assert torch.equal(compiled(X), (X * X).sum())
+    with pytest.raises(OperationFailed, match="data_ptr"):
+        grad(of_factor)(X)

@@ -216,7 +216,7 @@ def test_tensors_inside_have_hooks_and_gradients() -> None:
 
 
 def test_an_input_that_was_computed_outside_is_refused() -> None:
-    compiled = thunder.jit(whole)
+    compiled = thunder.jit(whole, data_dependent="error")
     model, before = small_network(), nn.Linear(4, 4)
     with pytest.raises(OperationFailed, match="outside the program") as caught:
         compiled(model, before(X))

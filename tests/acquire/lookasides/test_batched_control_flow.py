@@ -178,7 +178,7 @@ LOG: list[int] = []
 def test_operation_without_meaning_for_a_batch_is_refused_at_its_line(name: str) -> None:
     program, message = REFUSED[name]
     with pytest.raises(OperationFailed, match=message) as caught:
-        thunder.jit(lambda x: vmap(program)(x * 1))(X)
+        thunder.jit(lambda x: vmap(program)(x * 1), data_dependent="error")(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
     assert LOG == []
@@ -195,4 +195,4 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
     program, message = ERRORS[name]
     with pytest.raises(Exception, match=message):
-        thunder.jit(lambda x: vmap(program)(x))(X)
+        thunder.jit(lambda x: vmap(program)(x), data_dependent="error")(X)

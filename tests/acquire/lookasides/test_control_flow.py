@@ -364,7 +364,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_forbidden_effect_of_a_function_is_refused_at_its_line(name: str) -> None:
     program, message = REFUSED[name]
     with pytest.raises((OperationFailed, DataDependent), match=message) as caught:
-        thunder.jit(program)(X.clone())
+        thunder.jit(program, data_dependent="error")(X.clone())
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
     assert LOG == []
@@ -386,7 +386,7 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
     program, message = ERRORS[name]
     with pytest.raises(Exception, match=message):
-        thunder.jit(program)(X)
+        thunder.jit(program, data_dependent="error")(X)
 
 
 def test_a_derivative_within_the_program_is_refused() -> None:

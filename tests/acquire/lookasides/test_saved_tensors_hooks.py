@@ -249,7 +249,7 @@ def differentiates_itself(x: Tensor) -> Any:
 )
 def test_hook_that_a_trace_cannot_hold_is_refused_with_the_line(program: Any, message: str) -> None:
     with pytest.raises(OperationFailed, match=message) as caught:
-        thunder.jit(program)(leaf())
+        thunder.jit(program, data_dependent="error")(leaf())
     assert caught.value.where is not None
 
 

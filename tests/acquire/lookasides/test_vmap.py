@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
 def test_operation_that_a_batched_trace_cannot_hold_is_refused(name: str) -> None:
     program, kind, message = REFUSED[name]
     with pytest.raises(kind, match=message):
-        thunder.jit(program)(X)
+        thunder.jit(program, data_dependent="error")(X)
 
 
 def test_an_error_of_vmap_matches_eager() -> None:

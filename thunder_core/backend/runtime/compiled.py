@@ -94,10 +94,10 @@ class Specializations:
         return self
 
     def __post_init__(self) -> None:
-        self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.differs_from_eager)
+        self.in_eager = CallsInEager(self.subject, self.reasons)
+        self.raising = RaisingCalls(self.subject, self.in_eager, not self.compiler.differs_from_eager)
         self.retraces = Retraces(self.subject)
         self.fallback = EagerFallback(self.subject, self.compiler, self.observed, self.reasons)
-        self.in_eager = CallsInEager(self.subject, self.reasons)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that accepts the arguments, or compile a program.

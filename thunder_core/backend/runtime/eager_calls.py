@@ -14,7 +14,8 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.retraces import OFTEN, is_line_of, warn_of
-from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.backend.runtime.transformed import BENEATH
+from thunder_core.foundation.errors import CannotReplay, DataDependent, OperationFailed, ThunderError
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.ir.trace import Trace
@@ -130,6 +131,9 @@ class CallsInEager:
 
     The first call for each cause issues a warning. After `OFTEN` calls with the same cause but other guards, eager
     PyTorch makes all calls that no program accepts (`is_on`).
+
+    Eager PyTorch makes no call beneath transforms of torch.func. It would not see the transforms of tensors that the
+    subject closes over, and their derivatives would be zero.
     """
 
     subject: Callable[..., Any]
@@ -143,13 +147,18 @@ class CallsInEager:
 
     def accept(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether eager PyTorch makes the call with these arguments."""
-        return self.is_on or self.guarded.find(args, kwargs) is not None
+        return not BENEATH.calls and (self.is_on or self.guarded.find(args, kwargs) is not None)
 
     def note(self, reason: RunsInEager, *, keep: bool) -> None:
-        """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls."""
+        """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls.
+
+        Raises `OperationFailed` beneath transforms.
+        """
+        if BENEATH.calls:
+            raise OperationFailed(reason.what, fix=reason.fix, where=reason.where)
         if keep and reason.prologue is not None:
             self.guarded.add(GuardedCall(reason.prologue))
-        what = f"{reason.where}: calls like this one are made in eager PyTorch, since {reason.what}"
+        what = f"{reason.where or 'its end'}: calls like this one are made in eager PyTorch, since {reason.what}"
         self.reasons.append(what)
         self.counts[what] += 1
         self.is_on = self.is_on or self.counts[what] == OFTEN

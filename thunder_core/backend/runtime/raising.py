@@ -9,14 +9,17 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.backend.runtime.eager_calls import GuardedCall, GuardedCalls
+from thunder_core.backend.runtime.eager_calls import CallsInEager, GuardedCall, GuardedCalls
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retracing import changes_state, was_raised_by_epilogue
 from thunder_core.foundation.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.library.draws import settle_draws, take_back_draws
+
+FIX = "keep the line out of the compiled program, and report this"
 
 
 @dataclass(eq=False)
@@ -26,10 +29,12 @@ class RaisingCalls:
     `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, because
     the value of a tensor decides. Such a program is not kept again before another program is compiled; otherwise, calls
     that alternately raise and succeed would all run in eager PyTorch. Calls run in eager PyTorch only if eager PyTorch
-    computes the same (`is_eagers`): no lookaside replaces calls, and no transform is parallel.
+    computes the same (`is_eagers`): no lookaside replaces calls, and no transform is parallel. Calls that only raise
+    while they are traced are added to the calls `in_eager`.
     """
 
     subject: Callable[..., Any]
+    in_eager: CallsInEager
     is_eagers: bool = True
     programs: GuardedCalls = field(init=False)
     value_dependent: set[str] = field(default_factory=set)
@@ -53,8 +58,9 @@ class RaisingCalls:
     ) -> Any:
         """Make a call that raised while it was traced.
 
-        If the eager call does not raise, tracing caused the error, and `OperationFailed` is raised. If the program met
-        a sharp edge, which may have given it another value this time, a `SharpEdgeWarning` is issued instead.
+        If the eager call does not raise, tracing caused the error. Eager PyTorch then makes all calls like this one, or
+        `OperationFailed` is raised if no call may be left to eager PyTorch. If the program met a sharp edge, which may
+        have given it another value this time, a `SharpEdgeWarning` is issued instead.
         """
         program = self._program_of(raised, args, kwargs)
         if keep and str(program.prologue) not in self.value_dependent:
@@ -62,9 +68,12 @@ class RaisingCalls:
         self.value_dependent.discard(str(program.prologue))
         result = self.subject(*args, **kwargs)
         self.programs.drop(program)
-        if not raised.sharp:
+        if raised.sharp:
+            tell_of_sharp_edges(raised)
+        elif raised.may_run_in_eager:
+            self.in_eager.note(RunsInEager(is_tracings(raised), FIX, raised.where, program.prologue), keep=keep)
+        else:
             blame_tracing(raised)
-        tell_of_sharp_edges(raised)
         return result
 
     def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall:
@@ -117,23 +126,26 @@ def has_effects(program: Program) -> bool:
     return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
 
 
+def is_tracings(raised: ProgramRaised) -> str:
+    """Return the statement that tracing caused an error."""
+    return (
+        f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
+        "PyTorch"
+    )
+
+
 def blame_tracing(raised: ProgramRaised) -> NoReturn:
     """Raise `OperationFailed` for an error that tracing caused."""
-    raise OperationFailed(
-        f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
-        "PyTorch; the eager call has run, with its side effects",
-        fix="keep the line out of the compiled program, and report this",
-        where=raised.where,
-    ) from raised.error
+    what = f"{is_tracings(raised)}; the eager call has run, with its side effects"
+    raise OperationFailed(what, fix=FIX, where=raised.where) from raised.error
 
 
 def tell_of_sharp_edges(raised: ProgramRaised) -> None:
     """Warn of a call that ran in eager PyTorch because the program raised while it was traced, and only then."""
     location = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
     warnings.warn_explicit(
-        f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same "
-        "call in eager PyTorch; this result is eager's, and nothing was compiled. The program reads values that no "
-        'guard can check: sharp_edges="error" lists them',
+        f"sharp edge: {is_tracings(raised)}; this result is eager's, and nothing was compiled. The program reads "
+        'values that no guard can check: sharp_edges="error" lists them',
         SharpEdgeWarning,
         *location,
     )

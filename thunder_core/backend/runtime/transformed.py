@@ -6,6 +6,7 @@ program for batches. Its derivatives are programs that compute the function agai
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,6 +32,15 @@ def is_within_transforms() -> bool:
     """Whether the innermost active transform of this thread makes batches or derivatives."""
     innermost = functorch.peek_interpreter_stack()
     return innermost is not None and not isinstance(coerce_cinterpreter(innermost), FunctionalizeInterpreter)
+
+
+class Beneath(threading.local):
+    """The number of active calls of this thread that run beneath transforms, on tensors without transforms."""
+
+    calls = 0
+
+
+BENEATH = Beneath()
 
 
 class CompiledFunctionLike(Protocol):
@@ -86,7 +96,11 @@ class TransformedCall:
     ) -> tuple[torch.Tensor, ...]:
         """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
         versions, states = versions_of(transformed), random_states()
-        self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
+        BENEATH.calls += 1
+        try:
+            self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
+        finally:
+            BENEATH.calls -= 1
         if versions != versions_of(transformed):
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(states, random_states(), strict=True)):

@@ -95,9 +95,14 @@ class ResourceError(ThunderError):
 
 
 class UnsupportedError(ThunderError):
-    """Thunder cannot compile the model or one of its operations."""
+    """Thunder cannot compile the model or one of its operations.
+
+    If the error is raised while a call is traced, and `runs_in_eager` is True, eager PyTorch makes the call, unless the
+    options of `jit` forbid that.
+    """
 
     status = 8
+    runs_in_eager: bool = False
 
 
 class InternalError(ThunderError):

@@ -33,6 +33,7 @@ class DataDependent(UnsupportedError):
     """
 
     code = "TH0802"
+    runs_in_eager = True
 
 
 class OperationFailed(UnsupportedError):
@@ -42,6 +43,7 @@ class OperationFailed(UnsupportedError):
     """
 
     code = "TH0803"
+    runs_in_eager = True
 
 
 class CannotReplay(UnsupportedError):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation import package
-from thunder_core.foundation.errors import ThunderError
+from thunder_core.foundation.errors import ThunderError, UnsupportedError
 from thunder_core.frontend.acquire.assembly import (
     Acquired,
     add_constraints,
@@ -94,14 +94,29 @@ def trace_program(run: Run) -> Acquired:
             return assemble(run, state | run.settings.answers, output, edges)
     except Retrace as request:
         raise _with_guards(run, state, request) from None
-    except Exception:
-        if run.retrace_request is not None:  # an error on the way out of the program hides the request
-            raise _with_guards(run, state, run.retrace_request) from None
+    except Exception as error:
+        # An error on the way out of the program may hide an earlier request.
+        hidden = run.retrace_request or _request_of_eager_call(run, run.recorder.failure or error)
+        if hidden is not None:
+            raise _with_guards(run, state, hidden) from None
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
         raise
     finally:
         run.outside.effects.undo()
+
+
+def _request_of_eager_call(run: Run, failure: Exception) -> Retrace | None:
+    """Return the request that eager PyTorch makes the call of a program that no trace can represent.
+
+    Return None if eager PyTorch must not make the call, or if the program can be traced with other options.
+    """
+    options = run.options
+    if not (isinstance(failure, UnsupportedError) and failure.runs_in_eager and options.leaves_to_eager):
+        return None
+    if not options.symbolic.is_constant or options.after(failure) is not None:
+        return None
+    return Retrace(RunsInEager(failure.what, failure.fix, failure.where))
 
 
 def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
@@ -184,7 +199,8 @@ def _program_error(run: Run, state: Mapping[str, object], error: BaseException, 
     error.args = without_values(error.args)
     prologue = prologue_of_guards(run, state)
     observed = observed_values(lasting_guards(run), run.outside.symbolic)
-    return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)
+    in_eager = run.options.leaves_to_eager
+    return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp, may_run_in_eager=in_eager)
 
 
 __all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "process_state", "trace_program"]

@@ -42,7 +42,7 @@ class BackwardHooks:
         fake = self._recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
-            handle = getattr(fake, method)(hook)
+            handle = getattr(fake, method)(self._recorder.gradients.recorded(hook))
         self._record(register_hook_of_tensor, (self._recorder.tensors.proxy(fake), method), handle, hook)
         return handle
 
@@ -50,7 +50,8 @@ class BackwardHooks:
         """Register a hook of an autograd node with one of the node's methods, and return the handle."""
         proxy = self._proxy_of(node)
         hook = Hook(function)
-        handle = getattr(node, method)(hook)
+        handle = getattr(node, method)(self._recorder.gradients.recorded(hook))
+        self._recorder.gradients.accumulation_hooks.note(node, method, handle)
         self._record(register_hook_of_node, (proxy, method), handle, hook, node)
         return handle
 
@@ -61,7 +62,7 @@ class BackwardHooks:
         fakes = tuple(self._recorder.tensors.fake(tensor) for tensor in tensors)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
-            handle = register_multi_grad_hook(fakes, hook, mode=mode)
+            handle = register_multi_grad_hook(fakes, self._recorder.gradients.recorded(hook), mode=mode)
         self._record(register_hook_of_several, (tuple(map(self._recorder.tensors.proxy, fakes)), mode), handle, hook)
         return handle
 

@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
+from thunder_core.passes.autodiff.node_hooks import has_hooks
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
-from thunder_core.tracing.capture.gradients import Hooks, OutsideFacts
+from thunder_core.tracing.capture.gradients import OutsideFacts
 from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
+from thunder_core.tracing.capture.torch_facts.leaf_hooks import Hooks
 from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, as_bound_symbol, symbol_of
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -51,6 +55,14 @@ class OutsideGradients(OutsideFacts):
                 )
             if not isinstance(tensor, torch.nn.Parameter):
                 self._read(tensor, "grad_fn", None)
+            with _disable_current_modes():
+                node = get_gradient_edge(tensor).node if tensor.requires_grad else None
+            if node is not None and has_hooks(node):
+                self.run.leave_to_eager(
+                    f"the node that accumulates the gradient of a tensor of shape {list(tensor.shape)} had hooks "
+                    "before the program, which cannot be traced",
+                    "call backward() outside the program, or register the hooks on the tensor",
+                )
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
         """Return functions that interpret a tensor's hooks, and guard the tensor's hooks."""

@@ -108,10 +108,12 @@ class Data:
         """Raise `CannotReplay` if the program wrote to an array that shares memory with a tensor."""
         for exported in self._arrays.values():
             if exported.array.tobytes() != exported.before:
-                raise CannotReplay(
+                failure = CannotReplay(
                     "the program writes to a NumPy array that shares memory with a tensor, which cannot be replayed",
                     fix="write to the tensor, or to a copy of the array",
                 )
+                failure.runs_in_eager = True
+                raise failure
 
     # ---- texts ----------------------------------------------------------------------------------------------
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -27,16 +26,14 @@ from thunder_core.tracing.capture.torch_facts.graph import (
     memory_of,
     shared_memory,
 )
+from thunder_core.tracing.capture.torch_facts.leaf_hooks import (
+    AccumulationHooks,
+    Hooks,
+    called_before_others,
+    own_hooks,
+)
 
 GET, SET, DELETE = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__set__", "__delete__"))
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """The hooks of a leaf: called with its gradient before accumulation, and with the leaf afterwards."""
-
-    before: Sequence[Callable[[torch.Tensor], Any]] = ()
-    after: Sequence[Callable[[torch.Tensor], Any]] = ()
 
 
 class OutsideFacts:
@@ -50,7 +47,7 @@ class OutsideFacts:
         """Check that the tensor is a leaf of autograd's graph, now and whenever the trace is used."""
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:  # noqa: ARG002
-        """Return the hooks of a leaf."""
+        """Return the hooks that a tensor had before the program."""
         return Hooks()
 
 
@@ -75,6 +72,7 @@ class Gradients:
         self._first: dict[int, torch.Tensor | None] = {}
         self._spent: dict[int, Node] = {}
         self.hooks: list[Callable[..., Any]] = []  # registered by the program itself
+        self.accumulation_hooks = AccumulationHooks()
 
     # ---- `.grad` --------------------------------------------------------------------------------------------
 
@@ -233,7 +231,7 @@ class Gradients:
         self.is_running = True
         self._switch(create_graph)
         try:
-            with torch.autograd.set_multithreading_enabled(False):
+            with torch.autograd.set_multithreading_enabled(False), self._outside_hooks_of(leaves):
                 yield
         finally:
             self._switch(before)
@@ -242,30 +240,56 @@ class Gradients:
             with torch._C.DisableTorchFunction():
                 self._spent.update((id(node), node) for node in executed_nodes(graph, leaves))
 
-    def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
-        """Accumulate a gradient as the engine's AccumulateGrad does, and call the hooks of the tensor.
+    @contextmanager
+    def _outside_hooks_of(self, fakes: Iterable[Any]) -> Iterator[None]:
+        """Call the hooks that outside tensors had before the program, as hooks of their fakes."""
+        with ExitStack() as stack:
+            for fake in fakes:
+                tensor = self._tensors.to_real(fake)
+                if isinstance(tensor, torch.Tensor) and fake.requires_grad and self._tensors.is_outside(tensor):
+                    hooks = [self.recorded(hook) for hook in self.outside.hooks(tensor).before]
+                    stack.enter_context(called_before_others(fake, hooks))
+            yield
 
-        For a leaf that the program made, the engine has already called the hooks before accumulation.
+    def recorded(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a hook for passes of the program, whose calls of PyTorch's functions are recorded like all others.
+
+        The engine calls hooks while the passes have turned off the dispatch of PyTorch's functions.
+        """
+
+        def call(*gradients: Any) -> Any:
+            with torch._C._EnableTorchFunction():
+                return self._tensors.to_fake(hook(*gradients))
+
+        return call
+
+    def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
+        """Accumulate a gradient as the engine's AccumulateGrad does, and call the hooks that it calls.
+
+        The engine has already called the hooks of the tensor before accumulation.
         """
         tensor = self._tensors.to_real(leaf)
-        hooks = self.outside.hooks(tensor)
-        hooks = hooks if self._tensors.is_outside(tensor) else Hooks(after=hooks.after)
-        for hook in hooks.before:
-            changed = hook(grad)
-            grad = grad if changed is None else self._tensors.fake(changed)
+        outside = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
+        with torch._C.DisableTorchFunction():
+            own = own_hooks(leaf)
+        before = self.accumulation_hooks.before(leaf)
+        for hook in before:
+            changed = hook((grad,))
+            grad = grad if changed is None else changed[0]
+        may_be_kept = bool(outside.before or own.before or before)
         with torch._C.DisableTorchFunction():
             old = leaf.grad
             if old is None:
-                can_be_taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(
-                    grad, leaf
-                )
-                leaf.grad = grad if can_be_taken else copy_gradient(grad, leaf)
+                can_be_taken = not (may_be_kept or create_graph or memory_of(grad) in shared)
+                leaf.grad = grad if can_be_taken and has_layout_of(grad, leaf) else copy_gradient(grad, leaf)
             elif create_graph:
                 leaf.grad = old + grad
             else:
                 old.add_(grad)
-        for hook in hooks.after:
+        for hook in (*outside.after, *own.after):
             hook(tensor)
+        for hook in self.accumulation_hooks.after(leaf):
+            hook((), (grad,))
 
 
 def hooks_in(hook: object) -> Iterator[Any]:

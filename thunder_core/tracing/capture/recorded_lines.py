@@ -85,6 +85,7 @@ class RecordedLines:
             raise self._refuse(
                 f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
                 "call the collective outside of `torch.vmap` and the derivatives of torch.func",
+                runs_in_eager=False,
             )
         self.record_autocast_changes()
         self.levels.record_grad_mode_change()
@@ -131,10 +132,11 @@ class RecordedLines:
     def _note_grad_mode(self, enabled: bool) -> None:
         self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
-    def _refuse(self, what: str, fix: str) -> ThunderError:
+    def _refuse(self, what: str, fix: str, *, runs_in_eager: bool = True) -> ThunderError:
         """Return and store the error for something that is not traced, in case the program swallows the error."""
-        self.failure = OperationFailed(what, fix=fix, where=self._location().source)
-        return self.failure
+        failure = self.failure = OperationFailed(what, fix=fix, where=self._location().source)
+        failure.runs_in_eager = runs_in_eager
+        return failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """Return and store the error for an operation that needs data, in case the program swallows the error."""

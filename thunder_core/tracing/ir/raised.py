@@ -13,7 +13,8 @@ class ProgramRaised(Exception):
 
     The program raises the error again if one of the `prologues` accepts the arguments and the tensors have the same
     values. More general prologues come first. `observed` has the numbers and sizes from outside in this call, by path.
-    `sharp` is True if the program read something that no prologue can guard.
+    `sharp` is True if the program read something that no prologue can guard. If only tracing raises the error, the call
+    `may_run_in_eager` PyTorch.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class ProgramRaised(Exception):
         observed: Mapping[str, int | float],
         *,
         sharp: bool,
+        may_run_in_eager: bool = False,
     ) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.error = error
@@ -31,3 +33,4 @@ class ProgramRaised(Exception):
         self.prologues: tuple[Trace, ...] = (prologue,)
         self.observed = observed
         self.sharp = sharp
+        self.may_run_in_eager = may_run_in_eager

@@ -57,14 +57,12 @@ class NativeReads:
         outside: WholeReads,
         is_users_class: Callable[[type], bool],
         note_edge: Callable[..., None],
-        refuse: Callable[[str, str], NoReturn],
         leave_to_eager: Callable[[str, str], NoReturn],
         answers: dict[str, object],
     ) -> None:
         self._outside = outside
         self._is_users_class = is_users_class
         self._note_edge = note_edge
-        self._refuse = refuse
         self._leave_to_eager = leave_to_eager
         self._answers = answers
         self._decimal_settings = decimal_settings()
@@ -157,7 +155,9 @@ class NativeReads:
     def _pickle(self, arguments: object) -> None:
         """Guard everything that C code is about to pickle. The bytes would contain the values of tensors."""
         if self._outside.expand_deeply(arguments):
-            self._refuse("the program pickles a tensor, whose values are not known while tracing", PICKLE_OUTSIDE)
+            self._leave_to_eager(
+                "the program pickles a tensor, whose values are not known while tracing", PICKLE_OUTSIDE
+            )
 
     def after(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> None:
         """Note that a C function has returned. A method that only reads is called again at each call."""

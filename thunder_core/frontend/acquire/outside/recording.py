@@ -38,6 +38,9 @@ class Recording(Protocol):
     def refuse(self, what: str, fix: str = ...) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""
 
+    def leave_to_eager(self, what: str, fix: str) -> NoReturn:
+        """Request that eager PyTorch makes this call, for an action that a trace cannot represent."""
+
     def name_number(self, path: Path) -> str:
         """Return the name of the number at a path, as an input of the trace."""
 

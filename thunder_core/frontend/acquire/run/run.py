@@ -120,12 +120,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.classes = Classes(self.outside)
         self.settings = Settings()
         self.native_reads = NativeReads(
-            self.outside,
-            self.classes.is_users,
-            self.note_edge,
-            self.refuse,
-            self.leave_to_eager,
-            self.settings.answers,
+            self.outside, self.classes.is_users, self.note_edge, self.leave_to_eager, self.settings.answers
         )
         self.operations = operations()
         self.code_origins = CodeOrigins()

@@ -237,11 +237,13 @@ class Expressions(TensorExpressions):
             root = root_of_array(value)
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
             if (is_of_tensor or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
-                raise CannotReplay(
+                failure = CannotReplay(
                     f"{where} contains NumPy arrays that share memory with each other or with a tensor, which cannot "
                     "be rebuilt for the next call",
                     fix="return only one of the arrays, or return copies",
                 )
+                failure.runs_in_eager = True
+                raise failure
             self._reductions[id(value)] = (value, reduction_of(value, where))
         return self._reductions[id(value)][1]
 

@@ -53,6 +53,8 @@ SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr
 class Uninitialized(OperationFailed):
     """The program uses a parameter that has no shape yet; it must run in eager PyTorch first, which sets the shape."""
 
+    runs_in_eager = False
+
 
 def handle_of(fake: torch.Tensor, kind: type) -> torch.Tensor:
     """Return a data-free tensor of a class that represents a fake where classes, attributes and methods matter."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch.autograd.graph import GradientEdge
 
 Node = Any
 
@@ -45,14 +46,15 @@ def leaves_of(roots: Sequence[torch.Tensor], graph: Sequence[Node]) -> list[torc
     return list({id(leaf): leaf for leaf in leaves}.values())
 
 
-def executed_nodes(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node]:
-    """Return the nodes that a pass to these inputs executes."""
+def executed_nodes(graph: Sequence[Node], inputs: Sequence[torch.Tensor | GradientEdge]) -> list[Node]:
+    """Return the nodes that a pass to these tensors and edges executes."""
     before: dict[int, list[Node]] = {}
     for node in graph:
         for following, _ in node.next_functions:
             before.setdefault(id(following), []).append(node)
     leaves = {id(tensor) for tensor in inputs}
-    ends = {id(tensor.grad_fn) for tensor in inputs if tensor.grad_fn is not None}
+    nodes_of_inputs = [value.node if isinstance(value, GradientEdge) else value.grad_fn for value in inputs]
+    ends = {id(node) for node in nodes_of_inputs if node is not None}
     waiting = [node for node in graph if id(node) in ends or id(getattr(node, "variable", None)) in leaves]
     nodes: dict[int, Node] = {}
     while waiting:

@@ -128,8 +128,9 @@ def refuse(run: TracedRun, operation: str) -> NoReturn:
 def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
     """Raise the error for an action that cannot be traced, and store it in case the program swallows the error."""
     where = run.location().source
-    run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
-    raise run.recorder.failure
+    failure = run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
+    failure.runs_in_eager = False
+    raise failure
 
 
 def finish_works(run: TracedRun, output: object) -> None:
@@ -138,9 +139,10 @@ def finish_works(run: TracedRun, output: object) -> None:
         work.wait()
     returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
     if returned is not None:
-        run.recorder.failure = OperationFailed(
+        failure = run.recorder.failure = OperationFailed(
             f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where
         )
+        failure.runs_in_eager = False
 
 
 @lookaside(has_torch_function)

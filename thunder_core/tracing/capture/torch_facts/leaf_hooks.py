@@ -1,0 +1,72 @@
+"""Hooks of autograd's leaves, in a recorded pass, where PyTorch's engine runs no node that accumulates gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+Hook = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """The hooks of a leaf: called with its gradient before accumulation, and with the leaf afterwards."""
+
+    before: Sequence[Hook] = ()
+    after: Sequence[Hook] = ()
+
+
+class AccumulationHooks:
+    """The hooks that a program registers on the nodes that accumulate the gradients of leaves."""
+
+    def __init__(self) -> None:
+        self._registered: list[tuple[torch.Tensor, str, RemovableHandle]] = []
+
+    def note(self, node: Any, method: str, handle: RemovableHandle) -> None:
+        """Note a hook that was registered on a node, if the node accumulates the gradient of a leaf."""
+        if hasattr(node, "variable"):
+            self._registered.append((node.variable, method, handle))
+
+    def before(self, leaf: torch.Tensor) -> list[Hook]:
+        """Return the hooks that are called with a tuple of the leaf's gradient, before accumulation."""
+        return self._registered_by("register_prehook", leaf)
+
+    def after(self, leaf: torch.Tensor) -> list[Hook]:
+        """Return the hooks that are called after accumulation, with no gradients of inputs and the leaf's gradient."""
+        return self._registered_by("register_hook", leaf)
+
+    def _registered_by(self, method: str, leaf: torch.Tensor) -> list[Hook]:
+        handles = [handle for owner, name, handle in self._registered if owner is leaf and name == method]
+        registered = ((handle.hooks_dict_ref() or {}).get(handle.id) for handle in handles)
+        return [hook for hook in registered if hook is not None]
+
+
+@contextmanager
+def called_before_others(tensor: torch.Tensor, hooks: Sequence[Hook]) -> Iterator[None]:
+    """Register hooks on a tensor for a time, before the hooks that it has.
+
+    The engine calls hooks in the order in which they were put into the tensor's dict, whatever `move_to_end` says.
+    """
+    with torch._C.DisableTorchFunction():
+        others = dict(tensor._backward_hooks or {})
+        if others:
+            tensor._backward_hooks.clear()  # type: ignore[union-attr]
+        handles = [tensor.register_hook(hook) for hook in hooks]  # type: ignore[no-untyped-call]
+        if others:
+            tensor._backward_hooks.update(others)  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def own_hooks(fake: torch.Tensor) -> Hooks:
+    """Return the hooks that the program has registered on a fake."""
+    before, after = fake._backward_hooks, fake._post_accumulate_grad_hooks
+    return Hooks((*(before or {}).values(),), (*(after or {}).values(),))
