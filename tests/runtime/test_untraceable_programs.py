@@ -40,7 +40,7 @@ def nested(x: Tensor) -> Any:
 def replaced_memory(x: Tensor) -> Any:
     y = x.clone()
     view = y[:2]
-    y.set_(torch.zeros(2))
+    y.set_(torch.zeros(2).untyped_storage(), 0, (2,))
     return y, view
 
 
