@@ -87,16 +87,16 @@ def test_tensors_in_arguments_move_and_outside_tensors_do_not() -> None:
 
 
 class Hidden(torch.nn.Module):
-    """A module that reads its parameter by a path that tracing cannot follow."""
+    """A module that reads its parameter from a cache with a key that the program makes, which no path can follow."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(3))
-        self.find = functools.lru_cache(lambda: self.weight)
-        self.find()
+        self.find = functools.lru_cache(lambda key: self.weight)
+        self.find(frozenset((1, 2)))
 
     def forward(self) -> torch.Tensor:
-        return self.find() * 2
+        return self.find(frozenset((1, 2))) * 2
 
 
 def test_constant_of_the_trace_is_not_moved() -> None:

@@ -99,7 +99,7 @@ def collective_within_vmap(x):
     return torch.vmap(body)(x)
 
 
-@refused("all_reduce`, which runs before it")
+@refused("torch.Tensor.__bool__")
 def branch_by_reduced_value(x):
     dist.all_reduce(x)
     if x.sum() > 10:

@@ -91,7 +91,7 @@ def fully_sharded_layers_with_compiled_forward() -> None:
 
 def compiled_fully_sharded_model_is_refused() -> None:
     with pytest.raises(OperationFailed, match="DTensor") as caught:
-        thunder.jit(fully_shard(Model()))(numbers(0, 3, 4))
+        thunder.jit(fully_shard(Model()), data_dependent="error")(numbers(0, 3, 4))
     assert "module.forward = thunder_core.jit(module.forward)" in caught.value.fix
 
 

@@ -300,7 +300,7 @@ def test_random_numbers_unknown_before_the_call_are_refused(number: Callable[[to
     generator = generator_at(3)
     before = generator.get_state(), torch.get_rng_state()
     with pytest.raises(DataDependent, match="not known while tracing") as caught:
-        thunder.jit(program)(numbers(2), generator)
+        thunder.jit(program, data_dependent="error")(numbers(2), generator)
     assert caught.value.where is not None
     assert torch.equal(generator.get_state(), before[0])
     assert torch.equal(torch.get_rng_state(), before[1])
