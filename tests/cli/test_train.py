@@ -226,7 +226,7 @@ def test_the_backward_is_saved_without_validation_and_benchmark(thunder, here, l
     run = ("optimize", llama, "-r", "hf-llama", "--train", "--out", "step", *QUICK, "--no-validate", "--no-benchmark")
     assert thunder(*run).status == 0
     (program,) = open_artifact(here / "step").manifest.programs
-    assert [stage.given for stage in program.stages if stage.trace == "backward" and stage.runs] != []
+    assert [stage.has_cotangent for stage in program.stages if stage.trace == "backward" and stage.runs] != []
     assert thunder("validate", "step", "--inputs", 1).status == 0
 
 
