@@ -71,7 +71,7 @@ class RaisingCalls:
         if raised.sharp:
             tell_of_sharp_edges(raised)
         elif raised.may_run_in_eager:
-            self.in_eager.note(RunsInEager(is_tracings(raised), FIX, raised.where, program.prologue), keep=keep)
+            self.in_eager.note(RunsInEager(error_of_tracing(raised), FIX, raised.where, program.prologue), keep=keep)
         else:
             blame_tracing(raised)
         return result
@@ -126,8 +126,8 @@ def has_effects(program: Program) -> bool:
     return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
 
 
-def is_tracings(raised: ProgramRaised) -> str:
-    """Return the statement that tracing caused an error."""
+def error_of_tracing(raised: ProgramRaised) -> str:
+    """Return the words that say that tracing caused an error."""
     return (
         f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
         "PyTorch"
@@ -136,7 +136,7 @@ def is_tracings(raised: ProgramRaised) -> str:
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:
     """Raise `OperationFailed` for an error that tracing caused."""
-    what = f"{is_tracings(raised)}; the eager call has run, with its side effects"
+    what = f"{error_of_tracing(raised)}; the eager call has run, with its side effects"
     raise OperationFailed(what, fix=FIX, where=raised.where) from raised.error
 
 
@@ -144,7 +144,7 @@ def tell_of_sharp_edges(raised: ProgramRaised) -> None:
     """Warn of a call that ran in eager PyTorch because the program raised while it was traced, and only then."""
     location = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
     warnings.warn_explicit(
-        f"sharp edge: {is_tracings(raised)}; this result is eager's, and nothing was compiled. The program reads "
+        f"sharp edge: {error_of_tracing(raised)}; this result is eager's, and nothing was compiled. The program reads "
         'values that no guard can check: sharp_edges="error" lists them',
         SharpEdgeWarning,
         *location,

@@ -25,9 +25,9 @@ from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
 from thunder_core.tracing.capture.torch_facts.symbols import (
     SET_GRAD,
+    is_data_assignment,
     is_higher_order,
     is_ordered,
-    replaces_memory,
     symbol_of,
 )
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
@@ -148,7 +148,10 @@ class RecordedLines:
         if is_higher_order(function):
             self.failure = hides(function, self._location().source)
             raise self.failure
-        if replaces_memory(function):
+
+    def _require_data_assignment(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Refuse a call of `x.set_` that does something else than an assignment of `x.data`."""
+        if not is_data_assignment(args, kwargs):
             raise self._refuse(
                 "`set_` gives a tensor the memory of a storage, of another dtype, or of a tensor that autograd tracks",
                 "assign to a variable, copy the values with `copy_`, or call `set_` on tensors under torch.no_grad()",

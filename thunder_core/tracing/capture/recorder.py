@@ -59,8 +59,8 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
     SET_DATA,
     SPARSE_PARTS,
     VALUE_READERS,
-    is_data_assignment,
     is_idle,
+    replaces_memory,
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
@@ -224,7 +224,8 @@ class Recorder(RecordedLines):
             raise self._fail(function)
         if function in DATA:
             return DATA[function](self.data, *args, **kwargs)
-        if is_data_assignment(function, args, kwargs):
+        if replaces_memory(function):
+            self._require_data_assignment(args, kwargs)
             self._run_function(SET_DATA, args, kwargs)
             return args[0]
         self._require_traceable(function)

@@ -161,9 +161,9 @@ def replaces_memory(function: Callable[..., Any]) -> bool:
     return getattr(function, "overloadpacket", function) in REPLACES_MEMORY
 
 
-def is_data_assignment(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def is_data_assignment(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether `x.set_(y)` does what `x.data = y` does: for a tensor of the same dtype that autograd does not track."""
-    if not replaces_memory(function) or kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
+    if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         return False
     tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in args)
     return not tracked and args[0].dtype == args[1].dtype and args[0].device == args[1].device
