@@ -1,0 +1,14 @@
+"""Shapes, layouts and comparisons with PyTorch that the tests of convolutions on the CPU share."""
+
+from __future__ import annotations
+
+import torch
+
+import thunder_core as thunder
+
+LAYOUTS = (torch.channels_last, torch.contiguous_format)
+
+
+def claims(compiled):
+    bsyms = thunder.last_traces(compiled)[-1].bound_symbols
+    return [bsym for bsym in bsyms if bsym.executor == "prepacked-convolution"]
