@@ -11,13 +11,11 @@ import torch
 
 import thunder_core as thunder
 from tests.artifact.marked import artifact_of, library
+from tests.artifact.signing import sign
+from tests.artifact.tiny import build
+from thunder_core.workflow.artifact.trust.keys import new_key_pair
 
 torch.set_num_threads(1)
-
-
-def build() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
 
 
 @pytest.fixture
@@ -56,3 +54,24 @@ def kernels(tmp_path_factory) -> bytes:
 def sound(kernels, tmp_path_factory) -> Path:
     """An undamaged artifact. Tests must not change it."""
     return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch) -> Path:
+    """The folder for the user's list of trusted keys, which does not exist yet."""
+    monkeypatch.setenv("THUNDER_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.delenv("THUNDER_KEY_PASSPHRASE", raising=False)
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def key(tmp_path) -> Path:
+    """A private key with its public key."""
+    new_key_pair(tmp_path / "mine", "me")
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def signed(artifact, key) -> Path:
+    sign(artifact, key)
+    return artifact

@@ -10,7 +10,7 @@ import torch
 from cryptography.hazmat.primitives import serialization
 
 import thunder_core
-from tests.artifact.conftest import build
+from tests.artifact.tiny import build
 from tests.cli.small import QUICK
 
 

@@ -92,7 +92,7 @@ def test_results_are_equal_bit_by_bit_for_every_number_of_threads(is_causal):
 LOADS = """
 import sys, torch
 import thunder_core as thunder
-from tests.executors.test_packed_attention import Heads
+from tests.executors.packed_heads import Heads
 x, expected = torch.load(sys.argv[2])
 loaded = thunder.load(sys.argv[1], Heads(), strict=True)
 with torch.no_grad():

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECU
 LOADS = """
 import sys, torch
 import thunder_core as thunder
-from tests.executors.test_packed_linear import Layer
+from tests.executors.packed_layers import Layer
 x, expected = torch.load(sys.argv[2])
 loaded = thunder.load(sys.argv[1], Layer(), strict=True)
 with torch.no_grad():
@@ -69,7 +69,7 @@ def test_the_executor_is_missing_if_the_processor_lacks_avx2(monkeypatch):
 NARROW_LOADS = """
 import sys, torch
 import thunder_core as thunder
-from tests.executors.test_packed_linear import Layer
+from tests.executors.packed_layers import Layer
 x, expected = torch.load(sys.argv[2])
 loaded = thunder.load(sys.argv[1], torch.nn.Sequential(Layer().bfloat16(), torch.nn.Identity()), strict=True)
 with torch.no_grad():
