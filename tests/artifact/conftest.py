@@ -75,3 +75,10 @@ def key(tmp_path) -> Path:
 def signed(artifact, key) -> Path:
     sign(artifact, key)
     return artifact
+
+
+@pytest.fixture
+def mark(tmp_path, monkeypatch) -> Path:
+    """The file that exists as soon as untrusted code has run."""
+    monkeypatch.setenv("THUNDER_TEST_MARK", str(tmp_path / "mark"))
+    return tmp_path / "mark"
