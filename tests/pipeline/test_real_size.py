@@ -27,7 +27,7 @@ from benchmarks import real_size
 real_size.RUNS["quick"] = lambda watch, folder: real_size.optimize_model(
     watch, folder, "quick", "default", inputs=1, runs=2, warmup=0, seq=64, **json.loads(sys.argv[2])
 )
-print(json.dumps(real_size.one("quick", Path(sys.argv[1]))))
+print(json.dumps(real_size.run_once("quick", Path(sys.argv[1]))))
 """
 
 

@@ -40,7 +40,7 @@ def with_claimed_backward(program: Program, change: Change) -> Program:
     stages[-2:] = [replace(stages[-2], trace=claimed), replace(stages[-1], trace=freed)]
     own = copy.copy(derivative)
     own._backwards = stages
-    own._compiled = {stages[-1].given: executable_trace(freed)}
+    own._compiled = {stages[-1].has_cotangent: executable_trace(freed)}
     return replace(program, derivative=own)
 
 

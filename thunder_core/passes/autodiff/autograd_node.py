@@ -130,7 +130,7 @@ class Bridge:
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
             if call is None:
                 return self.recorded(*aliases), aliases
-            return self.split.recorded(*aliases, *call.replacements()), aliases
+            return self.split.recordable(*aliases, *call.replacements()), aliases
 
     def _refuse_second_run(self, incoming: Gradients, why: str) -> NotDifferentiable:
         if torch.is_grad_enabled():
@@ -208,7 +208,7 @@ class Compiled(torch.autograd.Function):
 def split_call(reference: ref[Any] | None) -> Any:
     """Return the call of a program with dependent results if the current backward pass splits the call; else None."""
     call = None if reference is None else reference()
-    return call if call is not None and call.is_split() else None
+    return call if call is not None and call.is_split else None
 
 
 def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:

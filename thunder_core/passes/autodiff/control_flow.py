@@ -87,7 +87,7 @@ def derive_branch(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_
 
 def reads_input(backward: FunctionBackward, index: int) -> bool:
     """Whether the backward of a function reads the function's input at an index."""
-    return backward.function.inputs[index].name in backward.reads()
+    return backward.function.inputs[index].name in backward.names_read()
 
 
 def functions_of(

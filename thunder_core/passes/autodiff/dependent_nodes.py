@@ -23,8 +23,8 @@ from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.autograd_node import GONE, Compiled, refuse_hooks
 from thunder_core.passes.autodiff.node_hooks import has_hooks
 
-RUNS_ENGINE = torch.autograd.graph._engine_run_backward.__code__
-INPUTS = 3  # the position of the tensors whose gradients a backward pass computes
+ENGINE_CODE = torch.autograd.graph._engine_run_backward.__code__
+INPUTS_POSITION = 3  # in the arguments of `_engine_run_backward`: the tensors whose gradients a pass computes
 
 
 @dataclass(eq=False)
@@ -33,16 +33,17 @@ class SplitBackward:
 
     `backward(index)` returns the backward of the dependent result at an index, and `backward(has_cotangent)` the
     backward of the program for the results that have gradients; both return None if autograd has to record the part.
-    `make_recorded()` returns the computation that takes, after the inputs, tensors that replace the sources.
+    `make_recordable()` returns a computation for autograd to record. It takes the inputs, then tensors that replace the
+    sources.
     """
 
     backward: Callable[[int | tuple[bool, ...]], Any]
-    make_recorded: Callable[[], Callable[..., tuple[torch.Tensor, ...]]]
+    make_recordable: Callable[[], Callable[..., tuple[torch.Tensor, ...]]]
 
     @cached_property
-    def recorded(self) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The computation that takes tensors that replace the sources."""
-        return self.make_recorded()
+    def recordable(self) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The computation for autograd to record, made once."""
+        return self.make_recordable()
 
 
 @dataclass(eq=False)
@@ -56,42 +57,47 @@ class SourceTensors:
 class DependentCall:
     """The state that the nodes of a program's call share in a backward pass.
 
-    The state holds no result: a node that holds its own result would never be freed.
+    The state holds results by weak references only: a node that keeps its own result alive would never be freed.
     """
 
     def __init__(self, bridge: Any, node: Any) -> None:
         self.bridge, self.node = bridge, node
         self.split: SplitBackward = bridge.split
         self.results: list[ReferenceType[torch.Tensor]] = []
-        self._passed_sources: list[tuple[tuple[int, ...], ReferenceType[SourceTensors]]] = []
+        self._visited_sources: list[tuple[tuple[int, ...], ReferenceType[SourceTensors]]] = []
         self._task = -1
         self._is_split = False
 
-    def is_split(self, anchor: Node | None = None) -> bool:
-        """Whether the current backward pass is split; the pass's first node, which has an `anchor`, decides."""
+    def decide_split(self, anchor: Node) -> bool:
+        """Return whether the current backward pass is split, which the first dependent node of the pass decides."""
         task = torch._C._current_graph_task_id()
-        if anchor is not None and task != self._task:
-            self._passed_sources.clear()
+        if task != self._task:
+            self._visited_sources.clear()
             self._task = task
             self._is_split = may_take_gradients_of(anchor, self.results) or any(map(is_watched, self.results))
-        return task == self._task and self._is_split
+        return self._is_split
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a dependent node has decided to split the current backward pass."""
+        return torch._C._current_graph_task_id() == self._task and self._is_split
 
     def add_sources(self, indices: tuple[int, ...], sources: SourceTensors) -> None:
-        """Record the sources of a node that the backward pass has passed."""
-        self._passed_sources.append((indices, ref(sources)))
+        """Record the sources of a node that the backward pass has visited."""
+        self._visited_sources.append((indices, ref(sources)))
 
     def replacements(self) -> list[torch.Tensor | None]:
-        """Return a tensor that replaces each source and receives its gradients; None for sources not yet passed."""
+        """Return a view of each source that receives its gradients, or None if its node was not visited yet."""
         tensors: dict[int, torch.Tensor] = {}
-        for indices, reference in self._passed_sources:
+        for indices, reference in self._visited_sources:
             tensors |= zip(indices, sources.tensors if (sources := reference()) else (), strict=False)
         with torch.enable_grad():
-            passed = map(tensors.get, self.bridge.signature.source_indices)
-            return [None if tensor is None else tensor.view_as(tensor) for tensor in passed]
+            visited = map(tensors.get, self.bridge.signature.source_indices)
+            return [None if tensor is None else tensor.view_as(tensor) for tensor in visited]
 
     def free_sources(self) -> None:
-        """Drop the sources that the backward pass has passed."""
-        for _, reference in self._passed_sources:
+        """Release the sources of the nodes that the backward pass has visited."""
+        for _, reference in self._visited_sources:
             if (sources := reference()) is not None:
                 sources.tensors = ()
 
@@ -99,8 +105,9 @@ class DependentCall:
 def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Tensor]]) -> bool:
     """Whether the current backward pass computes gradients of some tensors only, including one of these results.
 
-    Such a pass does not execute the anchor, a leaf that no user has. PyTorch's own frame has the tensors of the pass.
-    If the pass runs in a thread of autograd, the tensors are not known, and the answer is True.
+    A complete backward pass executes the node of the anchor, a leaf that users cannot reach. For other passes, the
+    requested tensors are in the Python frame of `_engine_run_backward`. If the pass runs in one of autograd's threads,
+    this frame is not on the stack, and the answer is True.
     """
     try:
         if torch._C._will_engine_execute_node(anchor):
@@ -127,20 +134,20 @@ def edge_of(tensor: Any) -> tuple[Any, int]:
 def tensors_of_pass() -> Sequence[Any] | None:
     """Return the tensors whose gradients the current backward pass computes.
 
-    None if no frame of this thread has them.
+    None if `_engine_run_backward` is not on the stack of this thread.
     """
     frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not RUNS_ENGINE:
+    while frame is not None and frame.f_code is not ENGINE_CODE:
         frame = frame.f_back
     args = () if frame is None else frame.f_locals.get("args", ())
-    inputs = args[INPUTS] if len(args) > INPUTS else None
+    inputs = args[INPUTS_POSITION] if len(args) > INPUTS_POSITION else None
     return inputs if isinstance(inputs, tuple | list) else None
 
 
 def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
-    """Whether a hook or `retain_grad` observes the gradient of a result, or a hook the node of its view.
+    """Whether the result has a hook or `retain_grad`, or the node of one of its views has a hook.
 
-    Raises `NotDifferentiable` for a hook at a view between the result and the memory that the program made.
+    Raises `NotDifferentiable` for a hook on a view between the result and the memory that the program made.
     """
     tensor = reference()
     if tensor is None:
@@ -150,9 +157,9 @@ def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
     nodes = nodes_of_views(tensor)
     if any(map(has_hooks, nodes[1:])):
         raise NotDifferentiable(
-            "a hook is registered at a node of autograd's graph between a compiled program and its result, of shape "
+            "a hook is registered on a node of autograd's graph between a compiled program and its result, of shape "
             f"{list(tensor.shape)}: the hook would miss the gradient that comes back inside the program",
-            fix="register a hook of the result itself, or register the hook in the compiled program",
+            fix="register the hook on the result itself, or register the hook in the compiled program",
         )
     return any(map(has_hooks, nodes))
 
@@ -179,7 +186,7 @@ class DependentNode(torch.autograd.Function):
         result: torch.Tensor,
         *sources: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the result, in its memory."""
+        """Return a detached alias of the result, which shares its memory."""
         ctx.call, ctx.dependent, ctx.sources = call, dependent, SourceTensors(sources)
         ctx.set_materialize_grads(False)
         return result.detach()
@@ -194,7 +201,7 @@ class DependentNode(torch.autograd.Function):
         if sources.is_freed:
             raise RuntimeError(GONE)
         sources.is_freed = not torch._C._autograd._get_current_graph_task_keep_graph()
-        if call.is_split(ctx.next_functions[0][0]):
+        if call.decide_split(ctx.next_functions[0][0]):
             call.add_sources(dependent.sources, sources)
             source_gradients = call.bridge.source_gradients(call, dependent, gradient)
         elif sources.is_freed:
@@ -222,8 +229,8 @@ class DependentProgram:
         bases = list(self.bridge(*inputs))
         outputs = self._outputs(inputs, bases)
         node: Any = next((base.grad_fn for base in bases if isinstance(base, torch.Tensor) and base.grad_fn), None)
-        is_program = isinstance(node, Compiled._backward_cls)
-        if not is_program:  # autograd records nothing, or records the operations
+        is_program_node = isinstance(node, Compiled._backward_cls)
+        if not is_program_node:  # autograd is off, or saved-tensor hooks made it record the operations instead
             return tuple(outputs)
         call = DependentCall(self.bridge, node)
         node.dependent_call = ref(call)
@@ -232,8 +239,8 @@ class DependentProgram:
             sources = [outputs[index] for index in dependent.sources]
             base = DependentNode.apply(call, dependent, self._anchor, bases[dependent.place], *sources)  # type: ignore[no-untyped-call]
             bases[dependent.place] = base
-            remade = self._outputs(inputs, bases)
-            outputs = [remade[index] if index in dependent.outputs else output for index, output in enumerate(outputs)]
+            new_outputs = self._outputs(inputs, bases)
+            outputs = [new_outputs[i] if i in dependent.outputs else output for i, output in enumerate(outputs)]
         call.results = [ref(outputs[index]) for index in signature.source_indices]
         return tuple(outputs)
 
@@ -241,6 +248,6 @@ class DependentProgram:
         """Return the outputs of the computation: the results of the body, or the tail's outputs."""
         if self.tail is None:
             return bases
-        read = (inputs[index] for index in self.bridge.signature.tail_inputs)
-        outputs: Sequence[Any] = self.tail(*read, *bases)
+        tail_arguments = (inputs[index] for index in self.bridge.signature.tail_inputs)
+        outputs: Sequence[Any] = self.tail(*tail_arguments, *bases)
         return outputs

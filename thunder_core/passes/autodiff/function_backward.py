@@ -1,4 +1,7 @@
-"""The backward of a higher-order operator's function, which recomputes the values of the function."""
+"""The backward of a function passed to a higher-order operator (`cond`, `scan`).
+
+The backward recomputes the function's intermediate values.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Sweep(Protocol):
     requires_grad_names: set[str]
 
     def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols from gradients of results to gradients, and the gradients by tensor names."""
+        """Return the bound symbols from gradients of results to other gradients, and these by the names of tensors."""
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
         """Return the function with `saved` after its results."""
@@ -46,8 +49,8 @@ SweepOf = Callable[[Trace, Iterator[str]], Sweep]
 class FunctionBackward:
     """The bound symbols that compute gradients of a function's inputs.
 
-    They read gradients of the function's results, and its inputs. `cotangents` are the gradients of all results that
-    have a gradient. `gradients` are the gradients of the differentiated inputs, each contiguous and in its own memory,
+    They read the function's inputs and the gradients of its results. `cotangents` are the gradients of all results that
+    have one. `gradients` are the gradients of the differentiated inputs, each contiguous and in its own memory,
     or None if no result depends on the input.
     """
 
@@ -59,7 +62,7 @@ class FunctionBackward:
 
     def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
         """Append a call of an operation that returns one tensor, and return its proxy."""
-        bsym = call_operation(next(self.names), target, *args, **kwargs)
+        bsym = bind_operation(next(self.names), target, *args, **kwargs)
         self.bsyms.append(bsym)
         proxy: TensorProxy = bsym.output
         return proxy
@@ -69,8 +72,8 @@ class FunctionBackward:
         for index in indices:
             self.gradients[index] = zeros_of(self.call, like[index])
 
-    def reads(self) -> set[str]:
-        """Return the names that the bound symbols read."""
+    def names_read(self) -> set[str]:
+        """Return the names of the values that the bound symbols read."""
         return {proxy.name for bsym in self.bsyms for proxy in bsym.inputs}
 
 
@@ -84,48 +87,55 @@ class DifferentiatedFunction:
 
     @classmethod
     def of(cls, function: Trace, requires_grad: Sequence[bool], sweep_of: SweepOf) -> DifferentiatedFunction:
-        """Derive a function; raise `Underivable` if it cannot be run again in the backward."""
+        """Prepare a function for differentiation; raise `Underivable` if it cannot be run again in the backward."""
         inputs = tuple(
             replace(proxy, requires_grad=flag) if isinstance(proxy, TensorProxy) else proxy
             for proxy, flag in zip(function.inputs, requires_grad, strict=True)
         )
         if any(bsym.ordered and not sets_grad_mode(bsym) for bsym in function.bound_symbols):
-            raise Underivable("a function argument draws random numbers or changes a state")
+            raise Underivable("the function passed to a higher-order operator draws random numbers or changes a state")
         if len({proxy.name for proxy in function.output}) < len(function.output):
-            raise Underivable("a function argument returns a tensor twice")
+            raise Underivable("the function passed to a higher-order operator returns the same tensor twice")
         function = replace(function, inputs=inputs)
         function = functionalize_tracked_writes(function) or function
         names = fresh_names(function)
         return cls(function, sweep_of(function, names), names)
 
     def backward(self, cotangents: Sequence[TensorProxy | None], indices: Sequence[int]) -> FunctionBackward:
-        """Return the backward for gradients of the results; `indices` are those of the differentiated inputs."""
-        inputs = [None if proxy is None else proxy.named(next(self.names)) for proxy in cotangents]
+        """Return the backward.
+
+        `cotangents` has one gradient or None for each result. `indices` are the positions of the inputs to
+        differentiate.
+        """
+        renamed_cotangents = [None if proxy is None else proxy.named(next(self.names)) for proxy in cotangents]
         seeds = {
             proxy.name: cotangent
-            for proxy, cotangent in zip(self.function.output, inputs, strict=True)
+            for proxy, cotangent in zip(self.function.output, renamed_cotangents, strict=True)
             if cotangent is not None and proxy.name in self.sweep.requires_grad_names
         }
         bsyms, by_name = self.sweep.apply_vjps(seeds)
         gradients = [by_name.get(self.function.inputs[index].name) for index in indices]
-        saved = read_from_outside(bsyms, {proxy.name for proxy in seeds.values()})
+        saved = external_inputs(bsyms, {proxy.name for proxy in seeds.values()})
         require_unwritten(self.sweep.steps, {proxy.name for proxy in saved}, self.function.aliases)
         bsyms = [*self.sweep.forward(saved).bound_symbols, *bsyms]
-        seeded = tuple(cotangent for cotangent in inputs if cotangent is not None)
-        backward = FunctionBackward(self.function, self.names, seeded, bsyms, gradients)
-        _own_contiguous_memory(backward)
+        present_cotangents = tuple(cotangent for cotangent in renamed_cotangents if cotangent is not None)
+        backward = FunctionBackward(self.function, self.names, present_cotangents, bsyms, gradients)
+        _copy_into_own_contiguous_memory(backward)
         backward.bsyms = bsyms_for(backward.bsyms, backward.gradients)
         return backward
 
 
 def zeros_of(call: Callable[..., TensorProxy], like: TensorProxy) -> TensorProxy:
-    """Return contiguous zeros of the shape, dtype and device of a tensor, by a `call` of an operation."""
+    """Return contiguous zeros of the shape, dtype and device of a tensor, made by `call(target, *args, **kwargs)`."""
     sizes = [number_of(size) for size in like.shape]
     return call(torch.ops.aten.zeros.default, sizes, dtype=like.dtype, device=like.device)
 
 
-def call_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
-    """Return the call of an operation that returns one tensor of this name, with the metadata of PyTorch's result."""
+def bind_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
+    """Return the bound symbol of a call whose one result has this name.
+
+    The result's metadata comes from running the operation on fake tensors.
+    """
     proxies = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, TensorProxy)]
 
     def value(leaf: object) -> Any:
@@ -138,15 +148,18 @@ def call_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: 
     return BoundSymbol(symbol_of(target), args, kwargs, result)
 
 
-def read_from_outside(bsyms: Sequence[BoundSymbol], available: set[str]) -> list[TensorProxy]:
-    """Return the tensors that bound symbols read, and neither make nor have in `available`."""
+def external_inputs(bsyms: Sequence[BoundSymbol], available: set[str]) -> list[TensorProxy]:
+    """Return the tensors that the bound symbols read but do not define, and that are not in `available`."""
     read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
     defined = {proxy.name for bsym in bsyms for proxy in bsym.defines} | available
     return [proxy for name, proxy in read.items() if name not in defined]
 
 
-def _own_contiguous_memory(backward: FunctionBackward) -> None:
-    """Copy gradients that share memory with each other or with the backward's inputs, or are not contiguous."""
+def _copy_into_own_contiguous_memory(backward: FunctionBackward) -> None:
+    """Copy each gradient that shares memory, is not contiguous, or has a lazy conjugate or negative bit.
+
+    Shared memory is that of another gradient or of an input of the backward.
+    """
     aliasing = alias_sets(backward.bsyms, backward.function.aliases)
     arguments = (*backward.function.inputs, *backward.cotangents)
     representatives = {aliasing.representative(proxy.name) for proxy in arguments}
@@ -154,7 +167,7 @@ def _own_contiguous_memory(backward: FunctionBackward) -> None:
         if gradient is None:
             continue
         memory = aliasing.representative(gradient.name)
-        copy = call_operation("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
+        copy = bind_operation("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
         is_contiguous = comparison_keys(copy.output.stride) == comparison_keys(gradient.stride)
         if memory in representatives or not is_contiguous or not gradient.is_resolved:
             copy = replace(copy, output=copy.output.named(next(backward.names)))

@@ -21,7 +21,7 @@ from thunder_core.passes.autodiff.function_backward import (
     DifferentiatedFunction,
     FunctionBackward,
     SweepOf,
-    call_operation,
+    bind_operation,
     zeros_of,
 )
 from thunder_core.passes.autodiff.tape import Underivable
@@ -68,7 +68,7 @@ class ScanCall:
     def stack(self, name: str, row: TensorProxy) -> TensorProxy:
         """Return the proxy of a stack of rows, one for each slice."""
         sizes = [number_of(size) for size in (self.slices[0].shape[0], *row.shape)]
-        stack: TensorProxy = call_operation(
+        stack: TensorProxy = bind_operation(
             name, aten.empty.memory_format, sizes, dtype=row.dtype, device=row.device
         ).output
         return stack
@@ -126,7 +126,7 @@ class ReverseScan:
 
     def _append(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
         """Append a call of an operation that returns one tensor, and return its proxy."""
-        self.bsyms.append(call_operation(next(self._names), target, *args, **kwargs))
+        self.bsyms.append(bind_operation(next(self._names), target, *args, **kwargs))
         proxy: TensorProxy = self.bsyms[-1].output
         return proxy
 
@@ -189,7 +189,7 @@ class ReverseScan:
         The first list has those of carries and slices, at least one, because a scan needs a slice for its length. The
         second list has those of operands.
         """
-        names_read = backward.reads()
+        names_read = backward.names_read()
         inputs = self.derivation.function.function.inputs
         read = [index for index, proxy in enumerate(inputs) if proxy.name in names_read]
         sliced = [index for index in read if not self.call.is_operand(index)]
@@ -236,7 +236,7 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     tracked = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, tracked, sweep_of)
     read = read_carries(function, tracked, count)
-    copies = [call_operation(next(function.names), aten.clone.default, call.function.inputs[index]) for index in read]
+    copies = [bind_operation(next(function.names), aten.clone.default, call.function.inputs[index]) for index in read]
     stacks = {index: call.stack(f"%s{index}", copy.output) for index, copy in zip(read, copies, strict=True)}
     stacking = call.function.having(
         (*call.function.bound_symbols, *copies),
@@ -262,5 +262,5 @@ def read_carries(function: DifferentiatedFunction, tracked: Sequence[bool], coun
     """Return the indices of the carries that the backward of a function reads, for any cotangents."""
     cotangents = [proxy if is_differentiable_proxy(proxy) else None for proxy in function.function.output]
     indices = [index for index, flag in enumerate(tracked) if flag]
-    read = function.backward(cotangents, indices).reads()
+    read = function.backward(cotangents, indices).names_read()
     return [index for index, proxy in enumerate(function.function.inputs[:count]) if proxy.name in read]

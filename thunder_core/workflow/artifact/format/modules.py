@@ -9,10 +9,11 @@ from typing import Any
 
 from thunder_core.workflow.artifact.format.manifest import Step
 
-# Another process cannot import from a script, and these modules hold the objects that were bound last.
-PASSED_OVER = frozenset({"__main__", "__mp_main__", "builtins"})
-# Most objects in modules have these types. They are not searched: they contain nothing, or name their own contents.
-PLAIN = frozenset(
+# Not searched: another process cannot import a script, and an interactive shell binds its last result in `builtins`.
+SKIPPED_MODULES = frozenset({"__main__", "__mp_main__", "builtins"})
+# `_held_by_instances` skips values of these types, which most objects in modules have: they have no attributes to
+# search, or their contents are found by their own `__module__`.
+SKIPPED_TYPES = frozenset(
     {type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, dict, list, tuple, set, frozenset}
     | {str, bytes, int, float, complex, bool, type(None)}
 )
@@ -33,7 +34,10 @@ def find_in_modules(objects: Iterable[object]) -> dict[int, str]:
 
 
 def find_in_tables(objects: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
-    """Return a path to each object in a dict at the top level of a module, if a path to the object's key exists."""
+    """Return the paths of objects that are values of module-level dicts: import the dict, then look up the key.
+
+    An object is left out if its key has no path.
+    """
     missing = {id(value) for value in objects}
     keyed_objects = [
         (id(value), path, key)
@@ -44,40 +48,44 @@ def find_in_tables(objects: Iterable[object], name_of: Callable[[object], str | 
     names = {id(key): name for _, _, key in keyed_objects if (name := name_of(key)) is not None}
     names |= find_in_modules([key for _, _, key in keyed_objects if id(key) not in names]) if keyed_objects else {}
     return {
-        number: (("import", path), ("keyed", names[id(key)])) for number, path, key in keyed_objects if id(key) in names
+        object_id: (("import", path), ("keyed", names[id(key)]))
+        for object_id, path, key in keyed_objects
+        if id(key) in names
     }
 
 
 def _tables_with(ids: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
     """Yield the dicts at the top level of modules, with their paths, that contain an object with one of these ids."""
-    barren: dict[int, object] = {}  # dicts without such objects; `__builtins__` is in every module
+    without_wanted: dict[int, object] = {}  # dicts without such objects; `__builtins__` is in every module
     for name, namespace in _namespaces():
-        for at, table in list(namespace.items()):
-            if type(table) is not dict or id(table) in barren or not at.isidentifier() or at == "__dict__":
+        for attribute, table in list(namespace.items()):
+            if type(table) is not dict or id(table) in without_wanted:
+                continue
+            if not attribute.isidentifier() or attribute == "__dict__":
                 continue
             if _holds(table, ids):
-                yield f"{name}:{at}", table
+                yield f"{name}:{attribute}", table
             else:
-                barren[id(table)] = table
+                without_wanted[id(table)] = table
 
 
 def is_better_path(path: str, known_path: str | None) -> bool:
-    """Whether a path is preferred to a known path: public before private, then short before long."""
+    """Whether a path is preferred to a known path: no private module or attribute in it, then the shorter one."""
     return known_path is None or _rank(path) < _rank(known_path)
 
 
 def _rank(path: str) -> tuple[bool, int, str]:
-    return "._" in path, len(path), path
+    return "._" in path or ":_" in path, len(path), path
 
 
 def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
     for name, module in list(sys.modules.items()):
-        if name in PASSED_OVER or not issubclass(
-            type(module), types.ModuleType
-        ):  # some objects only claim to be modules
+        if name in SKIPPED_MODULES:
+            continue
+        if not issubclass(type(module), types.ModuleType):  # some objects only claim to be modules
             continue
         namespace = object.__getattribute__(module, "__dict__")
-        if namespace.get("__spec__") is not None:  # else it was made here and cannot be imported
+        if namespace.get("__spec__") is not None:  # modules without it were made in this process and cannot be imported
             yield name, namespace
 
 
@@ -101,17 +109,17 @@ def _holds(table: dict[Any, object], ids: set[int]) -> bool:
 
 
 def _held_by_instances(ids: set[int]) -> Iterator[tuple[str, object]]:
-    """Yield the paths of wanted objects that are classes or attributes of objects in modules."""
-    passed_over = {kind for kind in PLAIN if id(kind) not in ids}
-    barren: dict[int, object] = {}  # instances without wanted objects; many modules import the same instance
+    """Yield the paths of wanted objects that are the class, or an instance attribute, of an object in a module."""
+    skipped_types = {kind for kind in SKIPPED_TYPES if id(kind) not in ids}
+    without_wanted: dict[int, object] = {}  # instances without wanted objects; many modules import the same instance
     for name, namespace in _namespaces():
         for key, value in (("__dict__", namespace), *namespace.items()):
-            if type(value) in passed_over or id(value) in barren or not key.isidentifier():
+            if type(value) in skipped_types or id(value) in without_wanted or not key.isidentifier():
                 continue
             if id(type(value)) in ids:
                 yield f"{name}:{key}.__class__", type(value)
             elif not _holds(_entries(value), ids):
-                barren[id(value)] = value
+                without_wanted[id(value)] = value
                 continue
             for attribute, item in list(_entries(value).items()):
                 if id(item) in ids and str(attribute).isidentifier():
