@@ -4,10 +4,11 @@ import gc
 
 import pytest
 
-from tests.interpreter import programs
 from tests.interpreter.oracle import assert_same
+from tests.interpreter.programs import calls, classes, exceptions, generators, lifetimes, namespaces, operators
 
-ALL = [value for name, value in vars(programs).items() if name.startswith("program_")]
+MODULES = (calls, classes, exceptions, generators, lifetimes, namespaces, operators)
+ALL = [value for module in MODULES for name, value in vars(module).items() if name.startswith("program_")]
 
 
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.__name__.removeprefix("program_"))
