@@ -222,7 +222,7 @@ def test_undoing_a_global_leaves_the_rest_of_the_module_alone() -> None:
     """A change that another thread makes to the module during tracing is kept."""
     namespace = {"count": 1, "other": 2}
     log = EffectLog()
-    log.variable(Path(None, "globals", "module", namespace), "__setitem__", "count", 5)
+    log.note_variable_write(Path(None, "globals", "module", namespace), "__setitem__", "count", 5)
     namespace.update(count=5, meanwhile=3)
     log.undo()
     assert namespace == {"count": 1, "other": 2, "meanwhile": 3}

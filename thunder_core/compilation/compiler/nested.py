@@ -19,7 +19,7 @@ from thunder_core.frontend.acquire.acquire import trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
-from thunder_core.frontend.acquire.outside.outside import TOGETHER
+from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -154,7 +154,7 @@ class NestedCall:
         self.line = run.location().source
         self._probes: list[Run] = []
 
-    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
+    def refuse(self, what: str, fix: str = COMPILE_TOGETHER) -> NoReturn:
         """Raise the error for a function that cannot be recorded as one call."""
         raise CannotReplay(
             f"the compiled function `{self.name}`, which the program calls as a whole, {what}",

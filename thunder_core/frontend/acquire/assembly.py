@@ -70,7 +70,7 @@ def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
 
 def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple[SharpEdge, ...]) -> Acquired:
     """Return the traces of a run that has ended with this output, for this state of the process."""
-    run.outside.effects.require_kept()
+    run.outside.effects.log_state_changes()
     inputs = inputs_of(run)
     results = results_of(run)
     run.recorder.data.require_unwritten()

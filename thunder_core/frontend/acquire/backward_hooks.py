@@ -89,7 +89,7 @@ class BackwardHooks:
             self._recorder.gradients.hooks.append(hook.function)
         results = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
         self._recorder.emit(self._line(register, args, results))
-        self._run.outside.effects.calls(set_function, (hook, hook.function, *owners))
+        self._run.outside.effects.add_epilogue_call(set_function, (hook, hook.function, *owners))
 
     def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: object) -> BoundSymbol:
         location = self._run.location()

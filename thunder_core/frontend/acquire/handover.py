@@ -38,7 +38,7 @@ class Handover:
         """Refuse random draws outside of PyTorch, and uses of objects that the outer program has written to.
 
         After this call, the outer program may not use the objects that the inner program writes to, which are added to
-        `outer.closed`.
+        `outer.outdated`.
         """
         for path in self.used_paths():
             if leads_from_draw(path):
@@ -69,14 +69,14 @@ class Handover:
         return written or self._is_changed_object(owner) or self._is_changed_object(path.value)
 
     def _is_changed_object(self, value: object) -> bool:
-        return id(value) in self.outer.effects.originals or id(value) in self.outer.closed
+        return id(value) in self.outer.effects.originals or id(value) in self.outer.outdated
 
     def _close(self, owner: Path) -> None:
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")  # which sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
             self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
-        self.outer.closed[id(owner.value)] = (owner.value, self._line)
+        self.outer.outdated[id(owner.value)] = (owner.value, self._line)
 
     def written_path(self) -> Path | None:
         """Return the inner program's path to the first object that it writes to, or None."""

@@ -106,5 +106,5 @@ class SavedTensorsHooks:
             with suppress(ValueError):  # an empty cell
                 if isinstance(cell.cell_contents, SymbolicNumber):
                     cell.cell_contents = cell.cell_contents.concretize()
-                self._run.outside.attribute(cell, "cell_contents", cell.cell_contents)
+                self._run.outside.note_attribute_read(cell, "cell_contents", cell.cell_contents)
                 yield cell.cell_contents

@@ -21,8 +21,8 @@ def compiled_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     if nested is not None and nested.stays(inner.specializations):
         return _call(run, nested, plain, inner, args, kwargs)
     if not run.outside.is_functional:
-        run.outside.attribute(plain, "_thunder", inner)
-        run.outside.attribute(inner, "subject", inner.subject)
+        run.outside.note_attribute_read(plain, "_thunder", inner)
+        run.outside.note_attribute_read(inner, "subject", inner.subject)
     else:  # a compiled function is code, not data that a functional program reads
         run.outside.root("compiled", "compiled", inner.subject)
     return run.machine.call(inner.subject, *args, **kwargs)

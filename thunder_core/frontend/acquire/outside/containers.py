@@ -157,3 +157,9 @@ def is_changing(function: object) -> bool:
 def container_type(argument: object) -> type:
     """Return the container type to keep an argument's items in: dict for the pairs of a mapping, otherwise list."""
     return dict if hasattr(type(argument), "keys") else list
+
+
+def size_of_list_or_set(owner: object) -> int | None:
+    """Return the number of items of a list or set, bypassing `__len__` of its class; None for other objects."""
+    base = container_base(owner)
+    return base.__len__(owner) if base in (list, set) else None

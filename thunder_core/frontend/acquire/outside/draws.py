@@ -331,8 +331,8 @@ class ProgramDraws:
     def _keep(self, generator: object) -> None:
         if id(generator) not in self._kept:
             self._kept.add(id(generator))
-            restore, undo_by = restore_of(generator), self._run.outside.effects.undo_by
-            undo_by(functools.partial(_put_back, restore, generator))
+            restore, add_undo = restore_of(generator), self._run.outside.effects.add_undo
+            add_undo(functools.partial(_put_back, restore, generator))
 
     # ---- arguments ------------------------------------------------------------------------------------------
 

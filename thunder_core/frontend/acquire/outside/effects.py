@@ -1,4 +1,4 @@
-"""Writes to outside objects while tracing: they are done, undone at the end, and replayed by the epilogue."""
+"""The log of a program's writes to outside objects. Tracing makes and then undoes them; the epilogue replays them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.containers import (
     UPDATES,
-    container_base,
     index_of,
     is_known_item,
     kept_arguments,
     plain_copy,
     put_back,
+    size_of_list_or_set,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.snapshots import (
     attribute_snapshot,
     entry_snapshot,
     has_own,
+    table_identities,
     tables_of,
 )
 from thunder_core.tracing.ir.stored_attributes import MISSING
@@ -34,9 +35,10 @@ from thunder_core.tracing.library.states import kept_state, put_buffer_back, sta
 class Effect:
     """One write to an outside object.
 
-    `kind` is `set` or `delete` (an attribute), `call` (a method), `function`, `print`, or `partial` (a write that
-    raised midway). C code makes the write. If the owner's class overrides the method in Python, `level` is the class
-    whose method is called.
+    `kind` is `set` or `delete` (an attribute of the owner), `call` (a method of the owner, written in C), `function` (a
+    call of `function`, with the owner, if any, as its first argument), `print`, or `partial` (a write that raised, and
+    may have been made in part). If the owner's class overrides the method in Python, `level` is the base class whose C
+    method is called.
     """
 
     kind: str
@@ -62,16 +64,17 @@ class Effect:
         return self.owner is not None and self.owner.value is container
 
 
-# Methods and functions that may have made a part of their writes when they raise.
-PARTIAL = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *UPDATES})
+# Methods that may have made a part of their writes when they raise.
+METHODS_WITH_PARTIAL_WRITES = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *UPDATES})
 
 
 @dataclass(frozen=True, eq=False)
-class Announced:
-    """A write that is about to be made, and the information to undo its log entry if it raises.
+class PendingWrite:
+    """A logged write that the program is about to make. If the write raises, `EffectLog.retract` restores the log.
 
-    `effect` is the logged effect or None. `replaced` is the earlier effect that the write replaces, with its index.
-    `touched` are the attributes that no earlier write has changed.
+    `kind` is the kind of the effect, or the method of a write to a variable. `effect` is the logged effect, or None if
+    the write only removes an earlier effect. `replaced` is the index of the effect that the write replaces, and this
+    effect. `first_entries` are the entries (the identity of a table, and a name) that no earlier write has changed.
     """
 
     owner: Any
@@ -79,73 +82,82 @@ class Announced:
     name: str
     effect: Effect | None
     replaced: tuple[int, Effect] | None = None
-    touched: frozenset[tuple[int, str]] = frozenset()
-    size: int | None = None  # the number of items that a list or set had
+    first_entries: frozenset[tuple[int, str]] = frozenset()
+    size: int | None = None  # the number of items before the write, if the owner is a list or a set
 
     @property
     def may_be_partial(self) -> bool:
-        """Whether a write that raised may have been made in part."""
+        """Whether the write, if it has raised, may have been made in part."""
         if self.kind == "function":
             return True
-        if self.kind != "call" or self.name not in PARTIAL:
+        if self.kind != "call" or self.name not in METHODS_WITH_PARTIAL_WRITES:
             return False
-        return self.name == "sort" or self.size is None or length_of(self.owner) != self.size
+        return self.name == "sort" or self.size is None or size_of_list_or_set(self.owner) != self.size
 
 
 class EffectLog:
-    """The writes of one run, in order, and how to undo them.
+    """The writes of one run, in order, and the functions that undo them.
 
-    `originals` are plain copies of changed containers, and of the tables of attributes that were written to.
+    An effect is logged just before the program makes the write, and is then the `pending_write`. If the write raises,
+    the caller passes the pending write to `retract`. Each action of the program that may write (a call of C code, a
+    store, a deletion) begins with `forget_pending_write`, so that its error retracts no write of an earlier action.
+
+    Five tables describe the changes, by the identities of objects. An *entry* is the identity of a dict of attributes
+    with the name of an attribute; without such a dict, the identity is that of the object.
+
+    - `originals` has a plain copy of each container from before the first method call that changes it.
+    - `_tables_at_start` has a copy of each dict of attributes from before the first write of an attribute.
+    - `_written_entries` are the entries that were set or deleted; `_created_entries` did not exist at the start.
+    - `stored_keys` has the keys of each container's items that were set, or None after a change of another kind.
     """
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.originals: dict[int, Any] = {}
-        self._tables: dict[int, dict[str, Any]] = {}
-        self._touched: set[tuple[int, str]] = set()
-        self._made: set[tuple[int, str]] = set()  # attributes that did not exist when the program began
+        self.stored_keys: dict[int, set[Any] | None] = {}
+        self.pending_write: PendingWrite | None = None
+        self.write_count = 0  # all logged writes, whether or not they replaced an earlier effect
+        self._tables_at_start: dict[int, dict[str, Any]] = {}
+        self._written_entries: set[tuple[int, str]] = set()
+        self._created_entries: set[tuple[int, str]] = set()
         self._undo: list[Callable[[], object]] = []
-        self._states: list[tuple[Path, Any]] = []
-        self.announced: Announced | None = None
-        self.announcements = 0  # the number of writes, whether or not they replaced an earlier effect
-        # by container: the keys of its items that were set, or None after other changes
-        self.stored: dict[int, set[Any] | None] = {}
+        self._watched_states: list[tuple[Path, Any]] = []  # native objects, with their states before a call
 
-    # ---- the program's writes -------------------------------------------------------------------------------
+    # ---- questions about the writes so far -----------------------------------------------------------------
 
     def items_at_start(self, container: object) -> Any:
-        """Return a container with the items that it had when the program began."""
-        return self.originals.get(id(container), self._tables.get(id(container), container))
+        """Return a container's items when the program began: a plain copy, or the container itself if unchanged."""
+        return self.originals.get(id(container), self._tables_at_start.get(id(container), container))
 
     def has_written(self, owner: object, name: str) -> bool:
         """Whether the program has written an attribute of an object, or a class attribute that the object shows."""
         if not self._undo:
             return False
         tables = tables_of(owner)
-        if not self._touched.isdisjoint([(id(holder), name) for holder in (owner, *tables)]):
+        if not self._written_entries.isdisjoint([(id(holder), name) for holder in (owner, *tables)]):
             return True
         if self.originals and any(self._differs(table, name) for table in tables):
             return True
         classes = mro_of(owner if isinstance(owner, type) else type(owner))
-        hidden = any(name in table for table in tables)
-        return not hidden and not self._touched.isdisjoint([(id(base), name) for base in classes])
+        is_own = any(name in table for table in tables)  # an own attribute hides an attribute of the class
+        return not is_own and not self._written_entries.isdisjoint([(id(base), name) for base in classes])
 
     def attribute_existed(self, owner: object, name: str) -> bool | None:
         """Whether an attribute existed when the program began; None if the program has not written it yet."""
         entries = {(table, name) for table in table_identities(owner)}
-        return None if self._touched.isdisjoint(entries) else self._made.isdisjoint(entries)
+        return None if self._written_entries.isdisjoint(entries) else self._created_entries.isdisjoint(entries)
 
     def has_written_any(self, owner: object) -> bool:
         """Whether the program has written any attribute of an object without a table of attributes, such as a class."""
-        return any(number == id(owner) for number, _ in self._touched)
+        return any(identity == id(owner) for identity, _ in self._written_entries)
 
     def written_values(self) -> list[Any]:
-        """Return the arguments of all effects."""
+        """Return the arguments of all effects, which contain the written values."""
         return [(effect.arguments, dict(effect.keywords)) for effect in self.effects]
 
     def has_stored(self, table: object, name: object) -> bool:
         """Whether the program has written the entry with this name in a table of attributes."""
-        return type(name) is str and (id(table), name) in self._touched
+        return type(name) is str and (id(table), name) in self._written_entries
 
     def _differs(self, table: dict[str, Any], name: str) -> bool:
         """Whether an entry of a table of attributes has changed since a method of the table was called."""
@@ -154,55 +166,65 @@ class EffectLog:
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
-    def attribute(self, kind: str, owner: Path, name: str, *value: Any, level: type | None = None) -> None:
-        """Note that an attribute of an outside object is about to be set or deleted."""
+    def note_attribute_write(self, kind: str, owner: Path, name: str, *value: Any, level: type | None = None) -> None:
+        """Log that an attribute of an outside object is about to be set or deleted, as `kind` says.
+
+        The write replaces an earlier assignment of the attribute that no effect may have used since. A deletion is not
+        logged if the attribute was already deleted, or if only replaced assignments had created the attribute.
+        """
         entries = [(table, name) for table in table_identities(owner.value)]
-        if not self._touched.intersection(entries) and not has_own(owner.value, name):
-            self._made.update(entries)
-        self._undo.append(attribute_snapshot(owner.value, name, self._order))
-        touched = frozenset(entries) - self._touched
-        self._touched |= touched
-        hidden = self._unseen(owner, name)
-        dropped = hidden.pop() if hidden and hidden[-1].kind == "set" else None
+        if not self._written_entries.intersection(entries) and not has_own(owner.value, name):
+            self._created_entries.update(entries)
+        self._undo.append(attribute_snapshot(owner.value, name, self._table_at_start))
+        first_entries = frozenset(entries) - self._written_entries
+        self._written_entries |= first_entries
+        unused_writes = self._unused_writes(owner, name)
+        overwritten = unused_writes.pop() if unused_writes and unused_writes[-1].kind == "set" else None
         replaced = None
-        if dropped is not None:
-            replaced = (self.effects.index(dropped), dropped)
-            self.effects.remove(dropped)
-        is_back = (
-            dropped is not None
-            and self._made.issuperset(entries)
+        if overwritten is not None:
+            replaced = (self.effects.index(overwritten), overwritten)
+            self.effects.remove(overwritten)
+        is_absent_again = (
+            overwritten is not None
+            and self._created_entries.issuperset(entries)
             and not any(effect.changes_attribute(owner, name) for effect in self.effects)
         )
-        effect = Effect(kind, owner, name, value, level=level) if kind == "set" or not (hidden or is_back) else None
-        self._announce(owner.value, kind, name, effect, replaced, touched)
+        is_logged = kind == "set" or not (unused_writes or is_absent_again)
+        effect = Effect(kind, owner, name, value, level=level) if is_logged else None
+        self._begin_write(owner.value, kind, name, effect, replaced, first_entries)
 
-    def _announce(
+    def _begin_write(
         self,
         owner: object,
         kind: str,
         name: str,
         effect: Effect | None,
         replaced: tuple[int, Effect] | None = None,
-        touched: frozenset[tuple[int, str]] = frozenset(),
+        first_entries: frozenset[tuple[int, str]] = frozenset(),
     ) -> None:
-        """Log the effect of a write that is about to be made."""
+        """Log the effect of a write that is about to be made, as the pending write."""
         self.effects += [effect] if effect is not None else []
-        self.announcements += 1
-        self.announced = Announced(owner, kind, name, effect, replaced, touched, length_of(owner))
+        self.write_count += 1
+        size = size_of_list_or_set(owner)
+        self.pending_write = PendingWrite(owner, kind, name, effect, replaced, first_entries, size)
 
-    def retract(self, announced: Announced) -> None:
-        """Remove the effect of an announced write that has raised."""
-        self.announced = None
-        if announced.effect is not None:
-            index = self.effects.index(announced.effect)
-            partial = [replace(announced.effect, kind="partial")] if announced.may_be_partial else []
+    def forget_pending_write(self) -> None:
+        """Begin an action of the program that may write: the write of the earlier action did not raise."""
+        self.pending_write = None
+
+    def retract(self, write: PendingWrite) -> None:
+        """Restore the log from before a write that has raised; if the write may be made in part, log that instead."""
+        self.forget_pending_write()
+        if write.effect is not None:
+            index = self.effects.index(write.effect)
+            partial = [replace(write.effect, kind="partial")] if write.may_be_partial else []
             self.effects[index : index + 1] = partial
-        if announced.replaced is not None:
-            self.effects.insert(*announced.replaced)
-        self._touched -= announced.touched
+        if write.replaced is not None:
+            self.effects.insert(*write.replaced)
+        self._written_entries -= write.first_entries
 
-    def _unseen(self, owner: Path, name: str) -> list[Effect]:
-        """Return the writes of an attribute after the last effect that may have used it, the latest last."""
+    def _unused_writes(self, owner: Path, name: str) -> list[Effect]:
+        """Return the writes of an attribute since the last effect that may have used the attribute, in order."""
         tables = tables_of(owner.value)
         effects: list[Effect] = []
         for effect in reversed(self.effects):
@@ -212,7 +234,7 @@ class EffectLog:
                 break
         return effects[::-1]
 
-    def call(
+    def note_method_call(
         self,
         owner: Path,
         name: str,
@@ -220,19 +242,23 @@ class EffectLog:
         keywords: Mapping[str, Any],
         level: type | None = None,
     ) -> None:
-        """Note that a method that changes an outside container is about to be called."""
-        self._keep(owner.value)
+        """Log that a method that changes an outside container is about to be called.
+
+        An assignment of an item replaces an earlier assignment of the item that no effect may have used since. It is
+        not logged if it then restores the item's original value.
+        """
+        self._copy_original(owner.value)
         arguments = kept_arguments(name, arguments)
         effect = Effect("call", owner, name, arguments, dict(keywords), level)
         replaced = self._overwritten_write(effect)
         if replaced is not None:
             self.effects.remove(replaced[1])
-        is_back = replaced is not None and self._puts_back(effect)
-        self._announce(owner.value, "call", name, None if is_back else effect, replaced)
-        self._note_stored(owner.value, name, arguments)
+        is_original_again = replaced is not None and self._puts_back(effect)
+        self._begin_write(owner.value, "call", name, None if is_original_again else effect, replaced)
+        self._note_stored_key(owner.value, name, arguments)
 
     def _overwritten_write(self, write: Effect) -> tuple[int, Effect] | None:
-        """Return the last write of the same dict item, with its index, if no later effect may have used the value."""
+        """Return the last write of the same dict item, after its index, if no later effect may have used the value."""
         if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
             return None
         for index in reversed(range(len(self.effects))):
@@ -257,50 +283,53 @@ class EffectLog:
     def _original(self, write: Effect) -> Any:
         return self.originals[id(write.owner.value)] if write.owner is not None else {}
 
-    def _note_stored(self, container: object, name: str, arguments: tuple[Any, ...]) -> None:
-        """Note which item the program has set."""
-        keys = self.stored.setdefault(id(container), set())
+    def _note_stored_key(self, container: object, name: str, arguments: tuple[Any, ...]) -> None:
+        """Note the key of the item that a method sets, or that the method makes another change."""
+        keys = self.stored_keys.setdefault(id(container), set())
         is_single_item = (
             name == "__setitem__" and type(container) in (dict, list) and is_known_item(container, arguments[0])
         )
         if keys is None or not is_single_item:
-            self.stored[id(container)] = None
+            self.stored_keys[id(container)] = None
         else:
             keys.add(index_of(container, arguments[0]))
 
-    def function(
+    def note_function_call(
         self, function: Callable[..., Any], owner: Path, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> None:
-        """Note that a C function is about to change an outside container; `arguments` follow the container."""
-        self._keep(owner.value)
-        self.stored[id(owner.value)] = None
-        effect = Effect("function", owner, function.__name__, arguments, dict(keywords), function=function)
-        self._announce(owner.value, "function", function.__name__, effect)
+        """Log that a C function is about to change an outside container, which is its first argument.
 
-    def variable(self, namespace: Path, method: str, name: str, *value: Any) -> None:
-        """Note that a variable of a namespace is about to be set or deleted. Undoing restores only this name."""
-        self._undo.append(entry_snapshot(namespace.value, name, self._order(namespace.value)))
-        touched = frozenset({(id(namespace.value), name)}) - self._touched
-        if touched and name not in namespace.value:
-            self._made |= touched
-        self._touched |= touched
+        `arguments` are the arguments after the container.
+        """
+        self._copy_original(owner.value)
+        self.stored_keys[id(owner.value)] = None
+        effect = Effect("function", owner, function.__name__, arguments, dict(keywords), function=function)
+        self._begin_write(owner.value, "function", function.__name__, effect)
+
+    def note_variable_write(self, namespace: Path, method: str, name: str, *value: Any) -> None:
+        """Log that a variable of a namespace is about to be set or deleted. Undoing restores only this variable."""
+        self._undo.append(entry_snapshot(namespace.value, name, self._table_at_start(namespace.value)))
+        first_entries = frozenset({(id(namespace.value), name)}) - self._written_entries
+        if first_entries and name not in namespace.value:
+            self._created_entries |= first_entries
+        self._written_entries |= first_entries
         effect = Effect("call", namespace, method, (name, *value))
-        self._announce(namespace.value, method, name, effect, None, touched)
+        self._begin_write(namespace.value, method, name, effect, None, first_entries)
 
     def note_print(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        """Note that the program has printed."""
+        """Log a call of `print`."""
         self.effects.append(Effect("print", None, "print", arguments, dict(keywords)))
 
     def note_stream_write(self, stream: Path, method: str, texts: tuple[str, ...]) -> None:
-        """Note that the program has written to a stream of the process."""
+        """Log a write to a stream of the process, such as `sys.stdout`."""
         self.effects.append(Effect("call", stream, method, texts))
 
-    def calls(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Make the epilogue call a function of Thunder at this point."""
+    def add_epilogue_call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Make the epilogue call a function, after it has replayed the effects so far."""
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
-    def withdraw(self, function: Callable[..., Any], owner: object, count: int) -> None:
-        """Remove the last `count` calls of a function with this first argument, which the program has undone."""
+    def remove_epilogue_calls(self, function: Callable[..., Any], owner: object, count: int) -> None:
+        """Remove the last `count` calls of a function with the first argument `owner`: the program has undone them."""
         indices = [
             index
             for index, effect in enumerate(self.effects)
@@ -309,12 +338,8 @@ class EffectLog:
         for index in reversed(indices[-count:]):
             del self.effects[index]
 
-    def set_process(self, restore: Callable[[], object]) -> None:
-        """Note that a setting of the process is about to change; `restore` restores the setting."""
-        self._undo.append(restore)
-
-    def keep_state(self, owner: Path) -> None:
-        """Note that the next call may change an object of C. Such a change is undone, but cannot be replayed."""
+    def watch_state(self, owner: Path) -> None:
+        """Save the state of a native object that the next call may change, for `log_state_changes`."""
         value, state_before = owner.value, state_of(owner.value)
         put_back = kept_state(value)
         if put_back is None:
@@ -324,17 +349,21 @@ class EffectLog:
             if state_of(value) != state_before:
                 put_back()
 
-        self._states.append((owner, state_before))
+        self._watched_states.append((owner, state_before))
         self._undo.append(restore)
 
-    def require_kept(self) -> None:
-        """Raise `CannotReplay` if an outside object of C was changed."""
-        for owner, state_before in self._states:
+    def log_state_changes(self) -> None:
+        """Log the changes of the watched native objects at the end of the run.
+
+        The epilogue replays a change of an open `StringIO` or `BytesIO`: it sets the contents and the position. Any
+        other change raises `CannotReplay`.
+        """
+        for owner, state_before in self._watched_states:
             if state_of(owner.value) == state_before:
                 continue
             if isinstance(owner.value, io.StringIO | io.BytesIO) and not owner.value.closed:
                 contents = (owner.value.getvalue(), owner.value.tell())
-                self.calls(put_buffer_back, (owner.value, *contents))
+                self.add_epilogue_call(put_buffer_back, (owner.value, *contents))
             else:
                 if leads_from_draw(owner):
                     raise CannotReplay(
@@ -348,31 +377,21 @@ class EffectLog:
                     fix="write to a tensor or a list, return the value, or write outside the compiled program",
                 )
 
-    def _order(self, table: dict[str, Any]) -> Mapping[str, Any]:
-        """Return a table of attributes as it was before the first write to it."""
-        return self._tables.setdefault(id(table), dict(table))
+    def _table_at_start(self, table: dict[str, Any]) -> Mapping[str, Any]:
+        """Return a copy of a dict of attributes from before the first write of an attribute."""
+        return self._tables_at_start.setdefault(id(table), dict(table))
 
-    def _keep(self, container: object) -> None:
+    def _copy_original(self, container: object) -> None:
+        """Copy a container before its first change, and undo all changes when tracing ends."""
         if id(container) not in self.originals:
             original = self.originals[id(container)] = plain_copy(self.items_at_start(container))
             self._undo.append(functools.partial(put_back, container, original))
 
-    def undo_by(self, restore: Callable[[], None]) -> None:
-        """Call `restore` when tracing ends, before the restorations that were noted earlier."""
+    def add_undo(self, restore: Callable[[], object]) -> None:
+        """Call `restore` when tracing ends, before the functions that were added earlier."""
         self._undo.append(restore)
 
     def undo(self) -> None:
         """Undo all writes, the last write first."""
         while self._undo:
             self._undo.pop()()
-
-
-def length_of(owner: object) -> int | None:
-    """Return the number of items of a list or set, bypassing `__len__` of its class; None for other objects."""
-    base = container_base(owner)
-    return base.__len__(owner) if base in (list, set) else None
-
-
-def table_identities(owner: object) -> list[int]:
-    """Return the identities of the tables with an object's attributes, or of the object itself if it has no table."""
-    return [id(table) for table in tables_of(owner)] or [id(owner)]

@@ -22,7 +22,7 @@ class FunctionReads(Outside):
 
     def global_variable(self, namespace: dict[str, Any], name: str, value: object) -> None:
         """Note that the program read a global."""
-        self.require_open(namespace)
+        self.require_up_to_date(namespace)
         if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
             return
         self._seen.add((id(namespace), name))
@@ -36,9 +36,9 @@ class FunctionReads(Outside):
             if type(builtins) is dict and builtins.get(name, namespace) is value:
                 self.read(self.globals_root(builtins).item(name, value), value)
 
-    def changing_global(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
+    def symbolic_global_path(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
         """Return the path to a global variable, if it is a symbolic number; otherwise None."""
-        if not self._may_change(value) or self.effects.has_stored(namespace, name):
+        if not self._may_be_symbolic(value) or self.effects.has_stored(namespace, name):
             return None
         path = item_path(self.globals_root(namespace), name, value)
         return path if self.symbolic.includes(path) else None
@@ -56,7 +56,7 @@ class FunctionReads(Outside):
             alone = type(defaults) is tuple and is_only_thread()
             if alone and (symbols := self._symbol_at(path.attribute(name, defaults))) is not None:
                 function.__defaults__ = symbols
-                self.effects.undo_by(functools.partial(setattr, function, name, defaults))
+                self.effects.add_undo(functools.partial(setattr, function, name, defaults))
             elif type(defaults) is tuple and all(map(is_constant, defaults)):
                 self.guard(Values(path.attribute(name, defaults), defaults))
             elif defaults:

@@ -66,7 +66,7 @@ class NativeCalls:
         if name in TAKING_METHODS:
             self.require_own_iterators(function, (owner,))
         if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
-            self._outside.lookup(owner, rest[0])
+            self._outside.note_lookup(owner, rest[0])
         elif owner is not None and self._outside.path_of(owner) is not None:
             if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
                 return self._take(machine, function, args, kwargs)
@@ -111,6 +111,6 @@ class NativeCalls:
     ) -> None:
         """Note a call of a method that may change a container or an object of C."""
         if container_base(container) is None:
-            self._outside.examine(container)
+            self._outside.guard_state(container)
         elif name in MUTATORS:
             self._writes.call_mutator(container, name, args, kwargs, level)

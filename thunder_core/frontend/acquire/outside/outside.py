@@ -1,4 +1,4 @@
-"""The outside world as the program sees it: the objects with known paths, and the reads of them."""
+"""Outside objects, which a program reads but did not create: the path to each object, and guards on what was read."""
 
 from __future__ import annotations
 
@@ -45,25 +45,27 @@ from thunder_core.frontend.interpreter.native import is_proxy, proxied_object
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
 
-TOGETHER = (
+COMPILE_TOGETHER = (
     "compile both functions with the same settings, so that one program contains them, or call one outside the other"
 )
-VIEWS = frozenset(type(getattr(kind(), name)()) for kind in (dict, OrderedDict) for name in ("keys", "values", "items"))
+VIEW_CLASSES = frozenset(
+    type(getattr(kind(), name)()) for kind in (dict, OrderedDict) for name in ("keys", "values", "items")
+)
 # Classes of values that a program creates itself, which the prologue refers to by name.
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
-MAPPINGS = (dict, types.MappingProxyType)
-EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
-NAMESPACES = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
+MAPPING_CLASSES = (dict, types.MappingProxyType)
+SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
+NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
 
 
 class Outside(GuardedPaths):
     """Outside objects by identity, each with its path. Each read of an outside object becomes a guard, once.
 
-    An object without a path was made by the program itself (or by C code, in which case its origin is unknown), and
-    reads of it need no guard.
+    An object without a path was made by the program itself, or by C code (its origin is then unknown). Reads of such an
+    object need no guard.
 
-    `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path, or None. `note_read_of_draw` is
-    called with the path of a random value whose state C code is about to read.
+    `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path; None if none of them is
+    symbolic. `note_read_of_draw` is called before C code reads the state of a random value.
     """
 
     def __init__(
@@ -75,34 +77,35 @@ class Outside(GuardedPaths):
         self.symbolic = symbolic
         self._symbol_at = symbol_at
         self._note_read_of_draw = note_read_of_draw
-        # objects that a bound symbol writes to, with the user's line
-        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}
+        # by identity: objects that a bound symbol writes to at run time, so that tracing has an outdated state of them,
+        # with the user's line of the bound symbol
+        self.outdated: dict[int, tuple[Any, SourceLine | None]] = {}
         self.failure: CannotReplay | None = None
-        self._expanded: set[int] = set()
-        self._whole: set[int] = set()
-        self._seen: set[tuple[int, str]] = set()
+        self._expanded: set[int] = set()  # identities of containers with guards on all their direct items
+        self._whole: set[int] = set()  # identities of objects with guards on everything that they contain
+        self._seen: set[tuple[int, str]] = set()  # reads with guards: the identity of the owner, and the name
 
     @property
     def is_functional(self) -> bool:
-        """Whether the program is a functional program, which may read only its arguments."""
+        """Whether the program is traced as a functional program, which may read only its arguments."""
         return self.outside_reads is not None
 
-    def require_open(self, value: object) -> None:
-        """Raise `CannotReplay` for an object that a compiled function with its own bound symbol writes to.
+    def require_up_to_date(self, value: object) -> None:
+        """Raise `CannotReplay` if a bound symbol writes to an object, such as the one of a compiled function.
 
-        After that bound symbol has run, the object differs from the object in tracing.
+        Tracing does not run the bound symbol, so that the program would read the object's old state.
         """
-        if id(value) in self.closed:
+        if id(value) in self.outdated:
             self.failure = CannotReplay(
                 f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to a "
                 f"{type(value).__name__}, and the program reads or writes it afterwards",
-                fix=TOGETHER,
-                where=self.closed[id(value)][1],
+                fix=COMPILE_TOGETHER,
+                where=self.outdated[id(value)][1],
             )
             raise self.failure
 
     def read(self, path: Path, value: object) -> None:
-        """Guard a value that the program read at this path, or note the path to the value."""
+        """Guard a value that the program read at this path, and note the path if the value has none yet."""
         kind = class_when_read(value)
         if self.outside_reads is not None and not issubclass(kind, BY_IDENTITY):
             self.outside_reads.note(path)
@@ -129,7 +132,7 @@ class Outside(GuardedPaths):
             self.read_parts(path, value)
 
     def read_parts(self, path: Path, value: object) -> None:
-        """Guard the parts that a call of an object uses: function and arguments of a partial, the object of a proxy."""
+        """Guard the parts of an object that a call uses: function and arguments of a partial, the object of a proxy."""
         if is_proxy(value):
             self.read(path.child("proxied", "", proxied_object(value)), proxied_object(value))
             return
@@ -141,10 +144,10 @@ class Outside(GuardedPaths):
             self.read(path.attribute(name, part), part)
             self.expand(part)
 
-    def attribute(self, owner: object, name: str, value: object) -> None:
+    def note_attribute_read(self, owner: object, name: str, value: object) -> None:
         """Note that the program read `owner.name`."""
-        if self.closed:
-            self.require_open(owner)
+        if self.outdated:
+            self.require_up_to_date(owner)
         path = self.paths.get(id(owner))
         key = (id(owner), name)
         if path is None or key in self._seen or self.effects.has_written(owner, name):
@@ -154,7 +157,7 @@ class Outside(GuardedPaths):
         if attribute_path is not None:
             self.read(attribute_path, value)
 
-    def referent(self, reference: object, value: object) -> None:
+    def note_dereference(self, reference: object, value: object) -> None:
         """Note that the program dereferenced a weak reference."""
         path = self.paths.get(id(reference))
         if path is not None:
@@ -171,21 +174,24 @@ class Outside(GuardedPaths):
         elif name == "__dict__" and value is namespace:
             self.read(path.attribute(name, value), value)
 
-    def missing(self, owner: object, name: str) -> None:
+    def note_missing_attribute(self, owner: object, name: str) -> None:
         """Note that the program found no attribute of that name on `owner`."""
-        self.require_open(owner)
+        self.require_up_to_date(owner)
         path = self.paths.get(id(owner))
         if path is not None and not self.effects.has_written(owner, name):
             self.guard(Lacks(path, name))
 
-    def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
-        """Return the path to a number that the program reads, if the number is symbolic; otherwise None."""
+    def symbolic_path(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
+        """Return the path to a value that the program is reading, if the value is a symbolic number; otherwise None.
+
+        `key` is an index or a key if `is_item` is set, and otherwise the name of an attribute.
+        """
         path = self.paths.get(id(owner))
-        if path is None or not self._may_change(value) or not is_constant(key):
+        if path is None or not self._may_be_symbolic(value) or not is_constant(key):
             return None
         if is_item and id(owner) in self._expanded:
             return None
-        if self.is_own(owner, key) is not False if is_item else self.effects.has_written(owner, key):
+        if self.has_replaced_item(owner, key) is not False if is_item else self.effects.has_written(owner, key):
             return None
         if is_item and issubclass(type(owner), list | tuple) and type(key) is int and key < 0:
             length = length_of(owner)
@@ -194,36 +200,39 @@ class Outside(GuardedPaths):
         number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
-    def _may_change(self, value: object) -> bool:
+    def _may_be_symbolic(self, value: object) -> bool:
         return self.symbolic.may_have_symbols and type(value) in NUMBERS and not self.is_functional
 
     def is_symbolic(self, path: Path, value: object) -> bool:
-        """Whether a value is a symbolic number."""
-        return self._may_change(value) and self.symbolic.includes(path)
+        """Whether the value at a path is a symbolic number."""
+        return self._may_be_symbolic(value) and self.symbolic.includes(path)
 
-    def is_own(self, container: object, key: object) -> bool | None:
-        """Whether the program has replaced an item of an outside container; None if that is unknown."""
-        number = id(container)
+    def has_replaced_item(self, container: object, key: object) -> bool | None:
+        """Whether the program has replaced an item of an outside container; None if that is unknown.
+
+        It is unknown after a method that may have changed any item, or for a key with equality in Python.
+        """
+        identity = id(container)
         if self.effects.has_stored(container, key):
             return True
-        if number not in self.effects.originals:
+        if identity not in self.effects.originals:
             return False
-        stored = self.effects.stored[number]
+        stored = self.effects.stored_keys[identity]
         return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
 
-    def item(self, container: object, key: object, value: object) -> None:
+    def note_item_read(self, container: object, key: object, value: object) -> None:
         """Note that the program read `container[key]`."""
-        self.require_open(container)
+        self.require_up_to_date(container)
         path = self.paths.get(id(container))
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
         if path is None or id(container) in self._expanded or issubclass(kind, torch.Tensor):
             return
-        own = self.is_own(container, key)
-        if own is None:
+        is_replaced = self.has_replaced_item(container, key)
+        if is_replaced is None:
             self.expand(container)
-        elif own:
+        elif is_replaced:
             return
-        elif issubclass(kind, MAPPINGS) and (is_constant(key) or self.path_of(key) is not None):
+        elif issubclass(kind, MAPPING_CLASSES) and (is_constant(key) or self.path_of(key) is not None):
             self.read(self._item_path(path, key, value), value)
         elif issubclass(kind, list | tuple) and type(key) is int:
             length = length_of(container)
@@ -233,29 +242,29 @@ class Outside(GuardedPaths):
         else:
             self.expand(container)
 
-    def lookup(self, container: dict[Any, Any], key: Any) -> None:
-        """Note that the program looked up a key in a mapping: only that key is guarded."""
-        self.require_open(container)
+    def note_lookup(self, container: dict[Any, Any], key: Any) -> None:
+        """Note that the program looked up a key in a mapping: guard the item at the key, or that the key is missing."""
+        self.require_up_to_date(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
         is_plain_class = isinstance(key, type) and key in CLASSES_OF_VALUES
         key_path = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
-        own = self.is_own(container, key)
-        if own is None or (key_path is None and not is_constant(key)):
+        is_replaced = self.has_replaced_item(container, key)
+        if is_replaced is None or (key_path is None and not is_constant(key)):
             self.expand(container)
-        elif own:
+        elif is_replaced:
             return
         elif dict.__contains__(container, key):
-            self.item(container, key, dict.__getitem__(container, key))
+            self.note_item_read(container, key, dict.__getitem__(container, key))
         elif key_path is not None:
             self.guard(LacksKey(path, key_path))
         else:
             self.absent(path, key)
 
-    def member(self, container: Any, key: object) -> None:
-        """Note that the program checked whether a set contains a constant or a class: only that key is guarded."""
-        self.require_open(container)
+    def note_membership_test(self, container: Any, key: object) -> None:
+        """Note that the program checked whether a set contains a constant or a class: guard the answer."""
+        self.require_up_to_date(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
@@ -266,7 +275,7 @@ class Outside(GuardedPaths):
 
     def expand_keys(self, container: object) -> None:
         """Guard the keys or members of an outside container, but not the values."""
-        self.require_open(container)
+        self.require_up_to_date(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
@@ -278,23 +287,25 @@ class Outside(GuardedPaths):
         self.guard(Keys(path, base, keys, type(container)))
         self._read_keys(path, base, keys)
 
-    def expand(self, container: object, leaving: Collection[Any] = ()) -> None:
-        """Guard the shape of an outside container whose items C code is about to read, and read each item.
+    def expand(self, container: object, excluded_keys: Collection[Any] = ()) -> None:
+        """Guard all direct items of an outside container, because C code is about to read them.
 
-        Items at the keys or indices in `leaving` are not read.
+        The keys, the length or the members are guarded, and each item is read.
+
+        Items at the keys or indices in `excluded_keys` are not read.
         """
-        if self.closed:
-            self.require_open(container)
-        number = id(container)
-        path = self.paths.get(number)
-        if path is None or number in self._expanded:
+        if self.outdated:
+            self.require_up_to_date(container)
+        identity = id(container)
+        path = self.paths.get(identity)
+        if path is None or identity in self._expanded:
             return
-        self._expanded.add(number)
-        self.examine(container)
-        self._read_contents(container, path, leaving)
+        self._expanded.add(identity)
+        self.guard_state(container)
+        self._read_contents(container, path, excluded_keys)
 
-    def _read_contents(self, container: Any, path: Path, leaving: Collection[Any]) -> None:
-        """Guard the keys, length or members of an outside container, and read its items, as the program found them."""
+    def _read_contents(self, container: Any, path: Path, excluded_keys: Collection[Any]) -> None:
+        """Guard the keys, length or members of an outside container at the program's begin, and read its items."""
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
         original_container = self.effects.items_at_start(container)
         if issubclass(kind, dict):
@@ -302,14 +313,14 @@ class Outside(GuardedPaths):
             self.guard(Keys(path, base, tuple(base.keys(original_container)), kind))
             self._read_keys(path, base, tuple(base.keys(original_container)))
             for key, item in list(base.items(original_container)):
-                if key not in leaving:
+                if key not in excluded_keys:
                     self._read_item(container, path, key, item)
         elif issubclass(kind, list | tuple | deque):
             self.guard(Length(path, length_of(original_container)))
             if kind is deque:
-                self.attribute(container, "maxlen", container.maxlen)
+                self.note_attribute_read(container, "maxlen", container.maxlen)
             for index, item in enumerate(items_of(original_container)):
-                if index not in leaving:
+                if index not in excluded_keys:
                     self._read_item(container, path, index, item)
         elif issubclass(kind, set | frozenset):
             self._read_members(path, tuple(items_of(original_container)))
@@ -317,7 +328,7 @@ class Outside(GuardedPaths):
             self.guard(Keys(path, dict, tuple(original_container), dict))
             for key, item in original_container.items():
                 self.read(path.item(key, item), item)
-        elif kind in VIEWS:
+        elif kind in VIEW_CLASSES:
             mapping = viewed_mapping(original_container)
             self.paths.setdefault(id(mapping), computed_path(viewed_mapping, (path,), mapping))
             self.expand(mapping)
@@ -332,13 +343,13 @@ class Outside(GuardedPaths):
         if self._may_hold_symbols(container, path) and (symbol := self._symbol_at(item_path)) is not None:
             store = list.__setitem__ if type(container) is list else mapping_base(container).__setitem__
             store(container, key, symbol)
-            self.effects.undo_by(lambda: store(container, key, item))
+            self.effects.add_undo(lambda: store(container, key, item))
         else:
             self.read(item_path, item)
 
     def _may_hold_symbols(self, container: object, path: Path) -> bool:
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
-        is_namespace = path.step in NAMESPACES or path.key == "__dict__"
+        is_namespace = path.step in NAMESPACE_STEPS or path.key == "__dict__"
         changed = id(container) in self.effects.originals
         used = (
             self.symbolic.may_have_symbols
@@ -346,27 +357,27 @@ class Outside(GuardedPaths):
             and not self.is_functional
             and is_only_thread()
         )
-        return used and type(container) in EXCHANGING and not changed and not is_namespace
+        return used and type(container) in SYMBOL_CONTAINERS and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
-        """Read the keys of a mapping that are objects, by their positions."""
+        """Read those keys of a mapping that are no plain values, by their positions."""
         for index, key in enumerate(keys):
             if not is_plain(key):
                 self.read(path.child("keys", base, keys).item(index, key), key)
 
     def _read_members(self, path: Path, members: tuple[Any, ...]) -> None:
-        """Guard the members of a set, and give members that are objects paths of their own."""
-        others = [member for member in members if not is_plain(member)]
-        if all(map(is_known_by_identity, others)):
+        """Guard the members of a set, and give a path to each member that is no plain value."""
+        objects = [member for member in members if not is_plain(member)]
+        if all(map(is_known_by_identity, objects)):
             self.guard(Members(path, frozenset(members)))
         else:
             self.guard(MembersThemselves(path, members))
-        for member in others:
+        for member in objects:
             self.paths.setdefault(id(member), path.child("member", id(member), member))
             self.register_cells(self.paths[id(member)], member)
 
-    def examine(self, value: object) -> None:
-        """Guard the state of an object of C that C code is about to read or change."""
+    def guard_state(self, value: object) -> None:
+        """Guard the state of a native object (implemented in C) that C code is about to read or change."""
         path = self.paths.get(id(value))
         if path is None:
             return
@@ -374,7 +385,7 @@ class Outside(GuardedPaths):
             if leads_from_draw(path):
                 self._note_read_of_draw(path)
             self.guard(HasState(path, state_of(value)))
-            self.effects.keep_state(path)
+            self.effects.watch_state(path)
         elif native_state_of(type(value)) is NativeState.SAME:
             self.guard(Identical(path, value))
 

@@ -27,6 +27,11 @@ def tables_of(owner: object) -> list[dict[str, Any]]:
     return [namespace, *(namespace[table] for table in MODULE_TABLES if isinstance(namespace.get(table), dict))]
 
 
+def table_identities(owner: object) -> list[int]:
+    """Return the identities of the dicts with an object's attributes, or of the object itself if it has no dict."""
+    return [id(table) for table in tables_of(owner)] or [id(owner)]
+
+
 def has_own(owner: object, name: str) -> bool:
     """Whether an object itself has an attribute, in any of its tables or in C."""
     if issubclass(type(owner), type) or is_slot(owner, name):

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.outside.guards import TensorMetadata
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
-from thunder_core.frontend.acquire.outside.outside import VIEWS
+from thunder_core.frontend.acquire.outside.outside import VIEW_CLASSES
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
@@ -49,7 +49,7 @@ class WholeReads(FunctionReads):
             number = id(current)
             parts_of = self._parts_function(type(current))
             if parts_of is None or number in seen or number in self._whole:
-                self.examine(current)
+                self.guard_state(current)
                 if not issubclass(type(current), torch.Tensor) or may_hash_tensors(reader):
                     self.identify(current)
                 continue
@@ -88,7 +88,7 @@ class WholeReads(FunctionReads):
 
     def _parts_function(self, kind: type) -> Callable[[Any], Iterable[Any]] | None:
         """Return the function that guards and returns the contents of a class's instances; None if there are none."""
-        if issubclass(kind, NESTING) or kind is types.MappingProxyType or kind in VIEWS:
+        if issubclass(kind, NESTING) or kind is types.MappingProxyType or kind in VIEW_CLASSES:
             return self._items
         if kind is slice:
             return parts_of_slice
@@ -98,7 +98,7 @@ class WholeReads(FunctionReads):
         self.expand(container)
         kind = type(container)
         if kind is defaultdict and not isinstance(container.default_factory, types.FunctionType):
-            self.attribute(container, "default_factory", container.default_factory)  # a part of the container's text
+            self.note_attribute_read(container, "default_factory", container.default_factory)  # which `repr` shows
         if issubclass(kind, NESTING):
             return [*values_of(container)]
         return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
@@ -110,17 +110,17 @@ class WholeReads(FunctionReads):
         if namespace is None or isinstance(value, KNOWN_BY_NAMES):
             return values
         written = [name for name in namespace if self.effects.has_written(value, name)]
-        self.attribute(value, "__dict__", namespace)
-        self.expand(namespace, leaving=written)
+        self.note_attribute_read(value, "__dict__", namespace)
+        self.expand(namespace, excluded_keys=written)
         return [*values, *namespace.values()]
 
     def _member(self, value: object, name: str) -> Iterable[Any]:
         try:
             member = object.__getattribute__(value, name)
         except AttributeError:
-            self.missing(value, name)
+            self.note_missing_attribute(value, name)
             return ()
-        self.attribute(value, name, member)
+        self.note_attribute_read(value, name, member)
         return (member,)
 
     def expand_deeply(self, value: object) -> list[Any]:
@@ -162,10 +162,10 @@ class WholeReads(FunctionReads):
         """Guard the names that an object has, itself and from its class, because C code is about to list them."""
         namespace, path = namespace_of(value), self.path_of(value)
         if namespace is not None and path is not None and not isinstance(value, type):
-            self.attribute(value, "__dict__", namespace)
+            self.note_attribute_read(value, "__dict__", namespace)
             self._keys(path.attribute("__dict__", namespace), self.effects.items_at_start(namespace))
             for table in MODULE_TABLES if isinstance(value, torch.nn.Module) else ():
-                self.attribute(value, table, namespace[table])
+                self.note_attribute_read(value, table, namespace[table])
                 self.expand_keys(namespace[table])
         for kind in mro_of(value if isinstance(value, type) else type(value)):
             if is_native(kind) or not (is_users(kind) or kind in CHANGEABLE):

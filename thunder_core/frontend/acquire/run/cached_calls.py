@@ -96,7 +96,7 @@ class CachedCalls:
 
     def _count(self) -> tuple[int, ...]:
         effects = self._run.outside.effects
-        return len(effects.effects), effects.announcements, len(self._run.draws.paths)
+        return len(effects.effects), effects.write_count, len(self._run.draws.paths)
 
     def _is_filled(self, cached: Any) -> bool:
         """Whether eager PyTorch makes the call in order to fill the cache of this function."""

@@ -117,7 +117,7 @@ class ObservedCalls(ObservedReads):
 
     def _native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of C code."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
             self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
         if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
@@ -127,14 +127,14 @@ class ObservedCalls(ObservedReads):
 
     def _attempt(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call C code whose effects are noted. If the code raises, its change of a container is no effect."""
-        announced = self.outside.effects.announced
-        if announced is None:
+        pending_write = self.outside.effects.pending_write
+        if pending_write is None:
             return self.numbers.call_native(function, args, kwargs)
         try:
             value = self.numbers.call_native(function, args, kwargs)
             return self.machine.invoke_quietly(function, args, kwargs) if value is NOT_TAKEN else value
         except BaseException:
-            self.writes.unwritten(announced)
+            self.writes.note_failed_write(pending_write)
             raise
 
     def _python_function(

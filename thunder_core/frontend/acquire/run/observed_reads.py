@@ -68,9 +68,9 @@ class ObservedReads(ObservedWrites, TracedRun):
         if dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS:
             return value
         if stored is value:
-            changing = self.outside.changing_global(frame.globals, name, value)
-            if changing is not None:
-                return self.numbers.at(changing)
+            number_path = self.outside.symbolic_global_path(frame.globals, name, value)
+            if number_path is not None:
+                return self.numbers.at(number_path)
             self.outside.global_variable(frame.globals, name, value)
         elif stored is MISSING:
             self.outside.builtin(frame.globals, frame.builtins, name, value)
@@ -78,10 +78,10 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_load_deref(self, frame: Frame, name: str, cell: object, value: object) -> Any:
         """Guard a read of a closure variable of an outside function."""
-        changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
-        if changing is not None:
-            return self.numbers.at(changing)
-        self.outside.attribute(cell, "cell_contents", value)
+        number_path = self.outside.symbolic_path(cell, "cell_contents", value, is_item=False)
+        if number_path is not None:
+            return self.numbers.at(number_path)
+        self.outside.note_attribute_read(cell, "cell_contents", value)
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
@@ -92,9 +92,9 @@ class ObservedReads(ObservedWrites, TracedRun):
             return device
         if name == "state" and self.draws.paths and is_generator(owner):
             self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
-        changing = self.outside.changing(owner, name, value, is_item=False)
-        if changing is not None:
-            return self.numbers.at(changing)
+        number_path = self.outside.symbolic_path(owner, name, value, is_item=False)
+        if number_path is not None:
+            return self.numbers.at(number_path)
         if self.outside.path_of(owner) is None:
             if issubclass(type(owner), type):
                 self.classes.note_attribute_read(owner)
@@ -104,7 +104,7 @@ class ObservedReads(ObservedWrites, TracedRun):
                 self.classes.found_by_super(owner, name)
             elif not isinstance(owner, QUIET_OWNERS):
                 self.classes.attribute(owner, name)
-        self.outside.attribute(owner, name, value)
+        self.outside.note_attribute_read(owner, name, value)
         return value
 
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
@@ -116,7 +116,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.note_reference(value, args[0])
         elif (reference := dereferenced_reference(function)) is not None:
-            self.outside.referent(reference, value)
+            self.outside.note_dereference(reference, value)
         elif not self.context_variables.has_set(function):
             self.native_reads.after(function, args, kwargs, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
@@ -125,7 +125,7 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_missing_attr(self, owner: object, name: str) -> None:
         """Guard the absence of an attribute."""
-        self.outside.missing(owner, name)
+        self.outside.note_missing_attribute(owner, name)
         if isinstance(owner, torch.Tensor):
             self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
         elif issubclass(type(owner), super):
@@ -133,10 +133,10 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_subscript(self, container: object, key: object, value: object) -> Any:
         """Guard a read of an item of an outside container."""
-        changing = self.outside.changing(container, key, value, is_item=True)
-        if changing is not None:
-            return self.numbers.at(changing)
-        self.outside.item(container, key, value)
+        number_path = self.outside.symbolic_path(container, key, value, is_item=True)
+        if number_path is not None:
+            return self.numbers.at(number_path)
+        self.outside.note_item_read(container, key, value)
         return value
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
@@ -189,11 +189,11 @@ class ObservedReads(ObservedWrites, TracedRun):
         self.outside.expand_key(key)
         may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols
         if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):
-            self.outside.lookup(mapping, key)
+            self.outside.note_lookup(mapping, key)
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         if function is operator.is_:
             require_known_identity(self, *operands)
             self.outside.guard_comparison(*operands)
@@ -204,7 +204,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self._before_lookup(function, *operands)
             return
         if function is operator.contains and is_question_for_member(*operands):
-            self.outside.member(*operands)
+            self.outside.note_membership_test(*operands)
             return
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` guards the item

@@ -26,7 +26,7 @@ class ObservedWrites(Observer):
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:
         """Log a write to an attribute of an outside object. The recorder records an assignment of a tensor's data."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         if name == "data" and issubclass(type(owner), torch.Tensor):
             return value
         self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
@@ -34,12 +34,12 @@ class ObservedWrites(Observer):
 
     def on_delete_attr(self, owner: object, name: str) -> None:
         """Log the deletion of an attribute of an outside object."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         self.writes.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         if container_base(container) is None or type(key) is slice:  # C code reads the key and the value
             for operand in (key, value):
                 self.outside.expand_whole(operand)
@@ -50,7 +50,7 @@ class ObservedWrites(Observer):
 
     def on_delete_subscript(self, container: object, key: object) -> None:
         """Log the deletion of an item."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         self.native_calls.mutate(container, "__delitem__", (key,), {})
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:
@@ -60,7 +60,7 @@ class ObservedWrites(Observer):
 
     def on_delete_global(self, frame: Frame, name: str) -> None:
         """Log the deletion of a global."""
-        self.outside.effects.announced = None
+        self.outside.effects.forget_pending_write()
         self.writes.delete_global(frame.globals, name)
 
     def on_store_deref(self, frame: Frame, name: str, cell: object, value: object) -> Any:
@@ -74,6 +74,6 @@ class ObservedWrites(Observer):
 
     def on_unwritten(self, owner: object) -> None:
         """Remove the effect of a write that raised."""
-        announced = self.outside.effects.announced
-        if announced is not None and announced.owner is owner:
-            self.writes.unwritten(announced)
+        pending_write = self.outside.effects.pending_write
+        if pending_write is not None and pending_write.owner is owner:
+            self.writes.note_failed_write(pending_write)

@@ -27,7 +27,7 @@ from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
-from thunder_core.frontend.acquire.outside.outside import TOGETHER
+from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path, expression_path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
@@ -269,7 +269,7 @@ class Run(ObservedCalls, RecordedProgram):
         if loud:
             self.loud_edges.add(what)
 
-    def refuse(self, what: str, fix: str = TOGETHER, where: SourceLine | None = None) -> NoReturn:
+    def refuse(self, what: str, fix: str = COMPILE_TOGETHER, where: SourceLine | None = None) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""
         self.recorder.failure = CannotReplay(what, fix=fix, where=where or self.location().source)
         raise self.recorder.failure

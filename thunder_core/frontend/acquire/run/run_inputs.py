@@ -64,7 +64,7 @@ class RunInputs:
         else:
             self._outside.read_parts(self.roots[0], self.subject)
         for symbolic_paths, arguments in zip(self._symbolic_arguments.values(), (self.args, self.kwargs), strict=True):
-            self._outside.expand(arguments, leaving=symbolic_paths)
+            self._outside.expand(arguments, excluded_keys=symbolic_paths)
 
     def arguments(self, numbers: OutsideNumbers) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments as the program receives them, with symbolic numbers."""

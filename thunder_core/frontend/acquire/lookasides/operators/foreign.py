@@ -72,7 +72,7 @@ def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[s
     original = plain.__dict__.get(ORIGINAL)
     # not a wrapper of the function
     if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):
-        run.outside.attribute(plain, ORIGINAL, original)
+        run.outside.note_attribute_read(plain, ORIGINAL, original)
         return run.machine.call(original, *owner_of(function), *args, **kwargs)
     name = (plain.__module__, plain.__qualname__)
     if not _is_known(*name):

@@ -88,8 +88,8 @@ class ContextVariables:
         state, token = self._state, variable.set(value)
         state.tokens.setdefault(id(variable), []).append(token)
         if state is self._callers:
-            self._run.outside.effects.undo_by(functools.partial(self._put_back, variable, token))
-            self._run.outside.effects.calls(set_variable, (variable, value))
+            self._run.outside.effects.add_undo(functools.partial(self._put_back, variable, token))
+            self._run.outside.effects.add_epilogue_call(set_variable, (variable, value))
         return token
 
     def _reset(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
@@ -100,7 +100,7 @@ class ContextVariables:
         index = next(index for index, known_token in enumerate(tokens) if known_token is token)
         variable.reset(token)
         if state is self._callers:
-            self._run.outside.effects.withdraw(set_variable, variable, len(tokens) - index)
+            self._run.outside.effects.remove_epilogue_calls(set_variable, variable, len(tokens) - index)
         del tokens[index:]
 
     def has_set(self, method: object) -> bool:

@@ -167,7 +167,7 @@ def method(run: TracedRun, owner: object, name: str, args: tuple[Any, ...], kwar
     try:
         return run.draws.method(owner, name, args, kwargs)
     except NotReplayedError:
-        run.outside.examine(owner)
+        run.outside.guard_state(owner)
         return run.machine.natively(getattr(owner, name), args, kwargs)
 
 
@@ -176,7 +176,7 @@ def call_writing_method(run: TracedRun, array: object, name: str, args: tuple[An
     try:
         return run.draws.written(array, name, args)
     except NotReplayedError:
-        run.outside.examine(array)
+        run.outside.guard_state(array)
         return run.machine.natively(getattr(array, name), args, {})
 
 

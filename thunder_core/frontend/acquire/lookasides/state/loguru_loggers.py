@@ -34,5 +34,5 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     where = (frame.code.co_filename, frame.lineno, frame.code.co_name, frame.globals.get("__name__"))
     texts = tuple(as_now(run, word) for word in (message, *words))
     values = {name: as_now(run, word) for name, word in named.items()}
-    run.outside.effects.calls(log_with_loguru, (logger, level, options, where, texts, values))
+    run.outside.effects.add_epilogue_call(log_with_loguru, (logger, level, options, where, texts, values))
     return None

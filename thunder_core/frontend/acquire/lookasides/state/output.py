@@ -112,7 +112,7 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     where = ("<thunder>", 0, "")
     if source is not None:
         where = (source.filename, source.lineno, source.function.rpartition(".")[2])
-    run.outside.effects.calls(log, (logger.name, level, where, *(as_now(run, word) for word in words)))
+    run.outside.effects.add_epilogue_call(log, (logger.name, level, where, *(as_now(run, word) for word in words)))
     return None
 
 
@@ -138,7 +138,7 @@ def method_that_logs_once(run: TracedRun, method: object, args: tuple[Any, ...],
         return NOT_TAKEN
     if kwargs or not all(is_constant(arg) or type(arg) is SymbolicText for arg in args):
         return run.machine.call_cached(function, (logger, *args), kwargs)
-    run.outside.effects.calls(log_once, (logger.name, function.__name__, args))
+    run.outside.effects.add_epilogue_call(log_once, (logger.name, function.__name__, args))
     return None
 
 

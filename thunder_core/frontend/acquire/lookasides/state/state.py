@@ -41,7 +41,7 @@ def change_setting(function: Callable[..., Any], run: TracedRun, /, *args: Any, 
     setting = SETTERS[function]
     args, kwargs = concrete((args, kwargs))
     if setting.answers is None:
-        run.outside.effects.set_process(setting.keep())
+        run.outside.effects.add_undo(setting.keep())
         function(*args, **kwargs)
     run.settings.change(setting, args, kwargs)
     run.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))

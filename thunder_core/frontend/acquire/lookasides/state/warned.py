@@ -36,7 +36,7 @@ def warn_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     if answer:
         return NOT_TAKEN
     where = (located.filename, line, module)
-    run.outside.effects.calls(warn, (category.__name__, where, as_now(run, message)))
+    run.outside.effects.add_epilogue_call(warn, (category.__name__, where, as_now(run, message)))
     return None
 
 

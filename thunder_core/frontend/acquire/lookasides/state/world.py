@@ -136,15 +136,15 @@ def ask_for_recursion_limit(run: TracedRun, /) -> int:
 def set_recursion_limit(run: TracedRun, /, *args: Any) -> NotTaken:
     """Set the recursion limit at each call, after the computation. While tracing, the interpreter keeps the limit."""
     run.settings.changed_functions.add(sys.setrecursionlimit)
-    run.outside.effects.undo_by(functools.partial(sys.setrecursionlimit, run.machine.limit))
-    run.outside.effects.calls(sys.setrecursionlimit, args)
+    run.outside.effects.add_undo(functools.partial(sys.setrecursionlimit, run.machine.limit))
+    run.outside.effects.add_epilogue_call(sys.setrecursionlimit, args)
     return NOT_TAKEN
 
 
 @lookaside_of_each(time.sleep, os.putenv, os.unsetenv)
 def do_later(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> None:
     """Call a function that returns nothing at each call, after the computation, and not while tracing."""
-    run.outside.effects.calls(function, args)
+    run.outside.effects.add_epilogue_call(function, args)
 
 
 @lookaside(io.open)
