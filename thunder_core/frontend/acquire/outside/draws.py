@@ -1,14 +1,12 @@
-"""Random numbers outside of PyTorch: the program's draws, which the prologue repeats at each call."""
+"""Calls that the prologue makes at each call: draws of random numbers outside PyTorch, queries, and computations."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import random
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -19,9 +17,9 @@ from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import (
     Kept,
     Path,
+    PrologueCall,
     leads_from_draw,
     leads_from_random_draw,
-    text_of_operands,
 )
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import derives_from
@@ -31,93 +29,58 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace, RetraceReason
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
-from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
+from thunder_core.tracing.library.draws import Fresh, fresh_value, process_generators, restore_of
 
 PYTHON = "random._inst"
 NUMPY = "numpy.random.mtrand._rand"
 STATES = frozenset({"getstate", "get_state"})  # methods whose results are stored or restored, but not computed with
 CONTAINERS = (tuple, list, dict)
-ARRAYS = ("numpy.ndarray", "numpy.generic")
-MAX_TEXT = 100  # characters of the text of a call that computes
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """A call that draws, of a generator's method or of a function.
-
-    The `owner` is the path of the generator, the name of one of the process's generators, or None for a function.
-    Arguments are paths, constants and containers. A call that is not `is_random` computes with sizes and numbers that
-    vary between calls.
-    """
-
-    owner: Path | str | None
-    how: str
-    called: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    number: int
-    is_random: bool = True
-
-    def __str__(self) -> str:
-        if self.is_random:
-            return f"draw {self.number} ({self.name})"
-        owner = "" if self.owner is None else f"{self.owner}."
-        text = f"{owner}{self.name}({text_of_operands(self.args, self.kwargs)})"
-        return text if len(text) <= MAX_TEXT else f"computed value {self.number} ({self.name})"
-
-    @property
-    def name(self) -> str:
-        """The name of the called function or method."""
-        called = self.called.value if isinstance(self.called, Kept) else self.called
-        return called if isinstance(called, str) else str(getattr(called, "__name__", "draw"))
-
-    @property
-    def sources(self) -> tuple[Path, ...]:
-        """The paths among the operands of the call."""
-        operands = leaves((self.owner, self.args, dict(self.kwargs)))
-        return tuple(operand for operand in operands if isinstance(operand, Path))
+ARRAYS = ("numpy.ndarray", "numpy.generic")  # the base classes of NumPy's arrays and of its scalars
 
 
 class NotReplayedError(Exception):
-    """The prologue cannot repeat a call, because it does not know an argument, or has no path to an object."""
+    """The prologue cannot make a call, because it does not know an argument, or has no path to an object."""
 
 
-class DrawnNumbers(Protocol):
-    """The number operations of a run that draws need."""
+class NumbersAtPaths(Protocol):
+    """The operations on a run's numbers that `ProgramDraws` needs."""
 
     def at(self, path: Path) -> Any:
-        """Return the number at a path."""
+        """Return the number at a path: symbolic, or a constant with a guard."""
 
     def at_random_draw(self, path: Path) -> Any:
-        """Return the number that a draw returns."""
+        """Return the number at the path of a random draw."""
 
     def values(self, tree: object) -> Any:
         """Return arguments with symbolic numbers replaced by their values in this call."""
 
 
 class DrawRecording(Recording, Protocol):
-    """The attributes of a run that draws need."""
+    """The attributes of a run that `ProgramDraws` needs."""
 
     @property
-    def numbers(self) -> DrawnNumbers:
+    def numbers(self) -> NumbersAtPaths:
         """The numbers from outside."""
 
     def retrace(self, reason: RetraceReason) -> Retrace:
-        """Return a request to trace again, which is also met if the program catches it."""
+        """Return a request to trace again, which takes effect even if the program catches it as an exception."""
 
 
 class ProgramDraws:
-    """The draws of one run, in order. Tracing leaves all generators unchanged.
+    """The calls of the prologue in one run, in order: draws, queries and computations. `paths` lead to their results.
 
-    Each of the `functions` of the program is called as a whole. If `constants` is set, numbers are constants of the
-    program, and each call checks them.
+    Each method makes such a call now, on the values of this run, and returns the program's value for the result. It
+    raises `NotReplayedError` if the prologue cannot make the call. Generators get their states back when tracing ends.
+
+    `functions` are the codes of those functions of the program that the prologue calls as a whole. If `constants` is
+    set, drawn numbers are constants, and guards check them at each call.
     """
 
     def __init__(self, run: DrawRecording, functions: frozenset[types.CodeType], *, constants: bool = False) -> None:
         self._run = run
         self._constants = constants
         self._root = Path(None, "draws", "draws", None)
-        self._kept: set[int] = set()
+        self._saved_generators: set[int] = set()  # identities of the generators whose states will be restored
         self.functions = functions
         self.paths: list[Path] = []
         self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them
@@ -125,36 +88,38 @@ class ProgramDraws:
     # ---- draws ----------------------------------------------------------------------------------------------
 
     def draw(self, generator: object, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Draw from a generator, as the prologue will at each call, and return the program's value."""
+        """Call a drawing method of a generator."""
         owner = self._owner(generator)
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
-        self._keep(generator)
+        self._save_state(generator)
         value = getattr(generator, method)(*self._values(args), **self._values(dict(kwargs)))
-        path = self._note(Draw(owner, "draw", method, *operands, len(self.paths)), value)
+        path = self._note(PrologueCall(owner, "draw", method, *operands, len(self.paths)), value)
         return self._guarded_state(path, value) if method in STATES else self._program_value(path, value)
 
-    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that draws or makes a generator, as the prologue will at each call."""
+    def call_drawing_function(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call a function that draws from the process's generators, or makes a generator."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
-        for generator in self._process_generators():
-            self._keep(generator)
+        for generator in process_generators():
+            self._save_state(generator)
         value = self._value_of_call(function, args, kwargs)
-        path = self._note(Draw(None, "call", function, *operands, len(self.paths)), value)
+        path = self._note(PrologueCall(None, "call", function, *operands, len(self.paths)), value)
         is_state = getattr(function, "__name__", "") in STATES
         return self._guarded_state(path, value) if is_state else self._program_value(path, value)
 
     def _value_of_call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of a call on the values of its tensors.
+        """Call a function on the values of its tensors and numbers, and return the result.
 
-        Raises `NotReplayedError`, and leaves the generators as they were, for a function that writes to a tensor or
-        returns one: a tensor of the prologue has no gradient.
+        If the function writes to a tensor or returns a tensor, restore the generators and raise `NotReplayedError`: a
+        tensor that the prologue computes has no gradient.
         """
         args, kwargs = self._values(args), self._values(dict(kwargs))
         tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not tensors:
             return function(*args, **kwargs)
-        values = {id(tensor): self._computed(tensor)[1] for tensor in tensors}
-        restores = [restore_of(generator) for generator in self._process_generators()]
+        values = {id(tensor): self._path_and_value(tensor)[1] for tensor in tensors}
+        restores = [restore_of(generator) for generator in process_generators()]
         with outside_recording():
             copies = {key: value.clone() for key, value in values.items()}
             args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
@@ -166,89 +131,106 @@ class ProgramDraws:
             raise NotReplayedError
         return result
 
-    def _computed(self, tensor: torch.Tensor) -> tuple[Path, torch.Tensor]:
-        """Return the path and the value of a tensor that the prologue computes."""
+    def _path_and_value(self, tensor: torch.Tensor) -> tuple[Path, torch.Tensor]:
+        """Return the path and the value of a tensor that the prologue can compute; else raise `NotReplayedError`."""
         recorder = self._run.recorder
         if not recorder.knows(tensor) or (computed := recorder.counts.source_and_value(tensor)) is None:
             raise NotReplayedError
         return computed
 
     def _is_computable(self, value: object) -> bool:
+        """Whether the prologue can compute a symbolic number or a tensor."""
         if isinstance(value, SymbolicNumber):
             return isinstance(value.source, Path)
         return isinstance(value, torch.Tensor) and self.knows_arguments((value,), {})
 
     def require_no_drawing_function(self) -> None:
-        """Raise `Retrace` if C code needs a symbolic number in a function that draws: the prologue can call it."""
-        if self.paths:
-            self.note_read_of_values(self.paths[-1])
+        """Before C code receives the value of a symbolic number: if the program has drawn, let the prologue call it.
 
-    def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that draws from the operating system. The program's first call reuses this result."""
+        Raises `Retrace` as `require_no_computable_function` does.
+        """
+        if self.paths:
+            self.require_no_computable_function()
+
+    def call_fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function with a new result at each call, such as a clock or a draw from the operating system.
+
+        The program's first call reuses the result of tracing.
+        """
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = fresh_value(function, self._values(args), self._values(dict(kwargs)))
-        path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
+        path = self._note(PrologueCall(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
         return self._program_value(path, value)
 
     def query(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that only reads a state. If it raises, each call checks that it raises again."""
+        """Call a function that only reads a state outside the program, such as the existence of a file.
+
+        If the function raises, a guard checks at each call that it raises an error of the same class.
+        """
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         try:
             value = function(*self._values(args), **self._values(dict(kwargs)))
         except Exception as error:
             name = type(error).__name__
-            path = self._note(Draw(None, "error_of", function, *operands, len(self.paths)), name)
+            path = self._note(PrologueCall(None, "error_of", function, *operands, len(self.paths)), name)
             self._run.outside.read(path, name)
             raise
-        path = self._note(Draw(None, "apply", function, *operands, len(self.paths)), value)
+        path = self._note(PrologueCall(None, "apply", function, *operands, len(self.paths)), value)
         if value is None:
             self._run.outside.read(path, value)
         return self._program_value(path, value)
 
     def is_first(self, name: str) -> bool:
-        """Whether no function of this name has been called before."""
+        """Whether the prologue calls no function or method of this name yet."""
         return not any(path.key.name == name for path in self.paths)
 
-    def method(self, array: object, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a method of a random array, as the prologue will."""
-        return self._call_again(getattr(array, name), self._operand(array), "method", name, args, kwargs)
+    def call_method(self, array: object, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a method of a random or computed array."""
+        return self._compute(getattr(array, name), self._operand(array), "method", name, args, kwargs)
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function of random arrays, as the prologue will."""
-        return self._call_again(function, None, "apply", function, args, kwargs)
+        """Call a function of random or computed arrays and numbers."""
+        return self._compute(function, None, "apply", function, args, kwargs)
 
-    def _call_again(
-        self, function: Any, owner: Path | None, how: str, called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    def _compute(
+        self,
+        function: Any,
+        owner: Path | None,
+        runtime_method: str,
+        called: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> Any:
-        """Call a function of random values now, and make the prologue call it at each call."""
+        """Call a function that computes; it is random only if an operand is random."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = function(*self._values(args), **self._values(dict(kwargs)))
-        draw = Draw(owner, how, called, *operands, len(self.paths), is_random=is_random((owner, operands)))
-        return self._program_value(self._note(draw, value), value)
+        is_random_call = is_random((owner, operands))
+        call = PrologueCall(owner, runtime_method, called, *operands, len(self.paths), is_random=is_random_call)
+        return self._program_value(self._note(call, value), value)
 
-    def shuffled(self, generator: Any, items: Any) -> Any:
-        """Return the items of a list or an array in a shuffled order, which the prologue draws again at each call."""
+    def shuffle(self, generator: Any, items: Any) -> Any:
+        """Return a copy of a list or an array, shuffled by a generator."""
         owner, operand = self._owner(generator), self._operand(items)
-        self._keep(generator)
+        self._save_state(generator)
         value = copy.copy(self._values(items))
         generator.shuffle(value)
         return self._program_value(
-            self._note(Draw(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
+            self._note(PrologueCall(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
         )
 
-    def written(self, array: object, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
+    def call_writing_method(self, array: object, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
         """Call a method that writes to a random array. The prologue calls it on a copy, which then replaces the array.
 
-        If `by_caller` is set, the caller writes to the array itself. Raises `NotReplayedError` if a tensor or another
-        array shares the memory, because it would have to see the write.
+        If `by_caller` is set, the caller makes the write in tracing. Raises `NotReplayedError` if a tensor or another
+        array shares the array's memory: it would not see the write to the copy.
         """
         path = self._run.outside.path_of(array)
         if path is None or self._is_shared(array, path):
             raise NotReplayedError
         operands = (path, *self._operand(args))
         result = array if by_caller else getattr(array, name)(*self._values(args))
-        draw = Draw(None, "written", name, operands, {}, len(self.paths), is_random=is_random(operands))
-        self._run.outside.paths[id(array)] = self._note(draw, array)
+        call = PrologueCall(None, "written", name, operands, {}, len(self.paths), is_random=is_random(operands))
+        self._run.outside.paths[id(array)] = self._note(call, array)
         return result
 
     def _is_shared(self, array: object, path: Path) -> bool:
@@ -259,9 +241,10 @@ class ProgramDraws:
         other_arrays = (drawn for drawn in self.arrays.values() if drawn is not array)
         return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in other_arrays)
 
-    def _note(self, draw: Draw, value: object) -> Path:
-        path = Path(self._root, "draw", draw, value)
-        path.alias = f"drawn_{draw.name}" if draw.is_random else f"computed_{draw.name}"
+    def _note(self, call: PrologueCall, value: object) -> Path:
+        """Make the prologue make a call, and return the path to the result."""
+        path = Path(self._root, "draw", call, value)
+        path.alias = f"drawn_{call.name}" if call.is_random else f"computed_{call.name}"
         self.paths.append(path)
         return path
 
@@ -272,7 +255,7 @@ class ProgramDraws:
         return value
 
     def _program_value(self, path: Path, value: Any) -> Any:
-        """Return the program's value for a drawn value: a symbolic number, or the array or generator at the path."""
+        """Return the program's value for a result: a symbolic number, or a guarded array, generator or constant."""
         if value is None:
             return None
         if type(value) in (int, float):
@@ -289,16 +272,17 @@ class ProgramDraws:
         return value
 
     def _guarded_condition(self, path: Path, value: Any) -> Any:
-        """Guard the outcome of a comparison of computed values, and return NumPy's object for the outcome."""
+        """Guard a NumPy bool, the outcome of a comparison of computed values, and return it."""
         outcome = value.item()
-        draw = Draw(path, "method", "item", (), {}, len(self.paths), is_random=False)
-        self._run.outside.read(self._note(draw, outcome), outcome)
+        call = PrologueCall(path, "method", "item", (), {}, len(self.paths), is_random=False)
+        self._run.outside.read(self._note(call, outcome), outcome)
         return value
 
-    def note_read_of_values(self, _path: Path) -> None:
-        """Note that C code reads the values of a random array.
+    def require_no_computable_function(self) -> None:
+        """Raise `Retrace` if the prologue can call a running function of the program as a whole.
 
-        If the prologue can call the function that drew the array instead, the program is recorded again.
+        C code is about to read drawn values, so the trace would hold for these values only. In the next trace, the
+        prologue calls the outermost such function instead.
         """
         code = outermost_callable_function(self._run.machine.frame, self._is_computable)
         if code is not None and code not in self.functions:
@@ -314,13 +298,9 @@ class ProgramDraws:
 
     # ---- generators -----------------------------------------------------------------------------------------
 
-    def _process_generators(self) -> list[Any]:
-        numpy = sys.modules.get("numpy.random")
-        return [random._inst, *([] if numpy is None else [numpy.mtrand._rand])]
-
     def _owner(self, generator: object) -> Path | str:
         """Return the path to a generator, or its name if it belongs to the process."""
-        for name, process_generator in zip((PYTHON, NUMPY), self._process_generators(), strict=False):
+        for name, process_generator in zip((PYTHON, NUMPY), process_generators(), strict=False):  # NumPy may be absent
             if generator is process_generator:
                 return name
         path: Path | None = self._run.outside.path_of(generator)
@@ -328,11 +308,12 @@ class ProgramDraws:
             raise NotReplayedError
         return path
 
-    def _keep(self, generator: object) -> None:
-        if id(generator) not in self._kept:
-            self._kept.add(id(generator))
-            restore, add_undo = restore_of(generator), self._run.outside.effects.add_undo
-            add_undo(functools.partial(_put_back, restore, generator))
+    def _save_state(self, generator: object) -> None:
+        """Save the state of a generator before its first draw; it is restored when tracing ends."""
+        if id(generator) not in self._saved_generators:
+            self._saved_generators.add(id(generator))
+            restore = functools.partial(_put_back, restore_of(generator), generator)
+            self._run.outside.effects.add_undo(restore)
 
     # ---- arguments ------------------------------------------------------------------------------------------
 
@@ -349,7 +330,7 @@ class ProgramDraws:
             self._run.outside.expand(value)
             return self._container(value)
         if isinstance(value, torch.Tensor):
-            return self._computed(value)[0]
+            return self._path_and_value(value)[0]
         if path is not None:
             return path
         if derives_from(type(value), ARRAYS[0]) and not value.dtype.hasobject:
@@ -386,8 +367,8 @@ def _put_back(restore: Callable[[], object], _generator: object) -> None:
     restore()
 
 
-def code_of_module(function: object, module: str) -> bool:
-    """Whether a bound method is defined by a module, in Python or in C, and not overridden by other classes."""
+def is_defined_by_module(function: object, module: str) -> bool:
+    """Whether a bound method is defined in a module; methods written in C count as defined there."""
     inner = getattr(function, "__func__", function)
     home = inner.__globals__.get("__name__") if isinstance(inner, types.FunctionType) else module
     return bool(home == module)

@@ -65,18 +65,18 @@ class Outside(GuardedPaths):
     object need no guard.
 
     `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path; None if none of them is
-    symbolic. `note_read_of_draw` is called before C code reads the state of a random value.
+    symbolic. `before_read_of_draw` is called before C code reads the state of a random value.
     """
 
     def __init__(
-        self, symbolic: Symbolic, symbol_at: Callable[[Path], Any], note_read_of_draw: Callable[[Path], None]
+        self, symbolic: Symbolic, symbol_at: Callable[[Path], Any], before_read_of_draw: Callable[[], None]
     ) -> None:
         super().__init__()
         self.effects = EffectLog()
         self.outside_reads: OutsideReads | None = None  # only if the program is functional
         self.symbolic = symbolic
         self._symbol_at = symbol_at
-        self._note_read_of_draw = note_read_of_draw
+        self._before_read_of_draw = before_read_of_draw
         # by identity: objects that a bound symbol writes to at run time, so that tracing has an outdated state of them,
         # with the user's line of the bound symbol
         self.outdated: dict[int, tuple[Any, SourceLine | None]] = {}
@@ -383,7 +383,7 @@ class Outside(GuardedPaths):
             return
         if has_state(value) and (HasState, path) not in self.guards:
             if leads_from_draw(path):
-                self._note_read_of_draw(path)
+                self._before_read_of_draw()
             self.guard(HasState(path, state_of(value)))
             self.effects.watch_state(path)
         elif native_state_of(type(value)) is NativeState.SAME:

@@ -11,9 +11,11 @@ import sympy
 
 from thunder_core.tracing.ir.literal import keyword_argument
 from thunder_core.tracing.ir.sizes import text_of
+from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.objects import cached_value
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+MAX_TEXT = 100  # characters: a computing call with a longer text is shown as its number and name
 COMPUTED = ("computed", "expression", "count")  # steps whose values are computed from several paths
 
 
@@ -151,6 +153,47 @@ class Kept:
     """A constant of a prologue: an argument that does not depend on values that vary between calls."""
 
     value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class PrologueCall:
+    """A call that the prologue makes at each call of the program, in the program's order.
+
+    It draws random numbers, queries a state outside the program, or computes with drawn or symbolic values. If it does
+    not depend on random numbers, `is_random` is False.
+
+    `runtime_method` names the method of `tracing.library.draws.Draws` that makes the call. `called` is the function, or
+    the name of the method. `owner` is the path to the generator or array whose method is called, the name of one of the
+    process's generators, or None for a function. The arguments consist of paths, constants and containers. `number`
+    counts the calls of the program.
+    """
+
+    owner: Path | str | None
+    runtime_method: str
+    called: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    number: int
+    is_random: bool = True
+
+    def __str__(self) -> str:
+        if self.is_random:
+            return f"draw {self.number} ({self.name})"
+        owner = "" if self.owner is None else f"{self.owner}."
+        text = f"{owner}{self.name}({text_of_operands(self.args, self.kwargs)})"
+        return text if len(text) <= MAX_TEXT else f"computed value {self.number} ({self.name})"
+
+    @property
+    def name(self) -> str:
+        """The name of the function or method."""
+        called = self.called.value if isinstance(self.called, Kept) else self.called
+        return called if isinstance(called, str) else str(getattr(called, "__name__", "draw"))
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """The paths among the owner and the arguments of the call."""
+        operands = leaves((self.owner, self.args, dict(self.kwargs)))
+        return tuple(operand for operand in operands if isinstance(operand, Path))
 
 
 def text_of_operands(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -114,7 +114,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _observe(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads and log writes."""
-        self.outside = WholeReads(symbolic, self._symbol_at, self._note_read_of_draw)
+        self.outside = WholeReads(symbolic, self._symbol_at, self._before_read_of_draw)
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.leave_to_eager)
         self.classes = Classes(self.outside)
@@ -245,9 +245,9 @@ class Run(ObservedCalls, RecordedProgram):
         """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
         return self.inputs.symbol_at(path, self.numbers)
 
-    def _note_read_of_draw(self, path: Path) -> None:
-        """Note that C code reads the state of a random value."""
-        self.draws.note_read_of_values(path)
+    def _before_read_of_draw(self) -> None:
+        """Trace again, before C code reads a random value, if the prologue can call the function that reads it."""
+        self.draws.require_no_computable_function()
 
     # ---- the program's position ----
 

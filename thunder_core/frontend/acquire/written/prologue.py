@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
-from thunder_core.frontend.acquire.outside.paths import Kept, Path, leads_from_draw
+from thunder_core.frontend.acquire.outside.paths import Kept, Path, PrologueCall, leads_from_draw
 from thunder_core.frontend.acquire.written.module_paths import ModulePaths, is_quiet, may_run_user_code
 from thunder_core.frontend.acquire.written.variables import Variables, without_torch_function
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
@@ -146,19 +146,19 @@ class Prologue:
         return checked or self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
 
     def _draw(self) -> None:
-        """Append the statements that draw, in the program's order."""
+        """Append the calls that draw, query or compute, in the program's order."""
         if self._draws:
             self._variables.assign(DRAWS, f"{self._scope.function(BEGIN_DRAWS)}({self._roots[0].key})")
         for path in self._draws:
-            self._variables.assign_to(path, self._draw_call(path.key))
+            self._variables.assign_to(path, self._call_text(path.key))
 
-    def _draw_call(self, draw: Any) -> str:
-        """Return the call that draws, with variables and constants as arguments."""
-        first = [] if draw.owner is None else [self._owner_of_draw(draw.owner)]
-        called = [] if draw.how == "shuffled" else [self._argument(draw.called)]
-        arguments = [self._argument(argument) for argument in draw.args]
-        arguments += [keyword_argument(key, self._argument(argument)) for key, argument in draw.kwargs.items()]
-        return f"{DRAWS}.{draw.how}({', '.join([*first, *called, *arguments])})"
+    def _call_text(self, call: PrologueCall) -> str:
+        """Return a call of a method of `Draws`, with variables and constants as arguments."""
+        first = [] if call.owner is None else [self._owner_of_draw(call.owner)]
+        called = [] if call.runtime_method == "shuffled" else [self._argument(call.called)]
+        arguments = [self._argument(argument) for argument in call.args]
+        arguments += [keyword_argument(key, self._argument(argument)) for key, argument in call.kwargs.items()]
+        return f"{DRAWS}.{call.runtime_method}({', '.join([*first, *called, *arguments])})"
 
     def _owner_of_draw(self, owner: Path | str) -> str:
         """Return the expression of a generator: its variable, or its name in the process."""

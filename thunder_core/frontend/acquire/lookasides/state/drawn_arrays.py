@@ -165,7 +165,7 @@ def is_replayed_number(value: object) -> bool:
 def method(run: TracedRun, owner: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a method of a random array, which the prologue calls too."""
     try:
-        return run.draws.method(owner, name, args, kwargs)
+        return run.draws.call_method(owner, name, args, kwargs)
     except NotReplayedError:
         run.outside.guard_state(owner)
         return run.machine.natively(getattr(owner, name), args, kwargs)
@@ -174,7 +174,7 @@ def method(run: TracedRun, owner: object, name: str, args: tuple[Any, ...], kwar
 def call_writing_method(run: TracedRun, array: object, name: str, args: tuple[Any, ...]) -> Any:
     """Call a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
     try:
-        return run.draws.written(array, name, args)
+        return run.draws.call_writing_method(array, name, args)
     except NotReplayedError:
         run.outside.guard_state(array)
         return run.machine.natively(getattr(array, name), args, {})
@@ -185,7 +185,7 @@ def store_item(run: TracedRun, array: object, key: object, value: object) -> Any
 
     The prologue stores the value in a copy.
     """
-    run.draws.written(array, "__setitem__", (key, value), by_caller=True)
+    run.draws.call_writing_method(array, "__setitem__", (key, value), by_caller=True)
     return run.numbers.values(value)
 
 
@@ -208,7 +208,7 @@ def with_symbolic_scalars(run: TracedRun, tree: Any) -> Any:
     """Return nested values with symbolic numbers for random NumPy scalars."""
 
     def number(leaf: object) -> Any:
-        return run.draws.method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
+        return run.draws.call_method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
 
     return replace_leaves(tree, number)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
-from thunder_core.frontend.acquire.outside.draws import NotReplayedError, code_of_module
+from thunder_core.frontend.acquire.outside.draws import NotReplayedError, is_defined_by_module
 from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
@@ -34,7 +34,7 @@ def fresh_numbers(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
     """Get random numbers from the operating system at each call."""
     if run.outside.is_functional:
         return NOT_TAKEN
-    return replay(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
+    return replay(run, function, (args, kwargs), run.draws.call_fresh, function, args, kwargs)
 
 
 def drawing_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -67,9 +67,9 @@ def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     if kwargs.get("out") is not None or name == "spawn":
         return replay(run, function, (args, kwargs), not_replayed)
     if isinstance(owner, random.SystemRandom):
-        return replay(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
+        return replay(run, function, (args, kwargs), run.draws.call_fresh, function, args, kwargs)
     if name == "seed" and next(iter((*args, *kwargs.values())), None) is None:
-        args, kwargs = (run.draws.fresh(secrets.randbits, (32,), {}),), {}
+        args, kwargs = (run.draws.call_fresh(secrets.randbits, (32,), {}),), {}
     return replay(run, function, (args, kwargs), run.draws.draw, owner, name, args, kwargs)
 
 
@@ -80,7 +80,7 @@ def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     """
     if run.draws.knows_arguments(args, kwargs):
         try:
-            return run.draws.call(function, args, kwargs)
+            return run.draws.call_drawing_function(function, args, kwargs)
         except NotReplayedError:  # its result has a tensor
             return run.machine.invoke_quietly(function, args, kwargs)
     return run.machine.invoke_quietly(function, args, kwargs)
@@ -90,9 +90,9 @@ def call_drawing(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
     """Call a function that draws or makes a generator. Without a seed, the operating system provides the numbers."""
     seed = next(iter((*args, *kwargs.values())), None)
     is_fresh = seed is None and function.__name__ not in STATES
-    draw = run.draws.fresh if is_fresh else run.draws.call
+    draw = run.draws.call_fresh if is_fresh else run.draws.call_drawing_function
     if is_fresh and function.__name__ == "seed":
-        return call_drawing(run, function, (run.draws.fresh(secrets.randbits, (32,), {}),), {})
+        return call_drawing(run, function, (run.draws.call_fresh(secrets.randbits, (32,), {}),), {})
     return replay(run, function, (args, kwargs), draw, function, args, kwargs)
 
 
@@ -127,7 +127,9 @@ def is_generator(value: object) -> bool:
 def is_own_method(function: object, owner: object) -> bool:
     """Whether a method is defined by the generator's module, and may be called as it is."""
     name = getattr(function, "__name__", "_")
-    return not name.startswith("_") and (not isinstance(owner, _random.Random) or code_of_module(function, "random"))
+    return not name.startswith("_") and (
+        not isinstance(owner, _random.Random) or is_defined_by_module(function, "random")
+    )
 
 
 def not_replayed() -> Any:
@@ -177,13 +179,13 @@ def _shuffle(run: TracedRun, owner: object, function: object, args: tuple[Any, .
     """`shuffle(items)`: the items in a random order, which is guarded unless they are numbers of one class."""
     items = args[0] if len(args) == 1 and not kwargs else None
     if derives_from(type(items), "numpy.ndarray"):
-        shuffled = replay(run, function, (args, kwargs), run.draws.shuffled, owner, items)
+        shuffled = replay(run, function, (args, kwargs), run.draws.shuffle, owner, items)
         return None if shuffled is None else run.machine.store_item(items, ..., shuffled)
     if type(items) is not list:
         return replay(run, function, (args, kwargs), not_replayed)
     run.machine.announce_iteration(items)
     items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
-    order = replay(run, function, (args, kwargs), run.draws.shuffled, owner, items_or_positions)
+    order = replay(run, function, (args, kwargs), run.draws.shuffle, owner, items_or_positions)
     shuffled = order if are_numbers(items) else [items[concrete(index)] for index in order]
     run.machine.store_item(items, slice(None), shuffled)
     return None

@@ -56,7 +56,7 @@ def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
     name = getattr(function, "__name__", "")
     if name in CLOCKS_OF_SPANS and not run.draws.is_first(name):
         run.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
-    return again(run, function, run.draws.fresh, args, kwargs)
+    return again(run, function, run.draws.call_fresh, args, kwargs)
 
 
 def is_date_of_now(function: object) -> bool:
