@@ -28,8 +28,8 @@ class TensorChecks:
 class ModuleReads:
     """The reads and checks of a prologue that depend on its module and on libraries, and run no code of the user.
 
-    The module has number 0, and each of the `steps` leads to the object with the next number. `roots` are the classes
-    and the globals of modules where steps begin. `variables` has the numbers of the objects that variables of the
+    The module has index 0, and step `i` leads to the object with index `i + 1`. `roots` are the classes
+    and the globals of modules where steps begin. `variables` has the indices of the objects that variables of the
     prologue refer to. `statements` are the reads and checks. `runs_user_code` says that another statement may run the
     user's code, which may change the module.
     """
