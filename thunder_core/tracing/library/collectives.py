@@ -1,7 +1,8 @@
 """Operators for collectives without a functional form in PyTorch, so that traces call them like other operations.
 
-Each operator starts a method of a process group, writes to the tensors that the method writes to, and returns a tensor
-that represents the work (`torch.distributed.Work`). `wait` waits for the work. Groups are given by name.
+Each operator calls an asynchronous method of a process group, which is given by its name, and writes to the tensors
+that the method writes to. It returns a 0-d integer tensor, the number of the pending `torch.distributed.Work`, for
+which `wait` waits. `monitored_barrier` is synchronous: there is no work for its number, and `wait` returns at once.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from thunder_core.foundation.errors import OperationFailed
 
 NAMESPACE = "thunder_c10d"
 _library: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-_works: dict[int, Any] = {}
-_numbers = itertools.count()
-KEYS = ("CPU", "CUDA")
+_pending_works: dict[int, Any] = {}  # by the number that the operator has returned; None for a synchronous method
+_work_numbers = itertools.count()
+DISPATCH_KEYS = ("CPU", "CUDA")
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 REDUCE_OPS: dict[str, Any] = {}  # empty in a build of PyTorch without distributed
@@ -41,7 +42,7 @@ def group_of(name: str) -> Any:
     group = registered_group(name)
     if group is None:
         raise OperationFailed(
-            f"there is no process group {name!r}, which the compiled program communicates in",
+            f"the compiled program communicates in the process group {name!r}, which this process does not have",
             fix="create the group again as it was when the program was compiled, or compile the program again",
         )
     return group
@@ -53,28 +54,31 @@ def group_facts(name: str) -> tuple[int, int] | None:
     return None if group is None else (group.rank(), group.size())
 
 
-def operator(signature: str, keys: Sequence[str] = KEYS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Define an operator by the decorated function, which starts a work; without data it only returns its result."""
+def operator(signature: str, keys: Sequence[str] = DISPATCH_KEYS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Define an operator by the decorated function, which starts a collective and returns its work.
 
-    def define(begin: Callable[..., Any]) -> Callable[..., Any]:
-        name = begin.__name__
+    On the meta device, the operator communicates nothing, and returns a meta tensor in place of the number.
+    """
+
+    def define(start: Callable[..., Any]) -> Callable[..., Any]:
+        name = start.__name__
         _library.define(f"{name}{signature} -> Tensor")
 
         def run(*args: Any) -> torch.Tensor:
-            number = next(_numbers)
-            _works[number] = begin(*args)
+            number = next(_work_numbers)
+            _pending_works[number] = start(*args)
             return torch.tensor(number)
 
         for key in keys:
             _library.impl(name, run, key)
         _library.impl(name, lambda *args: torch.empty((), dtype=torch.int64, device="meta"), "Meta")
-        return begin
+        return start
 
     return define
 
 
 def options(kind: str, **values: Any) -> Any:
-    """Return the options of an asynchronous method of process groups."""
+    """Return an options object of class `kind` for an asynchronous method of a process group."""
     options_object = getattr(dist.distributed_c10d, kind)()
     for name, value in {"asyncOp": True, **values}.items():
         setattr(options_object, name, value)
@@ -102,17 +106,17 @@ def all_gather_into_tensor(output: torch.Tensor, tensor: torch.Tensor, group_nam
 
 @operator("(Tensor(a!) output, Tensor tensor, str reduce_op, str group_name)")
 def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op: str, group_name: str) -> Any:
-    """Start to reduce the tensors of all ranks, and to send each rank its part."""
+    """Start to reduce the tensors of all ranks, and to scatter the result: each rank receives one part of it."""
     options_of_call = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
     return group_of(group_name)._reduce_scatter_base(output, tensor, options_of_call)
 
 
 @operator("(Tensor(a!) by_rank, str reduce_op, str group_name)")
 def reduce_scatter_tensor_(by_rank: torch.Tensor, reduce_op: str, group_name: str) -> Any:
-    """Start to reduce the tensors of all ranks of a gloo group; each rank gets the row with its number.
+    """Start a reduce-scatter in place in a gloo group: row `i` of `by_rank` is the result of rank `i`.
 
-    The other rows have no meaning after the wait. PyTorch's reduce-scatter of gloo copies the tensor, reduces all rows
-    of the copy on all ranks, and then copies one row. Here, all rows are reduced in place.
+    After the wait, a rank reads only its own row. PyTorch's reduce-scatter for gloo copies the tensor, reduces all rows
+    of the copy on all ranks, and copies one row. Here, an all-reduce in place avoids both copies.
     """
     options_of_call = options("AllreduceOptions", reduceOp=REDUCE_OPS[reduce_op])
     return group_of(group_name).allreduce([by_rank], options_of_call)
@@ -143,7 +147,7 @@ def scatter(output: torch.Tensor, inputs: list[torch.Tensor], root: int, group_n
 
 @operator("(Tensor(a!) output, Tensor[] inputs, str reduce_op, str group_name)")
 def reduce_scatter(output: torch.Tensor, inputs: list[torch.Tensor], reduce_op: str, group_name: str) -> Any:
-    """Start to reduce tensors, one for each rank, and to send each result to its rank."""
+    """Start to reduce the `i`-th inputs of all ranks, for each `i`, into the output of rank `i`."""
     options_of_call = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
     return group_of(group_name).reduce_scatter([output], [inputs], options_of_call)
 
@@ -168,21 +172,24 @@ def recv(tensor: torch.Tensor, source: int, tag: int, group_name: str) -> Any:
 
 @operator("(str group_name, Device? device)", keys=("CompositeExplicitAutograd",))
 def barrier(group_name: str, device: torch.device | None) -> Any:
-    """Start to wait for all ranks."""
+    """Start a barrier: its work is done when all ranks have started it."""
     return group_of(group_name).barrier(options("BarrierOptions", **({} if device is None else {"device": device})))
 
 
 @operator("(str group_name, float seconds, bool wait_all_ranks, Device? device)", keys=("CompositeExplicitAutograd",))
 def monitored_barrier(group_name: str, seconds: float, wait_all_ranks: bool, device: None) -> None:
-    """Wait for all ranks, and raise an error that names the missing ranks."""
+    """Wait until all ranks have called this; after `seconds`, raise an error that names the missing ranks."""
     group_of(group_name).monitored_barrier(timedelta(seconds=seconds), wait_all_ranks=wait_all_ranks)
 
 
 def wait(work: torch.Tensor, written: list[torch.Tensor], read: list[torch.Tensor]) -> None:
-    """Wait for a work, which reads and writes these tensors until then."""
-    pending = _works.pop(int(work), None)
-    if pending is not None:
-        pending.wait()
+    """Wait for the work with the number in the tensor `work`.
+
+    Until then, the collective may read the tensors `read` and write to the tensors `written`.
+    """
+    pending_work = _pending_works.pop(int(work), None)
+    if pending_work is not None:
+        pending_work.wait()
 
 
 _library.define("wait(Tensor work, Tensor(a!)[] written, Tensor[] read) -> ()")
