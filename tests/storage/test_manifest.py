@@ -1,4 +1,4 @@
-"""Manifests are sealed by a digest of themselves, and are written in the format of earlier versions."""
+"""A manifest is sealed by the digest of its other fields, and its bytes have the same format as in earlier versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.foundation.storage.manifest import (
     files_of,
 )
 
-WRITTEN = (  # by the second version
+SEALED_MANIFEST = (  # the bytes of a manifest with schema version 2
     b'{\n "schema_version": 2,\n "executor": "inductor",\n "fields": {\n  "region": "f00d"\n },\n'
     b' "label": "layer 0",\n "model": "Net",\n "created": "2026-01-01T00:00:00Z",\n "replaced": "",\n'
     b' "files": {\n  "kernel.so": {\n'
@@ -29,7 +29,7 @@ WRITTEN = (  # by the second version
 )
 
 
-class Small(SealedManifest):
+class LabelledManifest(SealedManifest):
     leaves_out_defaults: ClassVar[bool] = True
 
     name: str
@@ -38,11 +38,12 @@ class Small(SealedManifest):
     digest: str = ""
 
 
-def small(folder: Path) -> Small:
+def write_files_and_seal(folder: Path) -> LabelledManifest:
+    """Write two files to a folder, and return their sealed manifest."""
     (folder / "inner").mkdir()
     (folder / "a.txt").write_bytes(b"a")
     (folder / "inner" / "empty").write_bytes(b"")
-    return Small(name="it", files=files_of(folder)).with_own_digest()
+    return LabelledManifest(name="two files", files=files_of(folder)).with_own_digest()
 
 
 def test_the_manifest_of_a_cache_entry_keeps_its_format() -> None:
@@ -55,18 +56,18 @@ def test_the_manifest_of_a_cache_entry_keeps_its_format() -> None:
         created=datetime(2026, 1, 1, tzinfo=UTC),
         files={"kernel.so": FileFacts(size=3, digest="0" * 64)},
     )
-    assert manifest.with_own_digest().to_bytes() == WRITTEN
-    assert EntryManifest.model_validate_json(WRITTEN).is_sealed
+    assert manifest.with_own_digest().to_bytes() == SEALED_MANIFEST
+    assert EntryManifest.model_validate_json(SEALED_MANIFEST).is_sealed
 
 
 def test_every_file_below_a_folder_is_listed_with_its_size_and_digest(tmp_path: Path) -> None:
-    manifest = small(tmp_path)
+    manifest = write_files_and_seal(tmp_path)
     assert manifest.files == {"a.txt": facts_of_content(b"a"), "inner/empty": facts_of_content(b"")}
     assert facts_of_file(tmp_path / "a.txt") == FileFacts(size=1, digest=blake3(b"a").hexdigest())
 
 
 def test_a_change_of_any_byte_breaks_the_seal(tmp_path: Path) -> None:
-    content = small(tmp_path).to_bytes()
+    content = write_files_and_seal(tmp_path).to_bytes()
     assert ends_with_seal(content)
     for index in range(len(content)):
         changed = bytearray(content)
@@ -74,14 +75,17 @@ def test_a_change_of_any_byte_breaks_the_seal(tmp_path: Path) -> None:
         assert not ends_with_seal(bytes(changed)), index
 
 
-def test_a_changed_manifest_is_not_sealed(tmp_path: Path) -> None:
-    manifest = small(tmp_path)
+def test_a_changed_or_unsealed_manifest_is_not_sealed(tmp_path: Path) -> None:
+    manifest = write_files_and_seal(tmp_path)
     assert manifest.is_sealed
-    assert b'"label"' not in manifest.to_bytes()
     assert not manifest.model_copy(update={"name": "other"}).is_sealed
-    assert not Small(name="it", files={}).is_sealed
+    assert not LabelledManifest(name="no digest", files={}).is_sealed
 
 
-def test_a_size_is_not_negative() -> None:
+def test_default_values_are_left_out_of_the_bytes(tmp_path: Path) -> None:
+    assert b'"label"' not in write_files_and_seal(tmp_path).to_bytes()
+
+
+def test_a_negative_size_is_refused() -> None:
     with pytest.raises(ValidationError):
         FileFacts(size=-1, digest="")
