@@ -41,7 +41,7 @@ def test_a_mismatch_names_the_line_forward_and_backward(monkeypatch: pytest.Monk
     with check_layouts() as watch:
         compiled(x).sum().backward()
     assert str(watch.mismatches[0]).startswith("`t2 = t1.view(1, 8, 4, 4)`")
-    assert "strides [8, 1, 32, 8], derived as torch.float32 of shape [1, 8, 4, 4] and strides [128, 1, 32, 8]" in str(
+    assert "strides [8, 1, 32, 8]; traced as torch.float32 of shape [1, 8, 4, 4] and strides [128, 1, 32, 8]" in str(
         watch.mismatches[0]
     )
     assert watch.mismatches[0].source is not None
@@ -106,8 +106,8 @@ def test_a_symbolic_size_that_differs_from_the_derived_one_is_reported(monkeypat
     compiled = thunder.jit(lambda x: torch.ops.aten.add(x, 1) * 2, cache="symbolic values")
     compiled(torch.ones(2, 3))
     watch = LayoutWatch()
-    watch.rewriting(last_program(compiled).last("computation"))
-    watch.look(0, torch.ones(4, 5))
+    watch.with_checks(last_program(compiled).last("computation"))
+    watch.check(0, torch.ones(4, 5))
     assert not watch.mismatches
-    watch.look(1, torch.ones(4, 6))
+    watch.check(1, torch.ones(4, 6))
     assert "shape [4, 6]" in str(watch.mismatches[0])

@@ -1,7 +1,7 @@
-"""A check that each tensor has, at run time, the shape, strides and dtype that its bound symbol was derived with.
+"""A check of each tensor that a running program computes: it has the shape, strides and dtype that the trace says.
 
-A program follows from metadata: the derivative of a bound symbol, and the code that an executor compiled for it. A
-running program does not check this metadata. Under a watch, a check follows each bound symbol that makes tensors.
+Derivatives and compiled code are made for the metadata in the trace, and a running program does not check this
+metadata. Within `check_layouts`, programs are generated with a check after each bound symbol that returns tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A tensor whose metadata differs from the metadata that its bound symbol was derived with."""
+    """A tensor of a running program whose metadata differs from the metadata of its proxy in the trace."""
 
     bsym: BoundSymbol
     proxy: TensorProxy
@@ -41,74 +41,82 @@ class Mismatch:
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
-        derived = describe(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
-        return f"`{statement(self.bsym, Scope())}`{where}: `{self.proxy.name}` is {self.actual}, derived as {derived}"
+        traced = describe(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
+        return f"`{statement(self.bsym, Scope())}`{where}: `{self.proxy.name}` is {self.actual}; traced as {traced}"
 
 
 class LayoutWatch:
-    """The checked tensors, by the numbers of their checks, and the mismatches found."""
+    """The checks of tensors, each with an index, and the mismatches that they have found.
+
+    With `exactly`, the strides of dimensions of size one must be equal, too.
+    """
 
     def __init__(self, *, exactly: bool = False) -> None:
         self._exactly = exactly
-        self._wanted: list[tuple[BoundSymbol, TensorProxy]] = []
-        self._found: dict[int, Mismatch] = {}
-        self._sizes = _Sizes()
+        self._checks: list[tuple[BoundSymbol, TensorProxy]] = []
+        self._mismatches: dict[int, Mismatch] = {}
+        self._symbols = _SymbolValues()
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The mismatches so far, at most one for each check, in the order of their discovery."""
-        return list(self._found.values())
+        """The mismatches so far, at most one for each check, in the order in which they were found."""
+        return list(self._mismatches.values())
 
-    def rewriting(self, trace: Trace) -> Trace:
-        """Return the trace with checks of the tensors after each bound symbol that makes tensors."""
-        return trace.having(self._bsyms(trace), made_by="look at layouts")
+    def with_checks(self, trace: Trace) -> Trace:
+        """Return the trace with a check after each bound symbol, for each tensor that the bound symbol returns."""
+        return trace.having(self._checked_bsyms(trace), made_by="check layouts")
 
-    def _bsyms(self, trace: Trace) -> Iterator[BoundSymbol]:
+    def _checked_bsyms(self, trace: Trace) -> Iterator[BoundSymbol]:
         for bsym in trace.bound_symbols:
             yield bsym
             for proxy in bsym.tensors:
                 if len(proxy.stride) == len(proxy.shape):
-                    self._wanted.append((bsym, proxy))
-                    yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), bsym.source, bsym.module)
+                    self._checks.append((bsym, proxy))
+                    arguments = (len(self._checks) - 1, proxy)
+                    yield BoundSymbol(CHECK_TENSOR, arguments, {}, None, (), bsym.source, bsym.module)
 
-    def look(self, number: int, actual: object) -> None:
-        """Record a tensor that differs from its proxy."""
-        bsym, proxy = self._wanted[number]
+    def check(self, index: int, actual: object) -> None:
+        """Record a mismatch if a tensor differs from the proxy of the check with this index."""
+        bsym, proxy = self._checks[index]
         if not isinstance(actual, torch.Tensor):
             return
-        if differs(actual, self._sizes.in_call(number, proxy, actual), exactly=self._exactly):
+        if differs(actual, self._symbols.with_integers(index, proxy, actual), exactly=self._exactly):
             description = describe(actual.shape, actual.stride(), actual.dtype)
-            self._found.setdefault(number, Mismatch(bsym, proxy, description))
+            self._mismatches.setdefault(index, Mismatch(bsym, proxy, description))
 
 
-class _Sizes:
-    """The values of symbols in the running call, as far as the tensors so far have shown them.
+class _SymbolValues:
+    """The values of symbols in the running call, inferred from the sizes and strides of the tensors checked so far.
 
-    The checks of a call run in ascending order, so a check whose number is not higher belongs to another call.
+    The checks of a call run in ascending order. A check whose index is not higher than the previous index begins
+    another call.
     """
 
     def __init__(self) -> None:
-        self._last = -1
+        self._last_index = -1
         self._values: dict[sympy.Basic, int] = {}
 
-    def in_call(self, number: int, proxy: TensorProxy, actual: torch.Tensor) -> TensorProxy:
-        """Return the proxy with integers for symbolic sizes; a size that no tensor has shown counts as found.
+    def with_integers(self, index: int, proxy: TensorProxy, actual: torch.Tensor) -> TensorProxy:
+        """Return the proxy with integers in place of symbolic sizes and strides.
 
-        No condition on a symbol is decided here: the program is compiled, so a new constraint would not be checked.
+        A symbol without a value gets the actual size of this tensor, which then counts as correct. An expression with
+        such a symbol also counts as correct. No condition on a symbol is decided here: the program is already compiled,
+        so its prologue would not check a new constraint.
         """
-        if number <= self._last:
+        if index <= self._last_index:
             self._values.clear()
-        self._last = number
+        self._last_index = index
         if not any(isinstance(size, torch.SymInt) for size in (*proxy.shape, *proxy.stride)):
             return proxy
-        if actual.dim() != len(proxy.shape):
-            at_hints: TensorProxy = with_sizes(proxy, hint_of)
-            return at_hints
+        if actual.dim() != len(proxy.shape):  # a mismatch, whatever the sizes are
+            proxy_with_hints: TensorProxy = with_sizes(proxy, hint_of)
+            return proxy_with_hints
         shape = [self._value(*pair) for pair in zip(proxy.shape, actual.shape, strict=True)]
         stride = [self._value(*pair) for pair in zip(proxy.stride, actual.stride(), strict=True)]
         return replace(proxy, shape=tuple(shape), stride=tuple(stride))
 
     def _value(self, size: Any, actual: int) -> int:
+        """Return the integer for one size or stride of a proxy."""
         if not isinstance(size, torch.SymInt):
             return int(size)
         if size.node.expr.is_Symbol:
@@ -117,66 +125,67 @@ class _Sizes:
         return int(value) if value.is_Integer else actual
 
 
-_watching: list[LayoutWatch] = []
+_active_watches: list[LayoutWatch] = []
 
 
-def look(number: int, actual: object) -> None:
-    """Check a tensor of a bound symbol, in a watched program."""
-    for watch in _watching:
-        watch.look(number, actual)
+def check_tensor(index: int, actual: object) -> None:
+    """Check a tensor of a running program; generated code calls this function."""
+    for watch in _active_watches:
+        watch.check(index, actual)
 
 
-LOOK = symbol_of(look)
+CHECK_TENSOR = symbol_of(check_tensor)
 
 
 @contextmanager
 def check_layouts(*, exactly: bool = False) -> Iterator[LayoutWatch]:
-    """Within this context, all programs check each tensor that they make, and record mismatches.
+    """Within this context, all programs check each tensor that they compute, and record mismatches.
 
-    With `exactly`, the strides of dimensions of size one matter too. Programs from artifacts are not checked: only the
-    text of their bound symbols is known.
+    With `exactly`, the strides of dimensions of size one must be equal, too. Programs from artifacts are not checked:
+    artifacts have the printed bound symbols only.
     """
     watch = LayoutWatch(exactly=exactly)
-    _watching.append(watch)
+    _active_watches.append(watch)
     try:
-        with rewriting_traces(watch.rewriting):
+        with rewriting_traces(watch.with_checks):
             yield watch
     finally:
-        _watching.remove(watch)
+        _active_watches.remove(watch)
 
 
 def differs(tensor: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -> bool:
     """Whether a tensor differs from a proxy in metadata that kernels and derivatives depend on.
 
-    Strides do not matter if there are no elements. Strides of dimensions of size one matter if they decide which memory
-    format the tensor suggests, or with `exactly`. Symbolic sizes and strides match any value.
+    Strides do not matter if the tensor has no elements. Strides of dimensions of size one matter only if they change
+    whether the tensor counts as channels-last, or with `exactly`. Symbolic sizes and strides match any value.
     """
     if len(tensor.shape) != len(proxy.shape) or tensor.dtype != proxy.dtype or tensor.layout is not torch.strided:
         return True
-    if tuple(tensor.shape) != with_symbolic_from(tensor.shape, proxy.shape):
+    if tuple(tensor.shape) != replace_symbolic(proxy.shape, tensor.shape):
         return True
-    shape, strides, derived_strides = (
+    shape, strides, expected_strides = (
         tensor.shape,
         tuple(tensor.stride()),
-        with_symbolic_from(tensor.stride(), proxy.stride),
+        replace_symbolic(proxy.stride, tensor.stride()),
     )
-    if strides == derived_strides or not tensor.numel():
+    if strides == expected_strides or not tensor.numel():
         return False
     if exactly or any(
-        size > 1 and stride != wanted_stride
-        for size, stride, wanted_stride in zip(shape, strides, derived_strides, strict=True)
+        size > 1 and stride != expected_stride
+        for size, stride, expected_stride in zip(shape, strides, expected_strides, strict=True)
     ):
         return True
-    return is_channels_last(shape, strides) != is_channels_last(shape, derived_strides)
+    return is_channels_last(shape, strides) != is_channels_last(shape, expected_strides)
 
 
-def with_symbolic_from(sizes: Sequence[int], expressions: Sequence[Any]) -> tuple[int, ...]:
-    """Return the wanted sizes or strides, with the tensor's own values in place of symbolic ones."""
+def replace_symbolic(expected: Sequence[Any], actual: Sequence[int]) -> tuple[int, ...]:
+    """Return the expected sizes or strides of a proxy, with a tensor's actual values in place of symbolic values."""
     return tuple(
-        expression if type(expression) is int else size for size, expression in zip(sizes, expressions, strict=True)
+        expected_size if type(expected_size) is int else size
+        for expected_size, size in zip(expected, actual, strict=True)
     )
 
 
 def describe(shape: Any, strides: Any, dtype: torch.dtype) -> str:
-    """Describe a tensor's metadata."""
+    """Return a description of a tensor's metadata."""
     return f"{dtype} of shape {list(shape)} and strides {list(strides)}"
