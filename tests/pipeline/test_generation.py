@@ -241,8 +241,8 @@ def test_a_plan_shows_the_lengths(tmp_path: Path) -> None:
 
 
 def test_prompts_of_all_kinds_are_within_the_lengths() -> None:
-    assert GenerationLengths(1, 4, 1).tried() == GenerationLengths(1, 4, 1).all_kinds() == [Prompts(1, 1)]
-    assert Prompts(2, 2, padded=True) in GenerationLengths(8, 4, 2).ends()
+    assert GenerationLengths(1, 4, 1).validation_prompts() == GenerationLengths(1, 4, 1).all_kinds() == [Prompts(1, 1)]
+    assert Prompts(2, 2, padded=True) in GenerationLengths(8, 4, 2).boundary_prompts()
     assert all(GenerationLengths(2, 4, 2).includes(kind) for kind in GenerationLengths(2, 4, 2).all_kinds())
 
 

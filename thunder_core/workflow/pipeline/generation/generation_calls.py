@@ -104,7 +104,7 @@ def observed_sizes(
     is_described = session.device.type == "meta"
     errors, on_device = ((*ERRORS, RuntimeError), " on the meta device") if is_described else (ERRORS, "")
     with observed_calls(session.model, sizes):
-        for prompts in lengths.ends():
+        for prompts in lengths.boundary_prompts():
             try:
                 generate(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
             except errors as error:

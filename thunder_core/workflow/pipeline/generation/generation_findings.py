@@ -18,7 +18,7 @@ def generation_report(
 
     `seed` is the seed of the traced prompts.
     """
-    prompts = [(str(length), inputs_of(session, length, seed + UNTRACED)) for length in lengths.tried()]
+    prompts = [(str(length), inputs_of(session, length, seed + UNTRACED)) for length in lengths.validation_prompts()]
     return validate_generation(
         session.generator,
         session.model,
