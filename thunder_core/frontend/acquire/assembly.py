@@ -16,7 +16,7 @@ from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.settings import with_chosen_attention
-from thunder_core.frontend.acquire.written.ahead import checked_ahead, require_checks_before_collectives
+from thunder_core.frontend.acquire.written.ahead import move_checks_ahead, require_checks_before_collectives
 from thunder_core.frontend.acquire.written.constraints import (
     with_constraint_checks,
     with_number_outputs,
@@ -42,9 +42,9 @@ class Acquired:
     """The three traces of a program.
 
     `observed` maps paths to the numbers and sizes from outside in this call, including symbolic ones. `sizes` holds the
-    symbols, if there are any. The last `number_counting` statements of the prologue compute counts. At `caught_lines`,
-    operations may raise depending on values, and the program may catch the errors. `module_reads` are the statements of
-    the prologue that a call can skip if the module is unchanged.
+    symbols, if there are any. The last `num_count_statements` statements of the prologue compute counts. At
+    `caught_lines`, operations may raise depending on values, and the program may catch the errors. `module_reads` are
+    the statements of the prologue that a call can skip if the module is unchanged.
     """
 
     prologue: Trace
@@ -53,7 +53,7 @@ class Acquired:
     sharp_edges: tuple[SharpEdge, ...]
     observed: Mapping[str, int | float]
     sizes: SymbolicSizes | None = None
-    number_counting: int = 0
+    num_count_statements: int = 0
     module_reads: ModuleReads | None = None
     caught_lines: frozenset[SourceLine] = frozenset()
 
@@ -80,7 +80,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[index][1].name for index, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
-    bsyms = checked_ahead(computation_lines(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
+    bsyms = move_checks_ahead(computation_lines(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
     require_checks_before_collectives(bsyms)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
@@ -106,7 +106,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         sharp_edges=edges,
         observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
         sizes=run.recorder.sizes if symbols else None,
-        number_counting=prologue.number_counting,
+        num_count_statements=prologue.num_count_statements,
         module_reads=prologue.module_reads(),
         caught_lines=frozenset(run.recorder.caught_errors.lines),
     )
@@ -151,7 +151,7 @@ def add_constraints(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     if acquired.sizes is None:
         return acquired
     prologue = with_number_outputs(acquired.prologue, inputs[len(acquired.computation.inputs) :])
-    return replace(acquired, prologue=with_constraint_checks(prologue, acquired.number_counting, acquired.sizes))
+    return replace(acquired, prologue=with_constraint_checks(prologue, acquired.num_count_statements, acquired.sizes))
 
 
 def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
@@ -168,7 +168,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
         replaced_entries=run.replaced_entries,
     )
     trace = prologue.trace(with_merged_tuples(lasting_guards(run)), ((), ()))
-    return trace if sizes is None else with_constraint_checks(trace, prologue.number_counting, sizes)
+    return trace if sizes is None else with_constraint_checks(trace, prologue.num_count_statements, sizes)
 
 
 def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Checks of values moved before the first write, if their computation is cheap, so that no write has to be undone."""
+"""Moves checks of values before the first write to an input, if this is cheap: then no failed check undoes a write."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from thunder_core.tracing.capture.torch_facts.slices import IRRELEVANT_TO_VALUES
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.library.objects import EXPECTATIONS, expect_value
+from thunder_core.tracing.library.objects import CHECK_NAMES, expect_value
 
 COPY = symbol_of(torch.ops.aten.clone.default)
 
 
 @dataclass(frozen=True)
-class Need:
-    """The computation that checks need: bound symbols after the first write, and earlier tensors that they write to."""
+class NeededComputation:
+    """The computation that moved checks need.
+
+    `indices` are those of the needed bound symbols after the first write. `written` are the names of tensors from
+    before the first write that these bound symbols write to.
+    """
 
     indices: frozenset[int]
     written: frozenset[str]
 
 
-def checked_ahead(
+def move_checks_ahead(
     bsyms: Sequence[BoundSymbol],
     inputs: Iterable[Proxy],
     aliases: Iterable[Iterable[str]],
     next_name: Callable[[], str],
 ) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols with all checks after the first write to an input moved before it, if possible.
+    """Return the bound symbols, with the late checks moved before the first write to an input or the first collective.
 
-    The computation that a check needs is moved too, with new names, and on copies of the tensors that it writes to.
-    This computation must take less memory than copies of all inputs that are written to before the last check. Checks
-    always move before the first collective, at any cost, because a collective cannot be undone.
+    The computation that these checks need is repeated before them, with new names, and on copies of the tensors that it
+    writes to. If this takes more memory than copies of the inputs that are written to before the last check, no check
+    is moved, unless there is a collective before the last check: a collective cannot be undone.
     """
     checks = [index for index, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
     if not checks:
@@ -69,7 +73,7 @@ def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
     collective: BoundSymbol | None = None
     for bsym in bsyms:
         collective = collective or (bsym if bsym.communicates else None)
-        if collective is not None and bsym.symbol.name in EXPECTATIONS:
+        if collective is not None and bsym.symbol.name in CHECK_NAMES:
             raise DataDependent(
                 f"the program asks for the value of a tensor after a collective (`{collective.symbol.name}`), which "
                 "cannot be undone if a later call has another value",
@@ -99,7 +103,9 @@ def _is_other_check(bsym: BoundSymbol) -> bool:
     return own and bsym.symbol.target is not expect_value
 
 
-def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, aliasing: AliasSets) -> Need | None:
+def _need(
+    bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, aliasing: AliasSets
+) -> NeededComputation | None:
     """Return the computation that all checks need; None if it cannot run twice."""
     check_indices = frozenset(checks)
     names, representatives, indices, touched = set[str](), set[str](), set[int](), set[str]()
@@ -127,7 +133,7 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
 
 def _computable_twice(
     bsyms: Sequence[BoundSymbol], indices: frozenset[int], touched: Collection[str], aliasing: AliasSets
-) -> Need | None:
+) -> NeededComputation | None:
     """Return the need of these bound symbols; None if they use a view of a tensor that they write to."""
     defined = {proxy.name for index in indices for proxy in bsyms[index].defines}
     written = {name for index in indices for name in bsyms[index].mutates}
@@ -135,7 +141,7 @@ def _computable_twice(
     shared = [name for name in touched if aliasing.representative(name) in before]
     if any(name not in written for name in shared if name not in defined) or len(before) < len(written - defined):
         return None
-    return Need(indices, frozenset(written - defined))
+    return NeededComputation(indices, frozenset(written - defined))
 
 
 def _ahead(

@@ -242,12 +242,12 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
 
 
-def with_constraint_checks(prologue: Trace, number_counting: int, sizes: SymbolicSizes) -> Trace:
+def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: SymbolicSizes) -> Trace:
     """Return the prologue with a check of each constraint.
 
-    The last `number_counting` statements compute counts, and run after all checks that need no counts.
+    The last `num_count_statements` statements compute counts, and run after all checks that need no counts.
     """
-    end = len(prologue.bound_symbols) - number_counting
+    end = len(prologue.bound_symbols) - num_count_statements
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
     constraints = simplified_constraints(sizes)
     first = len(requirements_of(prologue.bound_symbols))

@@ -39,7 +39,7 @@ from thunder_core.tracing.library.changes.class_names import may_become_descript
 from thunder_core.tracing.library.changes.module_state import NAMESPACE, ROOT, ReadStep
 
 IMMUTABLE = (tuple, bool, int, float, complex, str, bytes, type(None))
-# Guards whose conditions depend on nothing but the values at their paths, which are watched.
+# Guards whose conditions depend only on which objects are at their paths. A change of these objects is detected.
 OF_VALUES = (AllApart, Apart, Equal, Identical, Is, OfType, SameAs, Values)
 OF_CONTENTS = (Absent, Keys, Length, Truth)
 OF_CLASSES = (DefinesNone, SpecialMethods)
@@ -50,57 +50,59 @@ OWNERS_IN_C = (type, ModuleType, FunctionType, MethodType, CodeType, CellType, t
 
 
 class ModulePaths:
-    """Numbers the objects that are read from a module by entries of `__dict__` and items of dicts and tuples.
+    """The indices of the objects that a prologue reads from a module, by entries of `__dict__` and items of containers.
 
-    `steps` lead from the module, which has number 0, to one more object each. Steps also begin at classes and at the
-    globals of installed libraries. The globals of the user's own modules change too often.
+    The module has index 0, and each of the `steps` leads to the object with the next index. Steps begin at the module,
+    or at one of the `roots`: classes and the globals of installed libraries. The globals of the user's own modules have
+    no indices, because they change too often.
     """
 
     def __init__(self, root: Path) -> None:
         self.steps: list[ReadStep] = []
         self.roots: list[Any] = []
-        self._numbers: dict[Path, int | None] = {root: 0 if isinstance(root.value, torch.nn.Module) else None}
+        self._indices: dict[Path, int | None] = {root: 0 if isinstance(root.value, torch.nn.Module) else None}
 
-    def number(self, path: Path) -> int | None:
-        """Return the number of the object at a path; None if the path does not only read the module."""
-        if path not in self._numbers:
+    def index(self, path: Path) -> int | None:
+        """Return the index of the object at a path; None if a step of the path is not a read that can be watched."""
+        if path not in self._indices:
             step = self._step(path)
-            self._numbers[path] = None if step is None else self._add(step)
-        return self._numbers[path]
+            self._indices[path] = None if step is None else self._add(step)
+        return self._indices[path]
 
     def covers(self, guard: Guard) -> bool:
-        """Whether a guard holds as long as the numbered objects do not change."""
-        numbers = [self.number(path) for path in (guard.subject, guard.path, *guard.other_paths)]
-        if None in numbers:
+        """Whether a guard holds as long as the objects with indices do not change."""
+        indices = [self.index(path) for path in (guard.subject, guard.path, *guard.other_paths)]
+        if None in indices:
             return False
-        if isinstance(guard, NoHooks) and numbers[0] is not None:
+        if isinstance(guard, NoHooks) and indices[0] is not None:
             for name in HOOKS:
-                self._add((numbers[0], name))
+                self._add((indices[0], name))
             return True
         return type(guard) in (*OF_VALUES, *OF_CLASSES) or has_known_contents(guard) or has_known_entries(guard)
 
     def _add(self, step: ReadStep) -> int:
+        """Add a step, and return the index of the object that the step leads to."""
         self.steps.append(step)
         return len(self.steps)
 
     def _step(self, path: Path) -> ReadStep | None:
-        """Return the last step of a path that only reads the module."""
+        """Return the last step of a path; None if the path has no index."""
         if path.parent is None:
             return self._root_step(path)
         if path.step == "attribute" and type(path.parent.value) is type and type(path.value) is FunctionType:
-            owner, key = self.number(path.parent), path.key
+            owner, key = self.index(path.parent), path.key
         elif path.step == "attribute" and path.key == "__dict__" and type(path.parent.value) is not type:
-            owner, key = self.number(path.parent), NAMESPACE
+            owner, key = self.index(path.parent), NAMESPACE
         elif path.step == "entry" and type(path.key) is str:
-            owner, key = self.number(namespace(path.parent)), path.key
+            owner, key = self.index(namespace(path.parent)), path.key
         elif path.step == "item" and type(path.parent.value) in (dict, tuple) and type(path.key) in (str, int):
-            owner, key = self.number(path.parent), path.key
+            owner, key = self.index(path.parent), path.key
         else:
             return None
         return None if owner is None else (owner, key)
 
     def _root_step(self, root: Path) -> ReadStep | None:
-        """Return the step to a class, or to the globals of a library."""
+        """Return the step to a class or to the globals of a library; None for another root."""
         is_class = root.step == "class" and type(root.value) is type
         if not is_class and not (
             root.step == "globals" and type(root.value) is dict and belongs_to_library(root.value)
@@ -111,13 +113,13 @@ class ModulePaths:
 
 
 def belongs_to_library(module_globals: dict[str, Any]) -> bool:
-    """Whether a module belongs to an installed library or to Python's standard library, whose globals hardly change."""
+    """Whether a module belongs to an installed library or to Python's standard library: its globals rarely change."""
     file = module_globals.get("__file__")  # `builtins` has none
     return isinstance(file, str) and not is_users_file(file)
 
 
 def has_known_contents(guard: Guard) -> bool:
-    """Whether a guard is on the contents of a dict, whose version is watched, or of an immutable value."""
+    """Whether a guard is on the contents of a dict, whose changes are detected, or of an immutable value."""
     path = guard.subject
     if type(guard) not in OF_CONTENTS:
         return False
@@ -128,7 +130,7 @@ def has_known_contents(guard: Guard) -> bool:
 
 
 def has_known_entries(guard: Guard) -> bool:
-    """Whether a guard is on entries of a class that no change of another class makes data descriptors."""
+    """Whether a guard is on entries of a class that cannot become data descriptors by a change of their own classes."""
     if not isinstance(guard, OverridesNone):
         return False
     return not any(may_become_descriptor(class_entry(guard.path.value, name)) for name in guard.names)

@@ -91,7 +91,7 @@ class Prologue:
         self._module_paths = ModulePaths(roots[0])
         self._guarded: dict[BoundSymbol, Guard] = {}  # the guards that statements check
         self._tensor_checks = TensorChecks()
-        self.number_counting = 0  # number of last statements that compute counts
+        self.num_count_statements = 0  # the last statements, which compute counts
         for query, value in state.items():
             self._scope.imports |= {module for prefix, module in IMPORTS_OF_QUERIES.items() if query.startswith(prefix)}
             comparison = "is" if isinstance(value, bool | torch.dtype) else "=="
@@ -114,7 +114,7 @@ class Prologue:
             else tuple(Code(self._variables.variable(path)) for path in group)
             for group in output_groups
         ]
-        self.number_counting = len(self._statements) - checked if self._counts else 0
+        self.num_count_statements = len(self._statements) - checked if self._counts else 0
         return Trace(
             name=NAME,
             inputs=tuple(Proxy(str(root.key)) for root in self._roots),
@@ -216,7 +216,7 @@ class Prologue:
             python_statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
         arguments = tuple(
-            self._variables.variable(guard.path) for guard in guards if self._module_paths.number(guard.path) is None
+            self._variables.variable(guard.path) for guard in guards if self._module_paths.index(guard.path) is None
         )
         self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, arguments)
         return tensors
@@ -287,8 +287,8 @@ class Prologue:
         """
         if self._draws or not isinstance(self._roots[0].value, torch.nn.Module):
             return None
-        number = self._module_paths.number
-        reads = {bsym: path for bsym, path in self._variables.reads.items() if number(path) is not None}
+        index = self._module_paths.index
+        reads = {bsym: path for bsym, path in self._variables.reads.items() if index(path) is not None}
         checks = {bsym for bsym, guard in self._guarded.items() if self._module_paths.covers(guard)}
         statements = frozenset((*reads, *checks))
         if len(statements) < MIN_STATEMENTS:
@@ -298,7 +298,7 @@ class Prologue:
         return ModuleReads(
             tuple(self._module_paths.steps),
             tuple(self._module_paths.roots),
-            {bsym.output.name: position for bsym, path in reads.items() if (position := number(path)) is not None},
+            {bsym.output.name: position for bsym, path in reads.items() if (position := index(path)) is not None},
             statements,
             self._tensor_checks,
             any(map(may_run_user_code, others)) or not all(map(is_quiet, paths)),
