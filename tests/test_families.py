@@ -9,7 +9,7 @@ import thunder_core as thunder
 from tests.families import FAMILIES, WITH_CACHE, assert_same, first_claimed_lines, gradients, inputs_for, sample
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.foundation.transformers_versions import cache_argument, returned_cache
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 from thunder_executors.inductor import EXECUTOR as INDUCTOR
 
 
@@ -40,7 +40,7 @@ def test_fused_inference_equals_eager(name: str) -> None:
             inputs = inputs_for(loaded, seed=seed)
             assert_same(compiled(**inputs), loaded.model(**inputs))
     claims = claims_by_executor(thunder.last_traces(compiled)[-1])
-    asking = sum(line.symbol.name in (*EXPECTATIONS, "torch.Tensor.__bool__") for line in first_claimed_lines(compiled))
+    asking = sum(line.symbol.name in (*CHECK_NAMES, "torch.Tensor.__bool__") for line in first_claimed_lines(compiled))
     assert claims["inductor"] > 20 * (claims.get("torch", 0) - asking)
 
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 import thunder_core as thunder
 from thunder_core.foundation.errors import BadOption, DataDependent, RecompileWarning, SharpEdgeError
 from thunder_core.frontend.acquire import assembly
-from thunder_core.frontend.acquire.written.ahead import checked_ahead
+from thunder_core.frontend.acquire.written.ahead import move_checks_ahead
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.trace import Trace
 
@@ -249,7 +249,7 @@ def test_checks_after_a_write_cost_linear_time(monkeypatch: pytest.MonkeyPatch) 
 
     def counted_calls(*given: Any) -> Any:
         profile = Profile()
-        found = profile.runcall(checked_ahead, *given)
+        found = profile.runcall(move_checks_ahead, *given)
         calls.append(Stats(profile).total_calls)
         return found
 
@@ -262,7 +262,7 @@ def test_checks_after_a_write_cost_linear_time(monkeypatch: pytest.MonkeyPatch) 
                 break
         return total
 
-    monkeypatch.setattr(assembly, "checked_ahead", counted_calls)
+    monkeypatch.setattr(assembly, "move_checks_ahead", counted_calls)
     for turns in (20, 40, 80):
         assert thunder.jit(looped)(torch.zeros(()), turns) == turns + 1
     assert calls[2] - calls[1] < 2.5 * (calls[1] - calls[0])

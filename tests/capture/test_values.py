@@ -11,6 +11,7 @@ from torch import Tensor
 import thunder_core as thunder
 from thunder_core.tracing.capture import values
 from thunder_core.tracing.capture.torch_facts import slices
+from thunder_core.tracing.library.objects import UnexpectedValue, expect_layout
 
 X = torch.tensor([1.0, -2.0, 3.0])
 
@@ -145,3 +146,10 @@ def test_values_are_read_at_their_line(program: Callable[[Tensor], Tensor]) -> N
     compiled = thunder.jit(program)
     for x in (X, -X, X + 1):
         assert torch.equal(compiled(x), program(x))
+
+
+def test_message_of_an_unexpected_layout_names_the_strides_found() -> None:
+    with pytest.raises(UnexpectedValue) as raised:
+        expect_layout(torch.ones(2, 2).t(), (2, 2), (2, 1))
+    assert raised.value.expected == "of shape (2, 2) and strides (2, 1)"
+    assert raised.value.actual == "of shape (2, 2) and strides (1, 2)"

@@ -19,7 +19,7 @@ from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.compilation.compiler import last_program
 from thunder_core.tracing.ir.guard import check_of
-from thunder_core.tracing.library.objects import EXPECTATIONS, UnexpectedValue
+from thunder_core.tracing.library.objects import CHECK_NAMES, UnexpectedValue
 
 LIMIT = 8  # the executors below are correct up to this number of elements
 Shape = tuple[int, ...]
@@ -129,7 +129,7 @@ def without_expectations(program: Program) -> Program:
     """Return the program without the checks of tensor values in its computation."""
     stages = []
     for stage in program.stages:
-        kept = [bsym for bsym in stage.trace.bound_symbols if bsym.symbol.name not in EXPECTATIONS]
+        kept = [bsym for bsym in stage.trace.bound_symbols if bsym.symbol.name not in CHECK_NAMES]
         stages.append(replace(stage, trace=stage.trace.having(kept, made_by="drop expectations")))
     return replace(program, stages=tuple(stages))
 

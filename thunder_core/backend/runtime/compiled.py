@@ -42,7 +42,7 @@ from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import FillsCache, Retrace, RunsInEager
 from thunder_core.tracing.library import transformed_calls
 from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws
-from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
+from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue, UntracedError
 
 # Held while a function is traced: tracing changes the user's objects and restores them, invisibly to other traces.
 COMPILING = RLock()
@@ -153,7 +153,7 @@ class Specializations:
 
     def _after_refusal(self, program: Program, error: Exception, route: Route) -> Program | None:
         """Return the program to try after one has refused the call, and restore the random generators."""
-        if isinstance(error, CaughtError):
+        if isinstance(error, UntracedError):
             self.observed.lines_that_raised |= error.lines
         take_back_draws(self.subject)
         return route.after(program, error)
@@ -352,7 +352,7 @@ class Specializations:
         """
         try:
             result = program.run(inputs, outside)
-        except CaughtError as error:
+        except UntracedError as error:
             if error.lines - self.observed.lines_that_raised:
                 take_back_draws(self.subject)
                 return partial(self.call, args, kwargs)

@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.printer import Source, print_trace
 from thunder_core.tracing.ir.requirement import Requirement, StatedConstraint
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.memory_words import CAN_WATCH
-from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
+from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue, UntracedError
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 
@@ -174,7 +174,7 @@ class Program:
         If the computation switches autograd, autocast or inference mode, or changes a setting of PyTorch, an error
         restores the state before the call. The error has a note with the user's source line. Raises `UnexpectedValue`,
         with everything as it was before the call, if a value differs from the value that the program expects, and
-        `CaughtError` for an error that the program may catch.
+        `UntracedError` for an error that the program may catch.
         """
         grad = torch.is_grad_enabled()
         undo = self._undo(inputs)
@@ -207,7 +207,7 @@ class Program:
         return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
 
     def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
-        """Raise `CaughtError` for an error that the program may catch, after restoring inputs and generators."""
+        """Raise `UntracedError` for an error that the program may catch, after restoring inputs and generators."""
         if not self.caught_lines or not isinstance(error, Exception):
             return
         lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
@@ -216,7 +216,7 @@ class Program:
                 undo.put_back()
             if random is not None:
                 random.put_back()
-            raise CaughtError(error, lines) from None
+            raise UntracedError(error, lines) from None
 
     def line_of(self, error: BaseException) -> SourceLine | None:
         """Return the user's source line of the bound symbol of the computation that raised."""

@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
 from thunder_core.tracing.ir.source_lines import executed_source
-from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
+from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed, UnexpectedValue
 
 SYMBOL = re.compile(r"\bs\d+\b")
 MAX_KEYS = 12  # maximum keys of a dict that a message names
@@ -72,7 +72,11 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
     many = sum(map(len, errors_by_line.values())) >= MAX_VALUES
     for line, errors in sorted(errors_by_line.items(), key=lambda item: -len(item[1])):
         values = dict.fromkeys(f"{error.expected!s:.40}" for error in errors)
-        most = MAX_DATA_OF_A_LINE if all(value.startswith(OF_DATA) for value in values) else MAX_VALUES_OF_A_LINE
+        most = (
+            MAX_DATA_OF_A_LINE
+            if all(value.startswith(DATA_DIGEST_PREFIX) for value in values)
+            else MAX_VALUES_OF_A_LINE
+        )
         if many or len(values) >= most:
             seen = ", ".join((*values, f"{errors[0].actual!s:.40}"))
             return DataDependent(

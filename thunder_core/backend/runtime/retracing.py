@@ -13,7 +13,7 @@ from thunder_core.tracing.capture.torch_facts.switches import switches_mode
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.checks import REQUIRE
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 
 def lines_caught(
@@ -58,4 +58,4 @@ def is_lasting(bsym: BoundSymbol) -> bool:
 def changes_state(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state of the process that a failing program does not restore."""
     is_put_back = settings_of((bsym,)) or switches_mode(bsym)
-    return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back
+    return bsym.ordered and bsym.symbol.name not in {*CHECK_NAMES, REQUIRE} and not is_put_back

@@ -18,7 +18,7 @@ from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
 from thunder_core.tracing.capture.torch_facts.slices import written_names
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 
 def inputs_written_before_last_check(computation: Trace) -> tuple[int, ...] | None:
@@ -64,10 +64,10 @@ def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
 def checks_value(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol checks a value at run time.
 
-    It is one of `EXPECTATIONS`, or it calls a compiled function whose control flow depends on tensor values.
+    It is one of `CHECK_NAMES`, or it calls a compiled function whose control flow depends on tensor values.
     """
     target = bsym.symbol.target
-    return bsym.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
+    return bsym.symbol.name in CHECK_NAMES or (isinstance(target, CompiledCall) and target.valued)
 
 
 class Undo:

@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, environment_
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.checks import REQUIRE
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 # PyTorch's gradient for the first argument of this operation is wrong: it keeps the elements that the operation
 # overwrites, and sets the others to zero.
@@ -154,4 +154,4 @@ def _input_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
 def _only_reads_values(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol checks values, or returns numbers read from tensors: autograd does not record either."""
     returns_numbers = bool(bsym.outputs) and not bsym.tensors
-    return bsym.symbol.name in {*EXPECTATIONS, REQUIRE} or (returns_numbers and not bsym.mutates)
+    return bsym.symbol.name in {*CHECK_NAMES, REQUIRE} or (returns_numbers and not bsym.mutates)

@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.sizes import generic_hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 MAXIMUM_BYTES = 64 << 20  # limit for the copies that each call makes for a derivative that may never be requested
 
@@ -57,7 +57,7 @@ def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
         written = _names_written(operation)
         skipped = written if updates_statistics(operation.symbol.target) else ()  # no result depends on these
         values = frozenset[str]().union(*(read(proxy.name) for proxy in operation.inputs if proxy.name not in skipped))
-        if operation.symbol.name in EXPECTATIONS or not (operation.tensors or written):
+        if operation.symbol.name in CHECK_NAMES or not (operation.tensors or written):
             checked |= values
         for name in (*(proxy.name for proxy in operation.outputs), *written):
             sources[aliasing.representative(name)] = read(name) | values

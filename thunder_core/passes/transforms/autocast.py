@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 CAST = torch.ops.aten._to_copy.default
 
@@ -220,7 +220,7 @@ def asks_for_a_value(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol returns a value that the program branches on, or checks a value; `item` does neither."""
     gives = bool(bsym.outputs) and not bsym.tensors and not bsym.has_effect
     takes = gives and any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs)
-    return bsym.symbol.name in EXPECTATIONS or (takes and bsym.symbol.target is not torch.Tensor.item)
+    return bsym.symbol.name in CHECK_NAMES or (takes and bsym.symbol.target is not torch.Tensor.item)
 
 
 def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:

@@ -17,7 +17,7 @@ from thunder_core.tracing.analysis.structure import constant_key
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.library.objects import EXPECTATIONS
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 AUTOCAST = torch.ops.aten._to_copy.default  # the cast operation of torch.autocast
 
@@ -75,7 +75,7 @@ def distinct_tensors(trace: Trace) -> set[str]:
     """
     names = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):
-        is_observed = bsym.ordered and not bsym.operations and bsym.symbol.name not in EXPECTATIONS
+        is_observed = bsym.ordered and not bsym.operations and bsym.symbol.name not in CHECK_NAMES
         if is_observed or (may_return_view(bsym) and any(proxy.name in names for proxy in bsym.outputs)):
             names |= {proxy.name for proxy in bsym.inputs}
     return names

@@ -1,4 +1,4 @@
-"""Functions that generated prologues and epilogues call: create objects, and refuse inputs."""
+"""Functions that generated code calls: prologues refuse inputs, programs check values, epilogues create objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.tracing.library.states import digest
 
-# Classes of constants whose parts are compared with their classes, and the parts.
+# For each class of constants with parts: the function that returns the parts, which are compared like constants.
 PARTS_OF_CONSTANTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     tuple: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
@@ -18,7 +18,7 @@ IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python nev
 
 
 class GuardFailed(Exception):
-    """The inputs differ from a program's inputs: the guard with this `number` failed for the value `actual`."""
+    """A guard of a prologue does not hold: the guard with this `number` failed for the value `actual`."""
 
     def __init__(self, number: int, actual: Any = None) -> None:
         super().__init__(number)
@@ -32,15 +32,15 @@ def refuse(number: int, actual: object) -> NoReturn:
 
 
 class UnexpectedValue(GuardFailed):
-    """A tensor value that the program read differs from the value at tracing."""
+    """A value that the program reads from a tensor, such as a number or a shape, differs from the value in tracing."""
 
     def __init__(self, expected: Any, actual: Any) -> None:
         super().__init__(-1, actual)
         self.expected = expected
 
 
-class CaughtError(UnexpectedValue):
-    """An operation raised an `error` that the program may catch, but it raised none at tracing."""
+class UntracedError(UnexpectedValue):
+    """An operation has raised an `error` that it did not raise in tracing. The program may catch it at `lines`."""
 
     def __init__(self, error: Exception, lines: frozenset[Any]) -> None:
         super().__init__("no error", f"{type(error).__name__}: {error}")
@@ -49,13 +49,16 @@ class CaughtError(UnexpectedValue):
 
 
 def cached_value(cached: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
-    """Return a value from the cache of a function under `functools.lru_cache`; the last arguments are keywords."""
+    """Call a function under `functools.lru_cache`, which computes the value only if it is not in the cache.
+
+    The last arguments are keyword arguments with these `names`.
+    """
     positional = len(args) - len(names)
     return cached(*args[:positional], **dict(zip(names, args[positional:], strict=True)))
 
 
 def same_values(actual: object, expected: object) -> bool:
-    """Whether two constants are equal and of the same class, like their parts.
+    """Whether two constants have the same class and value, and so have their parts.
 
     The values 1, 1.0 and True differ, and so do 0.0 and -0.0. NaN equals NaN.
     """
@@ -71,42 +74,43 @@ def same_values(actual: object, expected: object) -> bool:
 
 
 def expect_value(actual: object, expected: object) -> None:
-    """Raise `UnexpectedValue` if a number differs from the traced one; nan equals nan, and signed zeros differ."""
+    """Raise `UnexpectedValue` if a number differs from the traced number: NaN equals NaN, and 0.0 differs from -0.0."""
     if type(actual) is not type(expected) or repr(actual) != repr(expected):
         raise UnexpectedValue(expected, actual)
 
 
 def expect_layout(actual: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """Raise `UnexpectedValue` if a tensor has another shape, or other strides in elements, than at tracing."""
+    """Raise `UnexpectedValue` if a tensor has another shape or another stride, in elements, than in tracing."""
     if actual.shape != shape or actual.stride() != stride:
-        raise UnexpectedValue(f"of shape {shape} and strides {stride}", f"of shape {tuple(actual.shape)}")
+        found = f"of shape {tuple(actual.shape)} and strides {actual.stride()}"
+        raise UnexpectedValue(f"of shape {shape} and strides {stride}", found)
 
 
 def expect_shape(actual: Any, shape: tuple[int, ...]) -> None:
-    """Raise `UnexpectedValue` if a tensor has another shape than at tracing."""
+    """Raise `UnexpectedValue` if a tensor has another shape than in tracing."""
     if actual.shape != shape:
         raise UnexpectedValue(f"of shape {shape}", f"of shape {tuple(actual.shape)}")
 
 
 def with_data(tensor: Any, data: Any) -> Any:
-    """Give a tensor the memory and the metadata of other data, and return the tensor."""
+    """Set `tensor.data`, which gives the tensor the memory and the metadata of `data`, and return the tensor."""
     tensor.data = data
     return tensor
 
 
-OF_DATA = "data"  # the first word of a digest of a tensor's values
+DATA_DIGEST_PREFIX = "data"  # the first word of a digest of a tensor's values
 
 
 def digest_of(tensor: Any) -> str:
     """Return a digest of a tensor's values, independent of its device and layout."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return f"{OF_DATA} {digest(data.numpy().tobytes())}"
+    return f"{DATA_DIGEST_PREFIX} {digest(data.numpy().tobytes())}"
 
 
 def expect_error(
     function: Any, kind: type[Exception], text: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Raise `UnexpectedValue` if an operation does not raise the error that the program caught at tracing."""
+    """Raise `UnexpectedValue` if an operation does not raise the error that the program caught in tracing."""
     message = f"{kind.__name__}: {text}"
     try:
         with torch.no_grad():
@@ -119,19 +123,19 @@ def expect_error(
 
 
 def expect_items(actual: Any, count: int) -> Any:
-    """Return a result if it has `count` items; raise `UnexpectedValue` otherwise."""
+    """Return a sequence if it has `count` items; raise `UnexpectedValue` otherwise."""
     if len(actual) != count:
         raise UnexpectedValue(f"{count} items", f"{len(actual)}")
     return actual
 
 
 def new(kind: type) -> Any:
-    """Return an instance without state, without calling the class's own constructors."""
+    """Return an instance without state, made by the class's C base and not by `__new__` or `__init__` in Python."""
     return _native_base(kind).__new__(kind)
 
 
 def fill(instance: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
-    """Set the items (of a dict, list, set or deque) and attributes of an instance, without its overridden methods."""
+    """Set the items (of a dict, list, set or deque) and the attributes of an instance, bypassing overridden methods."""
     base: Any = _native_base(type(instance))
     if issubclass(base, dict):
         for key, value in (items or {}).items():
@@ -159,7 +163,7 @@ def raisable(
     context: BaseException | None = None,
     suppress: bool = False,
 ) -> BaseException:
-    """Return an exception without a traceback, made without the class's overridden methods."""
+    """Return an exception without a traceback. An `__init__` in Python is not called, but a `__new__` is."""
     error: BaseException = kind.__new__(kind, *args)
     _native_base(kind).__init__(error, *args)
     vars(error).update(state)
@@ -168,7 +172,7 @@ def raisable(
 
 
 def become(tensor: object, kind: type) -> None:
-    """Change the class of a tensor to a subclass, such as a parameter; its identity and autograd graph stay."""
+    """Change the class of a tensor to a subclass, such as a parameter. Its identity and its autograd graph stay."""
     tensor.__class__ = kind
 
 
@@ -182,10 +186,10 @@ def is_native(kind: type) -> bool:
 
     The heap-type flag does not show this: from Python 3.12 on, `deque` is a heap type too.
     """
-    made_by = vars(kind).get("__new__")
-    return bool(kind.__flags__ & IMMUTABLE_TYPE) or getattr(made_by, "__self__", None) is kind
+    constructor = vars(kind).get("__new__")
+    return bool(kind.__flags__ & IMMUTABLE_TYPE) or getattr(constructor, "__self__", None) is kind
 
 
-# The names of the symbols that check values at run time.
-CHECKS = (expect_value, expect_layout, expect_shape, expect_items, expect_error)
-EXPECTATIONS = frozenset(f"{__name__}.{check.__name__}" for check in CHECKS)
+# The functions that check values of a program at run time, and the names of their symbols.
+CHECK_FUNCTIONS = (expect_value, expect_layout, expect_shape, expect_items, expect_error)
+CHECK_NAMES = frozenset(f"{__name__}.{check.__name__}" for check in CHECK_FUNCTIONS)
