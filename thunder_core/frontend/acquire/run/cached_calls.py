@@ -1,4 +1,4 @@
-"""Calls of functions under `functools.lru_cache`, whose values and effects eager PyTorch has once."""
+"""Calls of functions under `functools.lru_cache`: eager PyTorch computes each value, with its side effects, once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class CachedCalls:
     has no side effects. Otherwise, eager PyTorch makes this call of the whole program, so that the next call finds the
     value in the cache.
 
-    There are three exceptions: `fills` is not set, an argument is an object that the program creates, so that no later
-    call can find the value, or the cache overflows. In these cases, the trace computes the value at each call.
+    In three cases, the trace computes the value at each call instead: if `fills` is not set, if an argument is an
+    object that the program creates (no later call can find the value), or if the cache overflows.
     """
 
     def __init__(self, run: TracedRun, *, fills: bool) -> None:
@@ -43,7 +43,7 @@ class CachedCalls:
         self._counts.setdefault(id(cached), []).append(self._count())
 
     def end(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any, *, hit: bool) -> bool:
-        """Return whether a new value stays in the cache. Guard a value of the cache."""
+        """Note the value that a cached function has returned, and guard it. Return whether it stays in the cache."""
         if hit:
             self._run.outside.guard_cached_value(cached)
             if not self._read_again(cached, arguments, keywords, value):
@@ -95,6 +95,7 @@ class CachedCalls:
             self._run.outside.root("cached", f"value_of_{cached.__name__}", value)
 
     def _count(self) -> tuple[int, ...]:
+        """Return the numbers of effects, writes and prologue calls so far, which differ after a side effect."""
         effects = self._run.outside.effects
         return len(effects.effects), effects.write_count, len(self._run.draws.paths)
 

@@ -14,25 +14,26 @@ class WrittenOperations:
         self._written: dict[int, set[int | None]] = {}  # the memory that each operation writes to, by its identity
 
     def add(self, bsyms: Sequence[BoundSymbol], memory: Mapping[str, int | None]) -> Sequence[BoundSymbol]:
-        """Return the operations of a count that the prologue lacks, and note that the prologue has them.
+        """Return the operations of a count that the prologue must still run, and note that it runs them.
 
-        The prologue repeats all operations of the count if it has an operation that must not run before one of them.
+        If an operation of the prologue has written to memory of the count too early, all operations of the count are
+        returned: the prologue repeats them.
         """
-        lacking: Sequence[BoundSymbol] = [bsym for bsym in bsyms if id(bsym) not in self._written]
-        if self._has_later_write(bsyms, lacking, set(memory.values())):
+        missing: Sequence[BoundSymbol] = [bsym for bsym in bsyms if id(bsym) not in self._written]
+        if self._has_later_write(bsyms, missing, set(memory.values())):
             self._written.clear()
-            lacking = bsyms
-        for bsym in lacking:
+            missing = bsyms
+        for bsym in missing:
             self._written[id(bsym)] = {memory.get(name) for name in bsym.mutates}
-        return lacking
+        return missing
 
     def _has_later_write(
-        self, bsyms: Sequence[BoundSymbol], lacking: Sequence[BoundSymbol], memory: set[int | None]
+        self, bsyms: Sequence[BoundSymbol], missing: Sequence[BoundSymbol], memory: set[int | None]
     ) -> bool:
-        """Whether an operation of the prologue writes to memory of a count after an operation that is lacking.
+        """Whether an operation of the prologue writes to memory of a count, but belongs after a missing operation.
 
         The operations of a count include all writes to its memory before the count.
         """
         identities = list(map(id, bsyms))
-        before = set(identities[: identities.index(id(lacking[0]))] if lacking else identities)
+        before = set(identities[: identities.index(id(missing[0]))] if missing else identities)
         return any(written & memory for identity, written in self._written.items() if identity not in before)
