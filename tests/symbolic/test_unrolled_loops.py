@@ -441,7 +441,7 @@ def test_unrolled_loop_matches_eager(program: Program) -> None:
 
 REASONS = {
     updates_and_assigns: "line {line + 1} updates `h` in place, which the body also assigns",
-    updates_a_number: "`count` is no tensor when the loop begins",
+    updates_a_number: "`count` is not a tensor when the loop begins",
     updates_an_alias: "it writes to memory that it reads by another variable",
     appends_what_it_updates: "it appends a tensor to which later iterations write in place",
     counts_calls: "its body changes an object from outside, or prints",

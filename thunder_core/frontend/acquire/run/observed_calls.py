@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.lookasides.operators.collectives import colle
 from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
 from thunder_core.frontend.acquire.lookasides.operators.random_branches import branch_on_random_number
-from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import unbind_in_loop
+from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
@@ -47,7 +47,7 @@ from thunder_core.tracing.library.objects import is_native
 CALLS_OF_THE_WORLD = (drawing_call, collective_call, world_call, computed_call)
 CALLS_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
-    *(method_of_context_variable, unbind_in_loop, call_script),
+    *(method_of_context_variable, record_loop_over_unbind, call_script),
 )
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))

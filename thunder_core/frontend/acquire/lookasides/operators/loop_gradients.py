@@ -1,4 +1,4 @@
-"""The inputs of a recorded loop whose gradients are None in eager PyTorch, because no result depends on them."""
+"""Detaching of a recorded loop's inputs that no result depends on: in eager PyTorch, their gradients are None."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.lookasides.operators.loop_values import Unsteady
+from thunder_core.frontend.acquire.lookasides.operators.loop_values import LoopNotRecordable
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.tracing.capture.torch_facts.graph import graph_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
@@ -19,17 +19,18 @@ Arguments = tuple[tuple[Any, ...], ...]
 def detach_unreached(
     subtraces: Subtraces, inputs: Sequence[torch.Tensor], arguments: Arguments, results: Sequence[torch.Tensor]
 ) -> Arguments:
-    """Return the arguments of a loop, the carried tensors first; tensors that no gradient reaches are detached.
+    """Return the arguments of a recorded loop, in which each tensor is detached that no result depends on.
 
-    `inputs` represent the carried tensors and the slices in an iteration, and `results` are its results, the carried
-    tensors first. Raises `Unsteady` for a carried tensor that gets a gradient for some numbers of iterations only.
+    `arguments` are the initial carried tensors, the stacked slices, and the operands. In the sub-trace of one
+    iteration, `inputs` represent the carried tensors and the slices, and `results` are the carried tensors and the
+    rows. Raises `LoopNotRecordable` for a carried tensor that gets a gradient for some numbers of iterations only.
     """
     if not torch.is_grad_enabled():
         return arguments
     initial, slices, operands = arguments
     representing = [*inputs, *(subtraces.recorder.tensors.named(proxy.name) for proxy in operands)]
     reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
-    require_steady_gradients(reaching[: len(initial)])
+    require_lasting_gradients(reaching[: len(initial)])
     pairs = zip((*initial, *slices, *operands), reaching, strict=True)
     proxies = [proxy if indices else detach_proxy(subtraces, proxy) for proxy, indices in pairs]
     end = len(initial) + len(slices)
@@ -37,7 +38,10 @@ def detach_unreached(
 
 
 def results_reaching(subtraces: Subtraces, tensor: object, results: Sequence[torch.Tensor]) -> set[int]:
-    """Return the indices of the results whose graph contains a tensor; all indices if it requires no gradient."""
+    """Return the indices of the results whose autograd graph contains a tensor.
+
+    Returns all indices for a value that is not a tensor, and for a tensor that requires no gradient.
+    """
     every = set(range(len(results)))
     if not isinstance(tensor, torch.Tensor):
         return every
@@ -51,15 +55,16 @@ def results_reaching(subtraces: Subtraces, tensor: object, results: Sequence[tor
 
 
 def belongs_to(entry: object, node: object, fake: torch.Tensor) -> bool:
-    """Whether a node of autograd's graph computed a tensor, or accumulates its gradient."""
+    """Whether an autograd node is the tensor's `grad_fn`, or, if `node` is None, accumulates the tensor's gradient."""
     return entry is node if node is not None else getattr(entry, "variable", None) is fake
 
 
-def require_steady_gradients(reaching: Sequence[Collection[int]]) -> None:
-    """Raise `Unsteady` for a carried tensor whose gradients come from the first iterations only.
+def require_lasting_gradients(reaching: Sequence[Collection[int]]) -> None:
+    """Raise `LoopNotRecordable` for a carried tensor whose gradients come from the first iterations only.
 
-    `reaching` has the indices of the results that depend on each carried tensor. The gradient lasts if a row depends on
-    the tensor, or a carried tensor whose gradient lasts, and if the tensor depends on itself in a later iteration.
+    `reaching` has, for each carried tensor, the indices of the results that depend on the tensor. Indices beyond the
+    carried tensors are those of rows. A tensor's gradient exists for all numbers of iterations if a row depends on the
+    tensor, or if the next value of a carried tensor with such a gradient does. This may be the tensor itself.
     """
     lasting = {index for index, indices in enumerate(reaching) if indices}
     while True:
@@ -70,11 +75,11 @@ def require_steady_gradients(reaching: Sequence[Collection[int]]) -> None:
             break
         lasting = reaching_end
     if any(indices and index not in lasting for index, indices in enumerate(reaching)):
-        raise Unsteady("the gradient of a variable is None for some numbers of iterations")
+        raise LoopNotRecordable("the gradient of a variable is None for some numbers of iterations")
 
 
 def detach_proxy(subtraces: Subtraces, proxy: Proxy) -> Proxy:
-    """Return the proxy of a detached tensor."""
+    """Record `detach` of a tensor, and return the proxy of the result; return a proxy without a tensor unchanged."""
     physical = subtraces.recorder.tensors.named(proxy.name)
     if physical is None:
         return proxy

@@ -1,4 +1,4 @@
-"""The values of a loop's variables when the loop begins, and the conditions for recording the loop."""
+"""Conditions for recording a loop: the values of its variables when the loop begins, and the effects of its body."""
 
 from __future__ import annotations
 
@@ -23,115 +23,136 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 
-UNCHANGING = (SymbolicNumber, torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
-CONTAINERS = (dict, list, tuple)
-BUILTINS = (len, float, int, bool, abs, min, max, isinstance, tuple, getattr, hasattr)
-MODULES = ("torch", "math")
-HEAP_TYPE = 1 << 9  # the flag of classes, most of which Python code has made
-STACK, CAT = torch.stack, torch.cat
-# Names in the code of called functions whose values differ between iterations, or whose use is a change.
-HIDDEN_IN_CALLED = (
+# Types whose instances do not change between iterations, or change only by writes to tensors, which Thunder records.
+INVARIANT_TYPES = (SymbolicNumber, torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
+CONTAINER_TYPES = (dict, list, tuple)
+ALLOWED_BUILTINS = (len, float, int, bool, abs, min, max, isinstance, tuple, getattr, hasattr)
+ALLOWED_MODULES = ("torch", "math")
+HEAP_TYPE = 1 << 9  # CPython's flag Py_TPFLAGS_HEAPTYPE, which all classes have that Python code creates
+ORIGINAL_STACK, ORIGINAL_CAT = torch.stack, torch.cat
+# Beginnings of names that called functions must not use: their values differ between iterations, or they change state.
+FORBIDDEN_NAME_PREFIXES = (
     *("requires_grad", "grad_fn", "is_leaf", "data_ptr", "retain_grad", "register_hook", "register_post_accumulate"),
     *("_version", "_base", "_is_view", "untyped_storage", "share_memory_", "backward", "set_data", "_backward_hooks"),
 )
-METADATA: dict[str, Callable[[torch.Tensor], Any]] = {
+# More such names, which are forbidden as whole words only.
+FORBIDDEN_NAMES = frozenset(
+    {"id", "grad", "set_", "data", "storage", "locals", "vars", "globals", "eval", "exec", "warn"}
+)
+METADATA_READERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "dtype": lambda tensor: tensor.dtype,
     "device": lambda tensor: tensor.device,
     "shape": lambda tensor: tuple(tensor.shape),
     "strides": lambda tensor: tuple(tensor.stride()),
 }
-HIDDEN_NAMES = frozenset({"id", "grad", "set_", "data", "storage", "locals", "vars", "globals", "eval", "exec", "warn"})
 
 
-class Unsteady(Exception):  # callers handle it
-    """A loop is not the same function in each iteration. The argument is the reason."""
+class LoopNotRecordable(Exception):  # callers handle it
+    """A loop cannot be recorded, because its iterations may do different things. The argument is the reason."""
 
 
-def require_known(frame: Frame, body: LoopBody) -> None:
-    """Raise `Unsteady` unless carried variables are tensors and all other variables do not change within the loop."""
+def require_recordable_variables(frame: Frame, body: LoopBody) -> None:
+    """Raise `LoopNotRecordable` for variables that a recorded loop cannot have when it begins.
+
+    Carried variables, sliced tensors and buffers must be tensors, and lists must be empty. Invariants and globals must
+    not change within the loop. `torch.stack`, `torch.cat`, `reversed` and `enumerate` must be the original functions.
+    """
     values = frame.bound_locals()
     for name in (*body.carried, *(name for name, _, _ in (*body.slices, *body.buffers))):
         if not isinstance(values.get(name), torch.Tensor):
-            raise Unsteady(f"`{name}` is no tensor when the loop begins")
+            raise LoopNotRecordable(f"`{name}` is not a tensor when the loop begins")
     for name in body.lists:
         if type(values.get(name)) is not list or values[name]:
-            raise Unsteady(f"`{name}` is no empty list when the loop begins")
-    for name in body.same:
-        if name not in values or not is_steady(values[name]):
-            raise Unsteady(f"`{name}` is {kind_of(values.get(name))}, which may change within the loop")
-    for name in (*body.globals, *(("torch",) if body.lists else ()), *body.source.functions):
+            raise LoopNotRecordable(f"`{name}` is not an empty list when the loop begins")
+    for name in body.invariants:
+        if name not in values or not is_loop_invariant(values[name]):
+            raise LoopNotRecordable(f"`{name}` is {type_in_words(values.get(name))}, which may change within the loop")
+    for name in (*body.global_names, *(("torch",) if body.lists else ()), *body.source.functions):
         value = frame.globals.get(name, getattr(builtins, name, None))
-        if not is_steady(value):
-            raise Unsteady(f"its body reads the global `{name}`, {kind_of(value)}")
-    if (torch.stack, torch.cat) != (STACK, CAT):
-        raise Unsteady("`torch.stack` or `torch.cat` was replaced")
+        if not is_loop_invariant(value):
+            raise LoopNotRecordable(f"its body reads the global `{name}`, {type_in_words(value)}")
+    if (torch.stack, torch.cat) != (ORIGINAL_STACK, ORIGINAL_CAT):
+        raise LoopNotRecordable("`torch.stack` or `torch.cat` was replaced")
     if any(
         getattr(builtins, name) is not frame.globals.get(name, getattr(builtins, name))
         for name in body.source.functions
     ):
-        raise Unsteady("`reversed` or `enumerate` is not Python's own")
+        raise LoopNotRecordable("`reversed` or `enumerate` is not Python's own")
 
 
-def kind_of(value: object) -> str:
-    """Return a value's type in words."""
+def type_in_words(value: object) -> str:
+    """Return the words for a value's type, as in "of type list"."""
     return f"of type {type(value).__name__}"
 
 
-def is_steady(value: Any, depth: int = 3) -> bool:
-    """Whether a value changes between iterations only if the body changes it, which `Unchanged` detects."""
-    if type(value) in CONTAINERS:
+def is_loop_invariant(value: Any, depth: int = 3) -> bool:
+    """Whether a value is the same in all iterations, unless the body itself changes the value.
+
+    `UnchangedStateCheck` detects such changes. `depth` limits how deeply containers may be nested.
+    """
+    if type(value) in CONTAINER_TYPES:
         items = (*value.keys(), *value.values()) if isinstance(value, dict) else value
-        return depth > 0 and all(is_steady(item, depth - 1) for item in items)
+        return depth > 0 and all(is_loop_invariant(item, depth - 1) for item in items)
     if isinstance(value, ModuleType):
-        return value.__name__.split(".")[0] in MODULES
+        return value.__name__.split(".")[0] in ALLOWED_MODULES
     if isinstance(value, MethodType | functools.partial):
         parts = (value.__self__,) if isinstance(value, MethodType) else parts_of_partial(value)
-        return depth > 0 and all(is_steady(part, depth - 1) for part in parts)
+        return depth > 0 and all(is_loop_invariant(part, depth - 1) for part in parts)
     if isinstance(value, BuiltinFunctionType):
-        return value in (*BUILTINS, enumerate, reversed) or is_module_function(value)
-    return isinstance(value, (*UNCHANGING, FunctionType, torch.nn.Module)) or value in (*BUILTINS, enumerate, reversed)
+        return value in (*ALLOWED_BUILTINS, enumerate, reversed) or is_module_function(value)
+    if isinstance(value, (*INVARIANT_TYPES, FunctionType, torch.nn.Module)):
+        return True
+    return value in (*ALLOWED_BUILTINS, enumerate, reversed)
 
 
 def is_module_function(function: BuiltinFunctionType) -> bool:
-    """Whether a builtin is a function of `torch` or `math`, and not a method of an object."""
+    """Whether a builtin function belongs to `torch`, `math` or a class, and not to an object as a bound method."""
     owner = function.__self__
     return owner is math or isinstance(owner, type) or (isinstance(owner, ModuleType) and owner.__name__[:5] == "torch")
 
 
-class Unchanged:
-    """A check that a call of a loop's body leaves objects of the program, generators and clocks as they are.
+class UnchangedStateCheck:
+    """A check that a loop's body depends on no state that may differ between iterations.
 
-    `roots` refers to the objects, and `tensors` are the tensors among its variables. A function that the body calls
-    could ask whether two of them are the same object, which may hold in the first iteration only.
+    Create the check before the body is interpreted, and call `require` afterwards. `roots` refers to all objects that
+    the body reads. `tensors` are the tensors among the body's variables. If two of them are the same object, a called
+    function could test this with `is`, and the answer may differ in later iterations.
     """
 
     def __init__(self, run: TracedRun, roots: object, tensors: Sequence[Any]) -> None:
         self._run = run
-        self._has_equal = len({*map(id, tensors)}) < len(tensors)
-        objects = HeldObjects(roots, lambda value: self._run.outside.path_of(value) is not None)
-        for value in objects.objects:
+        self._has_identical = len({*map(id, tensors)}) < len(tensors)
+        held_objects = HeldObjects(roots, lambda value: self._run.outside.path_of(value) is not None)
+        for value in held_objects.objects:
             if not is_tracked(value):
-                raise Unsteady(f"its body refers to an object {kind_of(value)}, whose state is unknown")
+                raise LoopNotRecordable(f"its body refers to an object {type_in_words(value)}, whose state is unknown")
             if any(map(is_local_class, (type(value), *contents_of(value)))):
-                raise Unsteady("its body refers to a class that the program has made")
-        self._draws = len(self._run.draws.paths)
+                raise LoopNotRecordable("its body refers to a class that the program created")
+        self._draw_count = len(self._run.draws.paths)
 
     def require(self, codes: Iterable[CodeType]) -> None:
-        """Raise `Unsteady` if the body has drawn a number, or read values that differ between iterations."""
-        if len(self._run.draws.paths) != self._draws:
-            raise Unsteady("its body draws random numbers outside of PyTorch, or reads a clock")
+        """Raise `LoopNotRecordable` if the body drew numbers outside of PyTorch, or may have read changing state.
+
+        `codes` are the code objects of the functions that the body called.
+        """
+        if len(self._run.draws.paths) != self._draw_count:
+            raise LoopNotRecordable("its body draws random numbers outside of PyTorch, or reads a clock")
         for code in codes:
             if self._run.code_origins.is_library(code):
                 continue
-            if self._has_equal:
-                raise Unsteady("two of its variables are one tensor when the loop begins; copy it by `clone()`")
-            hidden = [name for name in code.co_names if name.startswith(HIDDEN_IN_CALLED) or name in HIDDEN_NAMES]
-            if hidden:
-                raise Unsteady(f"`{code.co_qualname}`, which its body calls, uses `{hidden[0]}`")
+            if self._has_identical:
+                raise LoopNotRecordable(
+                    "two of its variables are one tensor when the loop begins; copy it by `clone()`"
+                )
+            forbidden = [
+                name for name in code.co_names if name.startswith(FORBIDDEN_NAME_PREFIXES) or name in FORBIDDEN_NAMES
+            ]
+            if forbidden:
+                raise LoopNotRecordable(f"`{code.co_qualname}`, which its body calls, uses `{forbidden[0]}`")
 
 
 def is_local_class(value: object) -> bool:
-    """Whether a value is a class that no module contains, so that the program may have made it."""
+    """Whether a value is a class that is not an attribute of its module, so that the program may have created it."""
     if not isinstance(value, type) or not value.__flags__ & HEAP_TYPE:
         return False
     owner: Any = sys.modules.get(value.__module__)
@@ -141,12 +162,12 @@ def is_local_class(value: object) -> bool:
 
 
 def is_tracked(value: object) -> bool:
-    """Whether a change of an object shows in its contents."""
+    """Whether Thunder detects each change of an object, because the object's contents are known."""
     if isinstance(value, BuiltinFunctionType):
-        return is_steady(value)
+        return is_loop_invariant(value)
     supported_types = (
-        *UNCHANGING,
-        *CONTAINERS,
+        *INVARIANT_TYPES,
+        *CONTAINER_TYPES,
         set,
         frozenset,
         FunctionType,
@@ -164,48 +185,56 @@ def is_tracked(value: object) -> bool:
 def require_same_metadata(
     fake: Callable[[Any], Any], body: LoopBody, before: Sequence[Any], after: Sequence[Any]
 ) -> None:
-    """Raise `Unsteady` for a carried variable that an iteration gives another shape, dtype or layout."""
+    """Raise `LoopNotRecordable` if an iteration changes the shape, dtype, device or strides of a carried tensor."""
     for name, *pair in zip(body.carried, before, after, strict=True):
         if not isinstance(pair[1], torch.Tensor):
-            raise Unsteady(f"its body assigns to `{name}` a value that is no tensor")
+            raise LoopNotRecordable(f"its body assigns to `{name}` a value that is not a tensor")
         old, new = map(fake, pair)
-        with without_our_functions():  # these are no questions of the program
-            facts = ((fact, of(old), of(new)) for fact, of in METADATA.items())
-            changed = next(((fact, first, then) for fact, first, then in facts if first != then), None)
+        with without_our_functions():  # Thunder reads this metadata, not the program
+            metadata = ((kind, read(old), read(new)) for kind, read in METADATA_READERS.items())
+            changed = next((difference for difference in metadata if difference[1] != difference[2]), None)
         if changed is not None:
-            raise Unsteady("`{}` changes its {} from {} to {}".format(name, *changed))
+            raise LoopNotRecordable("`{}` changes its {} from {} to {}".format(name, *changed))
 
 
-def require_own_rows(subtraces: Subtraces, body: LoopBody, carried: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Raise `Unsteady` for appended tensors that share memory with a variable that later iterations write to."""
-    written = {memory_of(subtraces.fake(carried[body.carried.index(name)])) for name in body.updated}
+def require_unshared_rows(subtraces: Subtraces, body: LoopBody, carried: Sequence[Any], rows: Sequence[Any]) -> None:
+    """Raise `LoopNotRecordable` for a row that shares memory with a carried tensor that is updated in place."""
+    written = {memory_of(subtraces.fake(carried[body.carried.index(name)])) for name in body.updated_in_place}
     if not all(isinstance(row, torch.Tensor) for row in rows):
-        raise Unsteady("it appends a value that is no tensor")
+        raise LoopNotRecordable("it appends a value that is not a tensor")
     if not written.isdisjoint(memory_of(subtraces.fake(row)) for row in rows):
-        raise Unsteady("it appends a tensor to which later iterations write in place")
+        raise LoopNotRecordable("it appends a tensor to which later iterations write in place")
 
 
-def require_own_memory(subtraces: Subtraces, body: LoopBody, values: dict[str, Any], item: object) -> None:
-    """Raise `Unsteady` if a tensor that the loop writes to shares memory with another tensor of the loop."""
-    names_written = (*(name for name, _, _ in body.buffers), *body.updated)
-    names = {*body.carried, *body.same, *(name for name, _, _ in body.slices)} - {*names_written}
+def require_unshared_memory(subtraces: Subtraces, body: LoopBody, values: dict[str, Any], item: object) -> None:
+    """Raise `LoopNotRecordable` if a tensor that the loop writes to shares memory with another tensor of the loop.
+
+    `values` are the local variables, and `item` has the tensor of a loop over `unbind`.
+    """
+    names_written = (*(name for name, _, _ in body.buffers), *body.updated_in_place)
+    names = {*body.carried, *body.invariants, *(name for name, _, _ in body.slices)} - {*names_written}
     tensors = [leaf for leaf in tree_leaves(([values[name] for name in names], item)) if isinstance(leaf, torch.Tensor)]
     read = {memory_of(subtraces.fake(tensor)) for tensor in tensors}
     written = [memory_of(subtraces.fake(values[name])) for name in names_written]
     if len({*written}) < len(written) or not read.isdisjoint(written):
-        raise Unsteady("it writes to memory that it reads by another variable")
+        raise LoopNotRecordable("it writes to memory that it reads by another variable")
 
 
-def require_unwritten_operands(subtraces: Subtraces, body: LoopBody, values: dict[str, Any]) -> None:
-    """Raise `Unsteady` if functions that the body calls read a tensor that the loop writes to."""
-    names_written = (*(name for name, _, _ in body.buffers), *body.updated)
+def require_operands_not_written(subtraces: Subtraces, body: LoopBody, values: dict[str, Any]) -> None:
+    """Raise `LoopNotRecordable` if the recorded loop has an operand that the loop writes to.
+
+    The operands, which are the last argument of the loop's bound symbol, are tensors that called functions read.
+    """
+    names_written = (*(name for name, _, _ in body.buffers), *body.updated_in_place)
     written = {memory_of(subtraces.fake(values[name])) for name in names_written}
     operands = subtraces.recorder.bound_symbols[-1].args[-1]
     if not written.isdisjoint(subtraces.memories(proxy.name for proxy in operands)):
-        raise Unsteady("a function that its body calls reads a tensor that the loop writes to")
+        raise LoopNotRecordable("a function that its body calls reads a tensor that the loop writes to")
 
 
-def require_same_gradients(leaves: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-    """Raise `Unsteady` if results of a loop require gradients, but not the results of its iterations."""
+def require_consistent_gradients(leaves: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    """Raise `LoopNotRecordable` if a loop's result requires a gradient and the same result of one iteration does not,
+    or the reverse.
+    """
     if any(leaf.requires_grad != result.requires_grad for leaf, result in zip(leaves, results, strict=True)):
-        raise Unsteady("its results require no gradients")
+        raise LoopNotRecordable("its results require no gradients")
