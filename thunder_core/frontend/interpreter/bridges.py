@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.iterators import STEPPED, passes_items_on, unknown_items
+from thunder_core.frontend.interpreter.iterators import STEPPED_ITERATORS, may_call_or_forward, unknown_items
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
@@ -107,7 +107,7 @@ def iterable(machine: Machine, value: object) -> Any:
 def _bridge(machine: Machine, iterator: object, value: object) -> BridgedIterator:
     """Return the bridge of an iterator over a value."""
     kind = type(value)
-    if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
+    if kind in STEPPED_ITERATORS or (machine.observer is None and not _is_sized_by_python(kind)):
         return BridgedIterator(machine, iterator, lambda: operator.length_hint(value, 0))
     return BridgedIterator(machine, iterator, lambda: machine.call_back(operator.length_hint, (value, 0), {}))
 
@@ -120,7 +120,7 @@ def _is_sized_by_python(kind: type) -> bool:
 def _observable(machine: Machine, value: Any) -> Any:
     """Return the iterable for a C iterator, bridged if the items that it passes to C code may be the program's."""
     kind = type(value)
-    if kind is GeneratorType or passes_items_on(kind):
+    if kind is GeneratorType or may_call_or_forward(kind):
         return _bridge(machine, value, value)
     if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
         return _bridge(machine, iter(value), value)

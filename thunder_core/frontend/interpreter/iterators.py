@@ -1,4 +1,8 @@
-"""C iterators, in classes: they ignore items, pass items on, compare items, or call items."""
+"""Classification of iterator types that C code implements, by what a step of the iterator does.
+
+A step may call Python code of the iterated object, forward an item of another iterator, compare an item with a stored
+value, or call nothing.
+"""
 
 import gc
 import itertools
@@ -14,73 +18,80 @@ Parts = Callable[[Any], Iterable[Any]]
 
 
 class _IteratedByIndex:
-    """An object that is iterated by index."""
+    """A sequence without `__iter__`, whose iterator calls `__getitem__` with 0, 1, 2 and so on."""
 
     def __getitem__(self, index: int) -> int:
         raise IndexError(index)
 
 
 def _iterated_object(iterator: object) -> Iterable[Any]:
-    """Return the object that a C iterator iterates over."""
+    """Return the constructor arguments in an iterator's `__reduce__`: the iterated objects, and functions of `map`.
+
+    Returns nothing if `__reduce__` returns a string.
+    """
     reduced = iterator.__reduce__()
     return reduced[1] if isinstance(reduced, tuple) else ()
 
 
 def _unknown_function() -> None:
-    """Stand for functions that are not known yet, such as those of an iterator's future items."""
+    """Do nothing. This function is a placeholder for functions that are not known yet, such as future items."""
 
 
 unknown_function: FunctionType = _unknown_function  # type: ignore[assignment]
 
 
 def unknown_items(_: object) -> Iterable[Any]:
-    """Return a placeholder, because the items of a generator or a bridge are known only when it yields them."""
+    """Return `unknown_function` alone, as a placeholder for items that are known only when an iterator yields them."""
     return (unknown_function,)
 
 
 def _compared_value(iterator: object) -> Iterable[Any]:
-    """Return the value that a C iterator compares with future items."""
+    """Return the objects that a comparing iterator refers to, and a placeholder for the items to be compared."""
     return (unknown_function, *gc.get_referents(iterator))
 
 
 _EMPTY: dict[Any, Any] = {}
 VIEWS = (_EMPTY.keys(), _EMPTY.values(), _EMPTY.items())
-_OF_ITERTOOLS: frozenset[type] = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
+_ITERTOOLS_ITERATORS: frozenset[type] = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
 
-# Iterators that call Python functions of the object they iterate over, and iterators that pass on items of others.
-CALLING: frozenset[type] = frozenset({type(iter(_IteratedByIndex())), reversed})
-_PASSING_ITEMS_ON: frozenset[type] = CALLING | _OF_ITERTOOLS | {map, filter, zip, enumerate}
-# Iterators over C containers.
-_OF_CONTAINERS: frozenset[type] = frozenset(
+# Iterators that call Python functions of the object that they iterate over: `__getitem__` and `__len__`.
+CALLING_ITERATORS: frozenset[type] = frozenset({type(iter(_IteratedByIndex())), reversed})
+# Iterators that call Python functions, or that forward items of other iterators.
+_FORWARDING_ITERATORS: frozenset[type] = CALLING_ITERATORS | _ITERTOOLS_ITERATORS | {map, filter, zip, enumerate}
+# Iterators over containers that are implemented in C.
+_CONTAINER_ITERATORS: frozenset[type] = frozenset(
     {type(iter([])), type(iter(())), type(iter(set())), type(reversed([])), *(type(iter(view)) for view in VIEWS)}
 )
-# Iterators over items that C code stores or makes, which call nothing.
-_CALLING_NOTHING: frozenset[type] = _OF_CONTAINERS | {
+# Iterators that call nothing, because C code stores or creates their items.
+_QUIET_C_ITERATORS: frozenset[type] = _CONTAINER_ITERATORS | {
     *(type(iter(value)) for value in ("", "\u00e4", b"", bytearray(), range(0), range(1 << 64), memoryview(b""))),
     *(type(reversed(value)) for value in (range(0), range(1 << 64), _EMPTY, *VIEWS)),
     type(iter(deque())), type(reversed(deque())), type(iter(OrderedDict())),
 }  # fmt: skip
 # Iterators that compare a stored value with received items.
-COMPARING: frozenset[type] = frozenset({itertools.groupby, itertools._grouper})  # type: ignore[attr-defined]
-# Iterators that test the truth of received items, or compare or add them.
-APPLYING: frozenset[type] = COMPARING | {
+COMPARING_ITERATORS: frozenset[type] = frozenset({itertools.groupby, itertools._grouper})  # type: ignore[attr-defined]
+# Iterators that apply an operation to each item: its truth value, a comparison, or an addition.
+APPLYING_ITERATORS: frozenset[type] = COMPARING_ITERATORS | {
     filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.compress, itertools.accumulate,
 }  # fmt: skip
 # Iterators whose steps call the machine themselves.
-STEPPED: frozenset[type] = (_PASSING_ITEMS_ON - CALLING) | {GeneratorType}
+STEPPED_ITERATORS: frozenset[type] = (_FORWARDING_ITERATORS - CALLING_ITERATORS) | {GeneratorType}
 # Iterators whose steps call nothing that must be redirected to the machine.
-QUIET_STEPS: frozenset[type] = (STEPPED - APPLYING) | _CALLING_NOTHING
+QUIET_ITERATORS: frozenset[type] = (STEPPED_ITERATORS - APPLYING_ITERATORS) | _QUIET_C_ITERATORS
 
-# The objects that C code finds in iterators.
+# For each type of iterator, a function that returns the objects that the steps of the iterator can call or compare.
 PARTS_OF_ITERATORS: dict[type, Parts] = {
-    **dict.fromkeys(_OF_CONTAINERS | CALLING | {map, filter, zip, enumerate}, _iterated_object),
-    **dict.fromkeys(_OF_ITERTOOLS, unknown_items),
-    **dict.fromkeys(COMPARING, _compared_value),
+    **dict.fromkeys(_CONTAINER_ITERATORS | CALLING_ITERATORS | {map, filter, zip, enumerate}, _iterated_object),
+    **dict.fromkeys(_ITERTOOLS_ITERATORS, unknown_items),
+    **dict.fromkeys(COMPARING_ITERATORS, _compared_value),
 }
 
 
-def passes_items_on(kind: type) -> bool:
-    """Whether a type is a C iterator that passes on items of other iterators, or calls Python code for them."""
-    if kind in _PASSING_ITEMS_ON:
+def may_call_or_forward(kind: type) -> bool:
+    """Whether a step of an iterator may run Python code, or forward an item of another iterator.
+
+    True for each type with `__next__` that is not known to call nothing. False for types that are not iterators.
+    """
+    if kind in _FORWARDING_ITERATORS:
         return True
-    return kind not in _CALLING_NOTHING and type_lookup(kind, "__next__") is not ABSENT
+    return kind not in _QUIET_C_ITERATORS and type_lookup(kind, "__next__") is not ABSENT

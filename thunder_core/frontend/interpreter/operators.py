@@ -6,7 +6,7 @@ from types import BuiltinFunctionType, FunctionType, GeneratorType, NoneType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.iterators import passes_items_on
+from thunder_core.frontend.interpreter.iterators import may_call_or_forward
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
@@ -193,7 +193,7 @@ def contains(machine: Machine, container: object, item: object) -> bool:
     unbound = type_lookup(kind, "__contains__")
     if type(unbound) is FunctionType:
         return truth(machine, machine.invoke(unbound, (container, item), {}))
-    steps_python = kind is GeneratorType or passes_items_on(kind)
+    steps_python = kind is GeneratorType or may_call_or_forward(kind)
     if unbound is ABSENT and (steps_python or python_method(kind, "__iter__") is not None):
         iterator = iterate(machine, container)
         while True:

@@ -22,13 +22,13 @@ from types import (
 from typing import Any
 
 from thunder_core.frontend.interpreter.iterators import (
-    APPLYING,
-    COMPARING,
+    APPLYING_ITERATORS,
+    COMPARING_ITERATORS,
     PARTS_OF_ITERATORS,
-    QUIET_STEPS,
+    QUIET_ITERATORS,
     VIEWS,
     Parts,
-    passes_items_on,
+    may_call_or_forward,
     unknown_function,
     unknown_items,
 )
@@ -154,7 +154,7 @@ class Reach:
             owner_kind = type(owner)
             if owner_kind is ModuleType:
                 if function is next:
-                    return reached if type(arguments[0]) in QUIET_STEPS else self._functions_of_step(arguments[0])
+                    return reached if type(arguments[0]) in QUIET_ITERATORS else self._functions_of_step(arguments[0])
                 if function in _QUIET_FUNCTIONS:
                     return reached
                 if function in _SHALLOW_FUNCTIONS:
@@ -171,7 +171,7 @@ class Reach:
                 if container and name in _INDEXED_METHODS:
                     return self.functions_of_values(*arguments[:1])
                 if name == "__next__":
-                    return reached if owner_kind in QUIET_STEPS else self._functions_of_step(owner)
+                    return reached if owner_kind in QUIET_ITERATORS else self._functions_of_step(owner)
                 self._add_functions_of(owner, reached, _MAX_DEPTH if container else 2)
                 if not container and kind is BuiltinFunctionType:
                     self._add_methods(owner, reached)
@@ -204,12 +204,12 @@ class Reach:
     def _functions_of_step(self, iterator: object) -> Functions:
         """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
         kind = type(iterator)
-        if kind in APPLYING:
+        if kind in APPLYING_ITERATORS:
             reached: Functions = {unknown_function: None}
-            for part in gc.get_referents(iterator) if kind in COMPARING else ():
-                self._add_functions_of(part, reached, _MAX_DEPTH if type(part) in COMPARING else 1)
+            for part in gc.get_referents(iterator) if kind in COMPARING_ITERATORS else ():
+                self._add_functions_of(part, reached, _MAX_DEPTH if type(part) in COMPARING_ITERATORS else 1)
             return reached
-        return self.functions_of_values(iterator) if passes_items_on(kind) else {}
+        return self.functions_of_values(iterator) if may_call_or_forward(kind) else {}
 
     def _functions_of_lookup(self, container: Any, key: object) -> Functions:
         """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""

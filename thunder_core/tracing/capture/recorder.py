@@ -333,7 +333,7 @@ class Recorder(RecordedLines):
             called, arguments, named = for_all_sizes(function, args, kwargs)
             is_replaced = called is not function and function in OPAQUE_WHEN_REPLACED
             call.opaque = call.opaque or is_replaced or function in WITH_UNSIZED_PARTS
-            shapes = self._shape_changes.around(function, arguments, named)
+            shapes = self._shape_changes.preserve_versions(function, arguments, named)
             with (
                 constants_for((arguments, named)),
                 shapes,

@@ -1,8 +1,9 @@
 """In-place changes of a tensor's shape while autograd tracks views of the tensor.
 
-When the view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For fakes, autograd instead
-repeats the view operation on the changed tensor if the version of the memory has increased. The repetition may fail or
-give other elements, so the version is kept.
+If the version counter of a base tensor has increased, autograd regenerates the `grad_fn` of a view when the view is
+used. In eager PyTorch, autograd does this with `as_strided`, that is, from sizes and strides. For fakes, autograd
+replays the view function on the changed base instead. The replay may fail or select other elements, so `ShapeChanges`
+prevents the increase of the version counter.
 """
 
 from __future__ import annotations
@@ -17,40 +18,47 @@ from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.writes import may_write
 
-NAMES = ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_")
+FUNCTION_NAMES = ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_")
 SHAPE_CHANGES: frozenset[Callable[..., Any]] = frozenset(
-    getattr(owner, name) for owner in (torch.Tensor, torch) for name in NAMES if hasattr(owner, name)
+    getattr(owner, name) for owner in (torch.Tensor, torch) for name in FUNCTION_NAMES if hasattr(owner, name)
 )
 
 
 class ShapeChanges:
-    """The memory of tensors whose shape was changed in place while autograd tracked views of them.
+    """The storages of tensors whose shape was changed in place while autograd tracked views of the tensors.
 
-    `fakes()` returns all existing fakes. Later writes to this memory do not increase its version either. After such a
-    write, `misses_writes` is True, and a backward pass would be wrong.
+    `fakes` is a function that returns all existing fakes. Later writes to these storages do not increase the version
+    counter either, and are hidden from autograd. After such a write, `misses_writes` is True, and derivatives of the
+    recorded program would be wrong.
     """
 
     def __init__(self, fakes: Callable[[], Iterable[torch.Tensor]]) -> None:
         self._fakes = fakes
-        self._memories: set[int] = set()
+        self._storages: set[int] = set()  # identities, as `memory_of` returns them
         self.misses_writes = False
 
     @contextmanager
-    def around(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """Keep the version of the memory while a function runs that changes a shape in place."""
-        if function not in SHAPE_CHANGES and not self._memories:
+    def preserve_versions(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Iterator[None]:
+        """Run a function of the program, as the body of a `with` statement, without an increase of version counters.
+
+        A function that changes the shape of a tracked view's base adds the storage of the base to the known storages. A
+        function that may write to a known storage runs below autograd. Other functions run as usual.
+        """
+        if function not in SHAPE_CHANGES and not self._storages:
             yield
             return
-        touched = [tensor for tensor in tensors_in((args, kwargs)) if memory_of(tensor) in self._memories]
-        if touched and (may_write(function, kwargs) or function is torch.Tensor.__setitem__):
+        affected = [tensor for tensor in tensors_in((args, kwargs)) if memory_of(tensor) in self._storages]
+        if affected and (may_write(function, kwargs) or function is torch.Tensor.__setitem__):
             self.misses_writes = True
             with (
-                torch.autograd.grad_mode._unsafe_preserve_version_counter(tuple(touched)),
+                torch.autograd.grad_mode._unsafe_preserve_version_counter(tuple(affected)),
                 torch._C._AutoDispatchBelowAutograd(),
             ):
                 yield
         elif function in SHAPE_CHANGES and any(fake._base is args[0] and fake.requires_grad for fake in self._fakes()):
-            self._memories.add(memory_of(args[0]))
+            self._storages.add(memory_of(args[0]))
             with torch.autograd.grad_mode._unsafe_preserve_version_counter(args[0]):
                 yield
         else:
