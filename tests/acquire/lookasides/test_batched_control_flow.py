@@ -100,7 +100,7 @@ def flat(results: Any) -> list[Tensor]:
     return [results] if isinstance(results, Tensor) else list(results)
 
 
-def one_by_one(program: Callable[[Tensor], Any], x: Tensor, dimension: int = 0) -> list[Tensor]:
+def results_of_elements(program: Callable[[Tensor], Any], x: Tensor, dimension: int = 0) -> list[Tensor]:
     """Return the results of a program for each element of a batch, in eager PyTorch, without `vmap`."""
     rows = [flat(program(row.contiguous())) for row in x.unbind(dimension)]
     return [torch.stack(column) for column in zip(*rows, strict=True)]
@@ -112,16 +112,16 @@ def test_one_program_serves_every_element(name: str, cache: Any) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(lambda x: vmap(program)(x), cache=cache)
     for x in (X, -X, X / 8):
-        torch.testing.assert_close(flat(compiled(x)), one_by_one(program, x))
+        torch.testing.assert_close(flat(compiled(x)), results_of_elements(program, x))
     assert thunder.cache_misses(compiled) == 1
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nested_vmap_matches_a_nested_loop(name: str) -> None:
     program = PROGRAMS[name]
-    x = torch.stack([X, -X, X.flip(0) * 1.5], 2)  # a batch of 3 along the third dimension of each element
+    x = torch.stack([X, -X, X.flip(0) * 1.5], 2)  # x has a batch of 3 along its third dimension
     compiled = thunder.jit(lambda x: vmap(vmap(program), in_dims=2)(x))
-    expected = [one_by_one(program, rows) for rows in x.unbind(2)]
+    expected = [results_of_elements(program, rows) for rows in x.unbind(2)]
     torch.testing.assert_close(flat(compiled(x)), [torch.stack(column) for column in zip(*expected, strict=True)])
 
 
@@ -130,7 +130,7 @@ def test_gradients_of_batches_match_gradients_of_elements(name: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(lambda x: vmap(program)(x))
     gradients = []
-    for run in (compiled, lambda x: one_by_one(program, x)):
+    for run in (compiled, lambda x: results_of_elements(program, x)):
         x = X.clone().requires_grad_()
         total = torch.stack([(result * 1.5).sum() for result in flat(run(x)) if result.is_floating_point()]).sum()
         gradients.append(torch.autograd.grad(total, [x, W], allow_unused=True, materialize_grads=True))
@@ -141,7 +141,7 @@ def test_batches_and_lengths_are_symbols() -> None:
     compiled = thunder.jit(lambda x: vmap(summed)(x), cache="symbolic values")
     for batch, length in ((2, 3), (5, 7), (3, 2)):
         x = torch.randn(batch, length, 2, generator=torch.Generator().manual_seed(batch))
-        torch.testing.assert_close(flat(compiled(x)), one_by_one(summed, x))
+        torch.testing.assert_close(flat(compiled(x)), results_of_elements(summed, x))
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -155,7 +155,7 @@ def test_an_artifact_holds_the_functions(tmp_path: Path) -> None:
     compiled = thunder.jit(batched_sums)
     compiled(X)
     loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), batched_sums, strict=True)
-    torch.testing.assert_close(flat(loaded(-X)), one_by_one(summed, -X))
+    torch.testing.assert_close(flat(loaded(-X)), results_of_elements(summed, -X))
 
 
 def batched_sums(x: Tensor) -> Any:

@@ -1,4 +1,7 @@
-"""The code of a branch, from the jump to the step where both arms meet, and the variables that the arms assign."""
+"""The code of a branch, from the jump to the step where both arms meet, and the variables that the arms assign.
+
+A step is the index of an instruction in the decoded program. A slot is the index of a local variable in the frame.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.program import DecodedCode
 from thunder_core.frontend.interpreter.table import LEAVE
 
-ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+NEVER_CONTINUE = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 ALWAYS_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-NOT_IN_ARMS = (
+# Instructions that an arm must not contain, because they do more than assign local variables.
+FORBIDDEN_IN_ARMS = (
     *("STORE_GLOBAL", "STORE_DEREF", "STORE_NAME", "DELETE_GLOBAL", "DELETE_DEREF", "DELETE_NAME", "DELETE_FAST"),
     *("YIELD_VALUE", "SEND", "LOAD_LOCALS", "LIST_APPEND", "SET_ADD", "MAP_ADD"),
 )
-LOOKS_AT_VARIABLES = {"locals", "vars", "eval", "exec", "dir", "_getframe"}
+# Functions that read all local variables of a caller.
+FRAME_READERS = {"locals", "vars", "eval", "exec", "dir", "_getframe"}
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 
 
@@ -50,9 +55,10 @@ class BranchRegion:
 
 
 def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
-    """Return the regions of the branch at a frame's position, the shortest first.
+    """Return the regions of the branch at a frame's current instruction, the shortest first.
 
-    There is no region if the arms do not meet, or do more than assign variables.
+    A longer region includes code after the branch. The result is empty if the arms do not meet, or do more than assign
+    variables.
     """
     memory, key = frame.program.memory, f"branch at {frame.pc}"
     if key not in memory:
@@ -63,9 +69,9 @@ def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
 
 
 def run_arm(frame: Frame, region: BranchRegion, start: int, run: Any) -> ArmEnd:
-    """Run an arm of a branch from a step, on a copy of the frame's variables; raise `ValueError` if it does not end.
+    """Run an arm of a branch from a step, on a copy of the frame, and return the variables and the stack at its end.
 
-    `run` is the function that runs a frame.
+    `run` is the function that runs a frame. Raises `ValueError` if the arm leaves the function, such as by `return`.
     """
     copy = Frame(
         frame.machine, region.program, frame.code, frame.function, frame.globals, frame.builtins, [*frame.fast]
@@ -85,8 +91,8 @@ def _leave(frame: Frame, _argument: object) -> int:
 
 
 def _find(code: CodeType, program: DecodedCode, start: int) -> Iterator[BranchRegion]:
-    """Yield regions up to the next iteration of a loop around the branch."""
-    if LOOKS_AT_VARIABLES & {*code.co_names}:
+    """Yield the regions of the branch at a step, shortest first, within one iteration of a loop around the branch."""
+    if FRAME_READERS & {*code.co_names}:
         return
     steps = Steps(code, program)
     for end in steps.meeting_points(start):
@@ -111,7 +117,7 @@ def _may_be_inside(steps: Steps, inside: set[int], step: int) -> bool:
         return False
     if name == "FOR_ITER":
         return step - 1 in inside and steps.names[step - 1] == "GET_ITER"
-    return name not in NOT_IN_ARMS and name not in ENDS
+    return name not in FORBIDDEN_IN_ARMS and name not in NEVER_CONTINUE
 
 
 class Steps:
@@ -126,7 +132,7 @@ class Steps:
 
     def _followers(self, step: int) -> list[int]:
         instruction = self.instructions[step]
-        if instruction.opname in ENDS:
+        if instruction.opname in NEVER_CONTINUE:
             return []
         if instruction.opcode not in JUMPS:
             return [step + 1]
@@ -134,7 +140,7 @@ class Steps:
         return [target] if instruction.opname in ALWAYS_JUMPS else [target, step + 1]
 
     def reached(self, starts: Iterable[int], end: int | None = None) -> set[int]:
-        """Return the steps that may follow, without `end` and later steps."""
+        """Return `starts` and all steps that may run later, except `end` and steps that only run after `end`."""
         seen, waiting = set[int](), [*starts]
         while waiting:
             step = waiting.pop()
@@ -144,7 +150,10 @@ class Steps:
         return seen
 
     def meeting_points(self, start: int) -> list[int]:
-        """Return the steps that follow both arms, in order: the post-dominators."""
+        """Return the strict post-dominators of a step, nearest first: each path from the step to a return has them.
+
+        Each set of steps is an integer with one bit for each step.
+        """
         reached = sorted(self.reached([start]), reverse=True)
         everything = sum(1 << step for step in reached)
         after = {step: 1 << step if self.names[step].startswith("RETURN") else everything for step in reached}
@@ -170,8 +179,9 @@ class Steps:
         return [self.program.names.index(name) for name in (names if isinstance(names, tuple) else (names,))]
 
     def may_be_read(self, slot: int, start: int) -> bool:
-        """Whether a variable may be read at a step or later, before it is assigned; exception handlers may read any
-        variable.
+        """Whether a variable may be read at a step or later, before it is assigned.
+
+        The search also starts at all exception handlers, which may run at any time.
         """
         handlers = {catch.target for catch in self.program.catches if catch is not None}
         waiting, seen = [start, *handlers], set[int]()

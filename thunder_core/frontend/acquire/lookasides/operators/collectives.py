@@ -30,16 +30,17 @@ from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.library.collectives import registered_group
 
 C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # missing in builds of PyTorch without distributed
-CLASSES: tuple[type, ...] = ()  # their methods are recorded, called again at each call, or refused
+COMMUNICATING_CLASSES: tuple[type, ...] = ()  # their methods are recorded, called again at each call, or refused
 if dist.is_available():
-    CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
+    COMMUNICATING_CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
 # The usual classes of objects that functions are bound to: a set lookup is faster than `isinstance`.
 NEVER_COMMUNICATE = frozenset({type(None), ModuleType, torch.Tensor, torch.nn.Parameter, FakeTensor, dict, list, str})
 # Methods that return an existing object.
 GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
-OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # attributes of the options of methods
-# Functions that make groups, send Python objects, or change the process.
-REFUSED = (
+# Attributes of the options of collectives, such as `AllreduceOptions`.
+OPTION_ATTRIBUTES = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")
+# Functions that create groups, send Python objects, or change the process.
+REFUSED_NAMES = (
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list"),
     *("recv_object_list", "init_process_group", "destroy_process_group", "new_group", "new_subgroups", "split_group"),
     *("new_subgroups_by_enumeration", "shrink_group", "init_device_mesh", "rendezvous", "breakpoint", "record_comm"),
@@ -50,15 +51,18 @@ REFUSED = (
     *("_reconfigure", "_get_reconfigure_handle", "_new_window"),
 )
 QUERIES = (C10D.get_debug_level,) if dist.is_available() else ()
-REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
+REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED_NAMES if hasattr(dist, name)}
 
 
 def collective_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Record or refuse a method of a process group, a backend or a work."""
+    """Record or refuse a method of a process group, a backend or a work.
+
+    Returns `NOT_TAKEN` for other functions, and for methods that only return existing objects or attributes.
+    """
     owner = getattr(function, "__self__", None)
     if type(owner) in NEVER_COMMUNICATE:
         return NOT_TAKEN
-    if not isinstance(owner, CLASSES) or isinstance(owner, TracedWork):
+    if not isinstance(owner, COMMUNICATING_CLASSES) or isinstance(owner, TracedWork):
         return NOT_TAKEN
     name = getattr(function, "__name__", "")
     if name in METHODS and isinstance(owner, C10D.ProcessGroup):
@@ -71,10 +75,13 @@ def collective_call(run: TracedRun, function: object, args: tuple[Any, ...], kwa
 def record(
     run: TracedRun, process_group: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> TracedWork | None:
-    """Record a method of a process group. The work that the program receives records its `wait`."""
-    called = f"torch.distributed.ProcessGroup.{name}"
+    """Record a method of a process group, and return a work, whose `wait` is recorded when the program calls it.
+
+    For the methods in `WITHOUT_WORK`, the wait is recorded at once, and the result is None.
+    """
+    full_name = f"torch.distributed.ProcessGroup.{name}"
     if run.recorder.levels.depth:
-        refuse(run, f"`{called}` within a transform of torch.func")
+        refuse(run, f"`{full_name}` within a transform of torch.func")
     group, function = guarded_group(run, process_group), METHODS[name]
     kwargs = parameters_of(function, kwargs)
     for options in (*args, *kwargs.values()):
@@ -83,8 +90,8 @@ def record(
         inspect.signature(function).bind(group, *args, **kwargs)
         finish = function(group, *args, **kwargs)
     except (TypeError, ValueError) as error:
-        refuse(run, f"`{called}` with {error}")
-    work = TracedWork(called, run.location().source, finish, partial(refuse_action, run))
+        refuse(run, f"`{full_name}` with {error}")
+    work = TracedWork(full_name, run.location().source, finish, partial(refuse_action, run))
     run.works.append(work)
     if name not in WITHOUT_WORK:
         return work
@@ -93,7 +100,7 @@ def record(
 
 
 def guarded_group(run: TracedRun, group: object) -> Group:
-    """Return a process group of the program. The prologue compares its name, rank and size."""
+    """Return the recorded form of a process group, and guard the group's name, rank and size."""
     name = name_of_group(group)
     if registered_group(name) is not group:
         refuse(run, f"a process group ({name!r}) that is not registered in torch.distributed by this name")
@@ -113,9 +120,12 @@ def name_of_group(group: Any) -> str:
 
 
 def guard_options(run: TracedRun, options: object) -> None:
-    """Guard the attributes of a collective's options from outside, which C code reads."""
+    """Guard the attributes of a collective's options if the options object is from outside of the program.
+
+    C code reads these attributes, so the interpreter does not see the reads.
+    """
     if run.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
-        for name in OPTIONS:
+        for name in OPTION_ATTRIBUTES:
             if hasattr(options, name):
                 run.machine.load_attr(options, name)
 
@@ -134,7 +144,10 @@ def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
 
 
 def finish_works(run: TracedRun, output: object) -> None:
-    """Record that the program waits, at its end, for all unfinished works. Refuse to return a work."""
+    """Record that the program waits, at its end, for all unfinished works.
+
+    If the program returns a work, the error for it is stored as the failure of the recorder.
+    """
     for work in run.works:
         work.wait()
     returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
@@ -147,7 +160,10 @@ def finish_works(run: TracedRun, output: object) -> None:
 
 @lookaside(has_torch_function)
 def is_overridden(run: TracedRun, /, *args: Any) -> bool | NotTaken:
-    """Ignore the tracer's own mode for functions of `torch.distributed`, so that they are interpreted."""
+    """Return `has_torch_function` without the tracer's own mode, for calls in modules of `torch.distributed`.
+
+    Otherwise, these functions would dispatch to the tracer's mode instead of running their Python code.
+    """
     frame = run.machine.frame
     if frame is None or not str(frame.globals.get("__name__")).startswith("torch.distributed."):
         return NOT_TAKEN
@@ -156,8 +172,8 @@ def is_overridden(run: TracedRun, /, *args: Any) -> bool | NotTaken:
 
 
 @lookaside_of_each(*QUERIES)
-def ask_again(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Call a C function that returns a setting of the process again at each call."""
+def query_setting(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
+    """Record a C function that returns a setting of the process, so that each call of the program calls it again."""
     return call_query(run, function, args, kwargs)
 
 

@@ -17,12 +17,12 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
-INDEX = torch.int32
-# imported late, because Dynamo takes long to import
-INDEXING = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"
+INDEX_DTYPE = torch.int32  # of the batch, head, query and key indices that the functions receive
+# The mode that lets a program index a tensor with zero-dimensional tensors. Importing Dynamo takes long, so it is late.
+INDEXING_MODE = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"
 SCALAR = torch.ops.aten.scalar_tensor.default
 QUERY_BLOCKS = slice(6, 10)  # the part of a block mask's tuple that only a backward reads
-MASK = -1  # the index of the function in a block mask's tuple
+MASK_INDEX = -1  # the index of the function in a block mask's tuple
 
 
 class OperatorArguments(NamedTuple):
@@ -38,20 +38,23 @@ class OperatorArguments(NamedTuple):
 
 
 def attention_of(run: TracedRun, call: OperatorArguments, start: int) -> FlexAttention | None:
-    """Return the call as one operation; None if a function does not compute one element with ATen operations.
+    """Return a call of flex attention as one operation.
+
+    Returns None if the score or mask function cannot be traced as ATen operations on one element, or if a size is
+    symbolic.
 
     The bound symbols of the call are those from `start` on. The functions are interpreted a second time, so they must
     have no effects.
     """
     identities = frozenset(map(identity_of, run.recorder.bound_symbols[start:]))
     dtype, device = call.query.dtype, call.query.device
-    score = element_function(run, call.score, [dtype, *[INDEX] * 4], device)
-    mask = element_function(run, call.block_mask[MASK], [INDEX] * 4, device)
+    score = element_function(run, call.score, [dtype, *[INDEX_DTYPE] * 4], device)
+    mask = element_function(run, call.block_mask[MASK_INDEX], [INDEX_DTYPE] * 4, device)
     if score is None or mask is None:
         return None
     proxy_of = run.recorder.proxy_of
     query, key, value = (proxy_of(tensor) for tensor in (call.query, call.key, call.value))
-    parts = [*call.block_mask[:MASK]]
+    parts = [*call.block_mask[:MASK_INDEX]]
     parts[QUERY_BLOCKS] = [None] * len(parts[QUERY_BLOCKS])
     layout = tuple(proxy_of(part) if isinstance(part, torch.Tensor) else part for part in parts)
     numbers = [part for part in layout if part is not None and not isinstance(part, TensorProxy)]
@@ -71,7 +74,7 @@ def element_function(
     with torch._C.DisableTorchFunction():
         elements = [recorder.tensors.made_tensor(proxy) for proxy in proxies]
     try:
-        indexing: Any = plugins.import_object(INDEXING)
+        indexing: Any = plugins.import_object(INDEXING_MODE)
         with indexing():
             output = run.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]

@@ -1,4 +1,4 @@
-"""Flex attention: the score and mask functions of a program are traced for all scores at once.
+"""Flex attention: the score and mask functions that a program passes are traced once, for all scores.
 
 PyTorch's own definition of the operator batches the functions with `torch.vmap` and computes with ordinary operations.
 Eager PyTorch runs the same definition, so the results are bitwise equal to eager's, and the derivative is that of these
@@ -21,7 +21,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
-ADVICE = "flex_attention_performance"  # the warning that recommends torch.compile
+PERFORMANCE_WARNING = "flex_attention_performance"  # the warning that recommends torch.compile
 
 
 @higher_order("flex_attention")
@@ -39,7 +39,11 @@ def attend(
 
 
 def _attend(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
-    """Interpret PyTorch's definition, and note the attention that it computes, for executors with a kernel for it."""
+    """Interpret PyTorch's definition of the operator.
+
+    If the call has no side effects, transforms or gradients, the attention is also stored in `run.attentions`, where
+    executors with a kernel for flex attention find it.
+    """
     effects = run.outside.effects.effects
     before, start = len(effects), len(run.recorder.bound_symbols)
     results = run.machine.call(sdpa_dense, *args, **kwargs)
@@ -53,17 +57,17 @@ def _attend(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
 
 
 def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert as autocast does: only floating-point tensors, and no tensors of double precision."""
+    """Convert a tensor as autocast does: floating-point tensors except float64 are converted, others are returned."""
     return tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor
 
 
 @lookaside(flex_attention._warn_once)
-def warn_once(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
+def skip_performance_warning(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     """Skip the advice to compile, because the program is being compiled."""
-    return None if kwargs.get("warning_id", args[0] if args else None) == ADVICE else NOT_TAKEN
+    return None if kwargs.get("warning_id", args[0] if args else None) == PERFORMANCE_WARNING else NOT_TAKEN
 
 
 @lookaside(setup_compilation_env)
-def compile_nothing(run: TracedRun, /) -> nullcontext[str]:
+def set_up_no_compilation(run: TracedRun, /) -> nullcontext[str]:
     """Leave Dynamo unchanged. Eager PyTorch sets Dynamo up to compile the operator with the backend `eager`."""
     return nullcontext("eager")

@@ -26,8 +26,8 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.failures import hides
 from thunder_core.tracing.capture.torch_facts.triton_launches import RUNS
 
-# the original function, as an attribute of results of torch.compile and torch.compiler.disable
-ORIGINAL = "_torchdynamo_orig_callable"
+# The attribute in which results of torch.compile and torch.compiler.disable hold the original function.
+ORIGINAL_ATTRIBUTE = "_torchdynamo_orig_callable"
 DYNAMO = ("torch._dynamo.", "thunder_core.compilation.dynamo.")
 OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
@@ -57,9 +57,9 @@ TRACERS = {
 
 @lookaside_of_each(*NESTING)
 def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Leave a transform to eager PyTorch before it begins.
+    """Leave the program to eager PyTorch before it enters a transform that cannot be traced.
 
-    `torch.func.jvp` may enter a dual level within its own level.
+    `torch.func.jvp` enters a dual level within its own level, and is traced.
     """
     if function is not forward_ad.enter_dual_level or not run.recorder.levels.depth:
         leave_to_eager(run, *NESTING[function])
@@ -67,12 +67,16 @@ def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any,
 
 
 def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a Python function that is known by its name, or leave the program to eager PyTorch."""
+    """Trace the original of a function that `torch.compile` compiled, or call the stand-in of a function known by name.
+
+    For a function that traces its argument, the program is left to eager PyTorch. Returns `NOT_TAKEN` for all other
+    functions.
+    """
     plain = getattr(function, "__func__", function)
-    original = plain.__dict__.get(ORIGINAL)
-    # not a wrapper of the function
+    original = plain.__dict__.get(ORIGINAL_ATTRIBUTE)
+    # `functools.wraps` copies the attribute to wrappers, whose code is not Dynamo's.
     if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):
-        run.outside.note_attribute_read(plain, ORIGINAL, original)
+        run.outside.note_attribute_read(plain, ORIGINAL_ATTRIBUTE, original)
         return run.machine.call(original, *owner_of(function), *args, **kwargs)
     name = (plain.__module__, plain.__qualname__)
     if not _is_known(*name):
@@ -84,13 +88,16 @@ def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
-    """Raise the error for an operator that takes functions, and store it in case the program swallows the error."""
+    """Raise the error for a higher-order operator that cannot be traced.
+
+    The error is also stored in the recorder, because the program may catch it.
+    """
     run.recorder.failure = hides(operator, run.location().source)
     raise run.recorder.failure
 
 
 def leave_to_eager(run: TracedRun, name: str, alternative: str = "") -> NoReturn:
-    """Leave a program to eager PyTorch that calls code which runs functions unseen by the tracer."""
+    """Leave the program to eager PyTorch, because it calls code that runs a function which the tracer cannot see."""
     run.leave_to_eager(
         f"the program calls {name}, which runs a function that the tracer cannot see",
         f"call it outside the compiled program, or compile its result{alternative}",
@@ -103,7 +110,7 @@ def _is_known(module: str | None, name: str) -> bool:
 
 
 def _run_module(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the original module in place of a module that torch.compile made."""
+    """Run the original module of a module that `torch.compile` returned."""
     module, *rest = (*owner_of(function), *args)
     return run.machine.call(run.machine.load_attr(module, "_orig_mod"), *rest, **kwargs)
 

@@ -1,8 +1,8 @@
 """Higher-order operators: the operators of PyTorch that take functions, and the handlers that trace them.
 
 PyTorch's entry functions (`torch.cond`, `while_loop`, `scan`, `map`) are interpreted like all Python code, so they
-check their arguments with PyTorch's own messages. In eager PyTorch they compile their operator. Here the operator is
-called, and its handler records it. An operator without a handler is refused.
+check their arguments with PyTorch's own messages. In eager PyTorch they compile their operator. Here, the call of
+the operator reaches a handler, which records the operator. An operator without a handler is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def higher_order(*names: str) -> Callable[[Handler], Handler]:
 
 
 def call_operator(run: TracedRun, operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the handler of a higher-order operator. Refuse an operator without a handler."""
+    """Trace the call of a higher-order operator by the operator's handler. Refuse an operator without a handler."""
     handler = HANDLERS.get(operator._name)
     return refuse_operator(run, operator) if handler is None else handler(run, *args, **kwargs)
 
@@ -50,14 +50,17 @@ def call_uncompiled(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Interpret the function that calls an operator. Eager PyTorch would compile the function."""
+    """Interpret a function that calls a higher-order operator, where eager PyTorch would compile the function.
+
+    `args` and `kwargs` are the arguments of the function, as one tuple and one dictionary.
+    """
     return run.machine.call(function, *args, **(kwargs or {}))
 
 
 def run_uncompiled(run: TracedRun, /, function: Callable[..., Any], *args: Any) -> Any:
-    """Interpret the function that calls an operator and takes separate arguments.
+    """Interpret a function that calls a higher-order operator, where eager PyTorch would compile the function.
 
-    Eager PyTorch would compile the function.
+    `args` are the arguments of the function.
     """
     return run.machine.call(function, *args)
 

@@ -1,7 +1,9 @@
-"""Higher-order operators that only call their function arguments, whose bound symbols become part of the trace.
+"""Higher-order operators that only call the functions passed to them.
+
+The functions are interpreted, and their bound symbols become part of the program's trace.
 
 Graphs of `torch.export` and regions of `torch.compile` contain such operators, for casts and for switches of autograd.
-In eager PyTorch they only call the functions.
+In eager PyTorch, the operators only call the functions.
 """
 
 from __future__ import annotations
@@ -16,20 +18,21 @@ from torch._ops import _higher_order_ops as operators
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import HANDLERS, higher_order
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-# Operators that only run their `__call__`, and operators that have a kernel for eager PyTorch.
-CALLS = ("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast", "register_hook")
-KERNELS = ("out_dtype", "auto_functionalized", "auto_functionalized_v2", "print")
+# Names of operators whose Python method `__call__` does all the work.
+OPERATORS_BY_CALL = ("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast", "register_hook")
+# Names of operators whose kernel for eager PyTorch does all the work.
+OPERATORS_BY_KERNEL = ("out_dtype", "auto_functionalized", "auto_functionalized_v2", "print")
 
 
 @higher_order("local_map_hop")
 def call_function(run: TracedRun, function: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
-    """Interpret the function."""
+    """Interpret the function of `local_map`."""
     return run.machine.call(function, *operands, **kwargs)
 
 
 @higher_order("invoke_quant", "invoke_quant_packed")
 def call_quantized(run: TracedRun, function: Callable[..., Any], *operands: Any, **scheme: object) -> Any:
-    """Interpret the function. The scheme is for compilers that know it."""
+    """Interpret the function. The quantization scheme is ignored, as in eager PyTorch."""
     return run.machine.call(function, *operands)
 
 
@@ -48,13 +51,13 @@ def call_with_hints(
     kwargs: Mapping[str, Any],
     hints: object,
 ) -> Any:
-    """Interpret the function. The hints are for compilers that know them."""
+    """Interpret the function. The hints for compilers are ignored, as in eager PyTorch."""
     return run.machine.call(body, *args, **kwargs)
 
 
 @higher_order("strict_mode")
 def call_strictly(run: TracedRun, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """Interpret the function."""
+    """Interpret the function of `strict_mode`."""
     return run.machine.call(function, *operands)
 
 
@@ -68,5 +71,5 @@ def interpret_kernel(name: str, run: TracedRun, *args: Any, **kwargs: Any) -> An
     return run.machine.call(operators[name].py_kernels[DispatchKey.CompositeExplicitAutograd], *args, **kwargs)
 
 
-for names, interpret in ((CALLS, interpret_call), (KERNELS, interpret_kernel)):
+for names, interpret in ((OPERATORS_BY_CALL, interpret_call), (OPERATORS_BY_KERNEL, interpret_kernel)):
     HANDLERS.update({name: partial(interpret, name) for name in names})

@@ -36,7 +36,7 @@ from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.control_flow import take_arm
 
-INPUT = ""  # the name of all tensors that exist before the call
+INPUT = ""  # the common name of all tensors that exist before the call, as none of them is distinguished
 CONSTANTS = (bool, int, float, str, type(None))
 
 
@@ -44,8 +44,8 @@ CONSTANTS = (bool, int, float, str, type(None))
 class RecordedArms:
     """A branch whose arms are recorded, and the `Retrace` that reads its condition instead.
 
-    `copied` are tensors that an arm leaves unchanged, and that the program clones. In eager, a result may be one of
-    them.
+    `copied` are tensors that an arm passes through unchanged, so that the arm returns a clone of each. In eager
+    PyTorch, the result is the tensor itself. `request` traces the program again, and then reads the condition.
     """
 
     request: ReadsCondition
@@ -54,7 +54,7 @@ class RecordedArms:
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """The tensors of which some may be the same in eager."""
+        """The tensors of which two may be the same object in eager PyTorch."""
         return (*self.copied, *self.results)
 
 
@@ -86,7 +86,7 @@ def branch_on_random_number(
 
 
 def is_random(run: TracedRun, condition: torch.Tensor) -> bool:
-    """Whether a tensor is computed from random numbers of the program alone."""
+    """Whether a tensor is computed from random numbers that the program draws, and from no input or written tensor."""
     makers = {output.name: bsym for bsym in run.recorder.bound_symbols for output in bsym.defines}
     waiting, has_drawn = [run.recorder.proxy_of(condition).name], False
     while waiting:
@@ -103,16 +103,18 @@ def record(
 ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]] | None:
     """Record the arms of a branch. If both assign alike values, assign the results to the frame's variables.
 
-    Return the tensors that an arm copied, and the results; or None if the arms assign different Python values. The
-    caller then tries a longer region, which includes the code that the values decide about.
+    Returns the tensors that an arm copied, and the results. Returns None if the arms assign different Python values, or
+    end within an expression. The caller then tries a longer region, which includes the code that uses the values.
     """
     subtraces = Subtraces(run, "if")
-    referrer = functools.partial(len, *frame.fast, *frame.stack)  # is not called: an arm may not change these objects
+    # This partial is never called. It refers to the objects that an arm must not change.
+    referrer = functools.partial(len, *frame.fast, *frame.stack)
     values: list[list[Any]] = []
     ends: list[ArmEnd] = []
     copied: list[torch.Tensor] = []
 
-    def own(value: object) -> Any:
+    def clone_if_local(value: object) -> Any:
+        """Return a clone of a tensor that was a local variable before the arm; return other values as they are."""
         if not isinstance(value, torch.Tensor) or all(value is not local for local in frame.fast):
             return value
         if value.requires_grad and not torch.is_grad_enabled():
@@ -122,7 +124,7 @@ def record(
 
     def results_of(start: int) -> Sequence[torch.Tensor]:
         ends.append(run_arm(frame, region, start, run_frame))
-        values.append([own(ends[-1].fast[slot]) for slot in region.live])
+        values.append([clone_if_local(ends[-1].fast[slot]) for slot in region.live])
         return [value for value in values[-1] if isinstance(value, torch.Tensor)]
 
     arms = {
@@ -167,10 +169,11 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
 
 
 def require_distinct_tensors(run: TracedRun, output: object) -> None:
-    """Raise `Retrace` if the program could distinguish a tensor from its copy that an arm has made.
+    """Raise `Retrace` if the program could distinguish a tensor from the clone that an arm returns.
 
-    In eager, both would share memory. The program can distinguish them if it writes to the tensor or the copy, or if
-    two results, or a result and an input, may be the same tensor after one arm only. All inputs count as one tensor.
+    In eager PyTorch, both would be the same tensor. The program can distinguish them if it
+    writes to the tensor or the clone, or if two results, or a result and an input, may be the same tensor after one arm
+    only. All inputs count as one tensor.
     """
     if not run.recorded_arms:
         return
@@ -197,7 +200,7 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
 
 
 def require_known_identity(run: TracedRun, left: object, right: object) -> None:
-    """Raise `Retrace` if two tensors are compared with `is`, and the arm that is taken decides about that."""
+    """Raise `Retrace` if the result of `left is right` depends on the arm that a call takes."""
     if not (run.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return
     for arms in run.recorded_arms:
