@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.frontend.acquire.lookasides.state.sequences import makes_tensor, tensor_of
+from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tensor, tensor_of
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -70,7 +70,7 @@ def from_numpy(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | N
 @lookaside_of_each(torch.as_tensor, torch.asarray)
 def as_tensor(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Return a tensor that `torch.as_tensor` makes of an outside array as an input, with the given dtype and device."""
-    if len(args) == 1 and makes_tensor(args[0], kwargs):
+    if len(args) == 1 and can_be_tensor(args[0], kwargs):
         return tensor_of(run, args[0], kwargs)
     if not args or run.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
         return NOT_TAKEN
@@ -84,7 +84,7 @@ def tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTa
 
     A tensor of an empty list is a tensor of zeros without elements, which is an operation that regions accept.
     """
-    if len(args) == 1 and makes_tensor(args[0], kwargs):
+    if len(args) == 1 and can_be_tensor(args[0], kwargs):
         return tensor_of(run, args[0], kwargs)
     is_of_nothing = bool(args) and type(args[0]) in (list, tuple) and not args[0]
     if is_of_nothing and len(args) == 1 and run.outside.path_of(args[0]) is None:

@@ -1,4 +1,7 @@
-"""Checks of values that a program has computed: bound symbols, which raise the program's own error at each call."""
+"""Checks of tensor values, such as `torch._assert`, recorded as bound symbols.
+
+At each call, the bound symbol checks the value, and raises the program's own error if the check fails.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.checks import require
 from thunder_core.tracing.library.output import dressed
 
-UNTOLD = (
+# PyTorch's text for a check without a message.
+DEFAULT_MESSAGE = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
     "enhancement request to PyTorch.)"
 )
@@ -26,32 +30,38 @@ ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, V
 
 
 @lookaside(torch._check_tensor_all_with)
-def check_all(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
-    """Record `torch._check_tensor_all_with`, which other checks of tensors call, without the value of the condition."""
+def record_check(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
+    """Record `torch._check_tensor_all_with`, so that tracing does not need the value of the condition.
+
+    PyTorch's other checks of tensors call this function. Returns `NOT_TAKEN` if the check cannot be recorded.
+    """
     arguments = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
     kind, condition, message = (arguments.get(name) for name in ("error_type", "cond", "message"))
-    if not is_checked_later(run, kind, condition) or not (message is None or callable(message)):
+    if not can_be_recorded(run, kind, condition) or not (message is None or callable(message)):
         return NOT_TAKEN
     try:
-        check_later(run, kind, condition, message)
+        emit_check(run, kind, condition, message)
     except ERRORS_OF_MESSAGES:  # eager PyTorch computes the message only if the check fails
         return NOT_TAKEN
     return None
 
 
 @lookaside(torch._assert)
-def assert_that(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
-    """Record `torch._assert(condition, message)` of a tensor without the tensor's value."""
+def record_assert(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
+    """Record `torch._assert(condition, message)`, so that tracing does not need the value of the condition.
+
+    Returns `NOT_TAKEN` if the condition is not a tensor with one element, or if the check cannot be recorded.
+    """
     arguments = dict(zip(("condition", "message"), args, strict=False)) | kwargs
     condition, message = arguments.get("condition"), arguments.get("message")
     is_scalar = isinstance(condition, torch.Tensor) and condition.numel() == 1
-    if not is_scalar or not is_checked_later(run, AssertionError, condition) or parts_of_text(message) is None:
+    if not is_scalar or not can_be_recorded(run, AssertionError, condition) or parts_of_text(message) is None:
         return NOT_TAKEN
-    check_later(run, AssertionError, condition, lambda: message)
+    emit_check(run, AssertionError, condition, lambda: message)
     return None
 
 
-def is_checked_later(run: TracedRun, kind: Any, condition: Any) -> bool:
+def can_be_recorded(run: TracedRun, kind: Any, condition: Any) -> bool:
     """Whether a check can be recorded as a bound symbol: its condition is a plain tensor, outside of transforms.
 
     The error must be an exception of Python or of an installed class. If the program may catch the error, the value of
@@ -62,11 +72,14 @@ def is_checked_later(run: TracedRun, kind: Any, condition: Any) -> bool:
     return is_error and is_plain and not run.recorder.levels.depth and not is_caught(run.machine.frame)
 
 
-def check_later(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
-    """Record a check that the condition holds at each call; the error's message is computed at each call too."""
-    number_of_effects = len(run.outside.effects.effects)
-    text = UNTOLD if message is None else run.machine.call(str, run.machine.call(message))
-    if len(run.outside.effects.effects) != number_of_effects:
+def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
+    """Emit a bound symbol that raises an error of class `kind` unless the condition holds.
+
+    `message` is a function without arguments, or None. Values in the message are computed at each call.
+    """
+    effect_count = len(run.outside.effects.effects)
+    text = DEFAULT_MESSAGE if message is None else run.machine.call(str, run.machine.call(message))
+    if len(run.outside.effects.effects) != effect_count:
         run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
     recorder, location = run.recorder, run.location()
     with torch._C.DisableTorchFunction():
@@ -79,7 +92,7 @@ def check_later(run: TracedRun, kind: Any, condition: Any, message: Any) -> None
 
 
 def as_argument(recorder: Any, part: str | TextPart) -> Any:
-    """Return a part of a message as arguments of `require`."""
+    """Return a part of a message as an argument of `require`: a string, or a function with its arguments."""
     if isinstance(part, str):
         return part
 
