@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from thunder_cli.console import results_alone, trimmed_stdout
+from thunder_cli.options import FLAG
 from thunder_cli.streams import is_closed_pipe
 from thunder_core.foundation.errors import BadOption, Bug
 from thunder_core.tracing.extension.authorship import authors_error
@@ -15,6 +16,10 @@ from thunder_core.tracing.extension.authorship import authors_error
 
 class HelpfulGroup(TyperGroup):
     """A group of commands whose help can be piped."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option `--help`, which help shows without a type."""
+        return without_type(super().get_help_option(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
@@ -24,6 +29,10 @@ class HelpfulGroup(TyperGroup):
 
 class OnceCommand(TyperCommand):
     """A command whose help can be piped, and whose options may be given once, except flags and repeatable options."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option `--help`, which help shows without a type."""
+        return without_type(super().get_help_option(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
@@ -49,6 +58,13 @@ class OnceCommand(TyperCommand):
                     raise BadOption(f"{option.opts[0]} was given {times} times", fix=f"give {option.opts[0]} once")
         rest: list[str] = super().parse_args(ctx, args)
         return rest
+
+
+def without_type(flag: Any) -> Any:
+    """Return a flag, or None, after removing the type that typer would show in help."""
+    if flag is not None:
+        flag.metavar = FLAG
+    return flag
 
 
 def refuse_to_end(end: SystemExit) -> NoReturn:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from huggingface_hub import constants
 
 from thunder_cli.app import DISTRIBUTION
-from thunder_cli.executor_trial import Trial, trials
+from thunder_cli.executor_trial import Trial, run_trials
 from thunder_cli.process_group_trial import problem_of_group
 from thunder_cli.views.quantity import count_noun, size
 from thunder_core.backend.cache import cache_folder
@@ -44,9 +44,10 @@ FIXES_OF_BACKENDS = {
 class CheckResult:
     """The state of one part of the environment, with a fix unless the part works.
 
-    The states are `ok`; `optional`, for an optional part that is missing; `degraded`, for a part that this machine
-    should have, but that does not work; and `missing`, for a missing part that Thunder requires. `found` describes the
-    part or the problem in words.
+    The states are `ok`; `optional`, for an optional part that is absent; `degraded`, for a part that this machine
+    should have, but that does not work or was never tested; and `missing`, for a requirement that is not met: a library
+    is not installed, or Thunder does not support the version of Python or PyTorch. `found` describes the part or the
+    problem in words.
     """
 
     name: str
@@ -182,7 +183,7 @@ def try_executor(listed: plugins.Listed) -> CheckResult:
         return CheckResult(name, "optional", str(error), fix)
     if reason is not None:
         return CheckResult(name, "optional", reason, fix)
-    return result_of_trials(name, list(trials(loaded)), fix)
+    return result_of_trials(name, list(run_trials(loaded)), fix)
 
 
 def result_of_trials(name: str, completed: Sequence[Trial], fix: str) -> CheckResult:

@@ -1,4 +1,6 @@
-"""A trial of an executor: a small program with typical operations, compared with eager PyTorch."""
+"""A trial of an executor: a small module with typical operations runs on the executor, and the result is compared with
+eager PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from thunder_core.backend.claiming.operator import Operator
 from thunder_core.compilation.compiler import jit, last_program
 from thunder_core.tracing.ir.trace import Trace
 
-TOLERANCE = 1e-4  # float32, in which some kernels multiply with TF32
+TOLERANCE = 1e-4  # largest absolute error in float32; some kernels multiply with TF32
 SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
 
 
 def silu_by_definition(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - PyTorch's name
-    """Compute SiLU by its definition, so that an executor that checks others can compare it with eager PyTorch's."""
+    """Compute SiLU by its definition. A checking executor compares the result with eager PyTorch's SiLU."""
     return input * torch.sigmoid(input)
 
 
@@ -29,7 +31,11 @@ SILU_BY_DEFINITION = Operator(functional.silu, silu_by_definition)
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of trying an executor on a device: the number of operations that it ran, or the problem."""
+    """The result of trying an executor on a device.
+
+    `operations` is the number of operations that the executor ran or, for a checking executor, the number of checks.
+    `problem` says what failed, or why the executor refused operations; it is empty if there is no problem.
+    """
 
     device: str
     operations: int = 0
@@ -37,7 +43,7 @@ class Trial:
 
 
 class Block(torch.nn.Module):
-    """Attention, a norm, a linear layer, a gate and a convolution: operations for each included executor."""
+    """A module with operations for each executor of Thunder: attention, a norm, a linear layer, a convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,14 +53,14 @@ class Block(torch.nn.Module):
         self.convolution = torch.nn.Conv2d(heads, heads, 3, padding=1)
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """Return [batch, heads, sequence, features]."""
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        gated = functional.silu(self.projection(self.norm(attended))) * attended + 1
+        """Return a tensor of shape [batch, heads, sequence, features], as all inputs have."""
+        attention = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        gated = functional.silu(self.projection(self.norm(attention))) * attention + 1
         return functional.relu(self.convolution(gated))
 
 
-def block_on(device: str, generator: torch.Generator) -> Block:
-    """Return a block on a device, with random weights."""
+def create_block(device: str, generator: torch.Generator) -> Block:
+    """Create a block on a device, with random weights."""
     block = Block()
     with torch.no_grad():
         for parameter in block.parameters():
@@ -62,8 +68,8 @@ def block_on(device: str, generator: torch.Generator) -> Block:
     return block.to(device).eval()
 
 
-def trials(executor: Executor) -> Iterator[Trial]:
-    """Yield a trial on each device on which the executor is available."""
+def run_trials(executor: Executor) -> Iterator[Trial]:
+    """Run a trial on each device on which the executor is available, and yield the results."""
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     for device in devices:
         if executor.missing_on(torch.device(device)) is None:
@@ -71,32 +77,32 @@ def trials(executor: Executor) -> Iterator[Trial]:
 
 
 def run_trial(executor: Executor, device: str) -> Trial:
-    """Run one trial; an error, a wrong result or a refusal is the problem."""
+    """Run the trial module on an executor and a device. An error, a wrong result or a refusal becomes the problem."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(SIZES, generator=generator).to(device) for _ in range(3))
-    block = block_on(device, generator)
+    block = create_block(device, generator)
     try:
         with torch.no_grad():
-            others = (SILU_BY_DEFINITION,) if is_checker(executor) else ()
-            compiled = jit(block, executors=(*others, executor.without_measuring(), "torch"))
+            checked = (SILU_BY_DEFINITION,) if is_checker(executor) else ()
+            compiled = jit(block, executors=(*checked, executor.without_measuring(), "torch"))
             result, expected = compiled(query, key, value), block(query, key, value)
     except Exception as error:  # users of the executor would get the same error
         return Trial(device, problem=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     trace = last_program(compiled).last("computation")
-    worst = float((result - expected).abs().max())
-    if not worst <= TOLERANCE:
-        return Trial(device, problem=f"its result is off by {worst:.2g}")
+    largest_error = float((result - expected).abs().max())
+    if not largest_error <= TOLERANCE:  # also true for NaN
+        return Trial(device, problem=f"its result differs from eager PyTorch by {largest_error:.2g}")
     if is_checker(executor):
         return Trial(device, len(list(checks_of(trace.bound_symbols))))
     return judge_trial(executor.name, device, trace)
 
 
 def is_checker(executor: Executor) -> bool:
-    """Whether an executor checks other executors, and runs nothing itself."""
+    """Whether an executor checks the results of other executors, and runs no operations itself."""
     return type(executor).check_claimed is not Executor.check_claimed
 
 
 def judge_trial(name: str, device: str, trace: Trace) -> Trial:
-    """Return a trial with a right result: the operations that the executor ran, and the reasons for refusals."""
-    refused = "; ".join(dict.fromkeys(refusal.reason for refusal in trace.refused if refusal.executor == name))
-    return Trial(device, claims_by_executor(trace).get(name, 0), refused)
+    """Return a trial with a correct result: the number of operations that the executor ran, and why it refused any."""
+    reasons = "; ".join(dict.fromkeys(refusal.reason for refusal in trace.refused if refusal.executor == name))
+    return Trial(device, claims_by_executor(trace).get(name, 0), reasons)

@@ -16,7 +16,7 @@ from thunder_core.workflow.report import (
     render_search,
     render_search_markdown,
 )
-from thunder_core.workflow.report.search_plot import BOTTOM, MAX_RADIUS, NEAR, STEP, pareto_plot
+from thunder_core.workflow.report.search_plot import BOTTOM, LABEL_HEIGHT, MAX_RADIUS, MIN_LABEL_DISTANCE, pareto_plot
 
 
 def candidate(number: int, name: str, speed: float, kl: float | None, memory: int, **others: object) -> SearchCandidate:
@@ -56,7 +56,7 @@ def test_marks_lie_where_speed_loss_and_memory_say(search):
     plot = pareto_plot(search)
     assert plot is not None
     eager, default, int8, int4 = plot.marks
-    assert eager.x == plot.even < default.x < int8.x < int4.x
+    assert eager.x == plot.eager_speed_x < default.x < int8.x < int4.x
     assert eager.y == default.y == BOTTOM > int8.y > plot.bound > int4.y
     assert (eager.radius, int8.radius) == (MAX_RADIUS, MAX_RADIUS / 2)
     assert [mark.kind for mark in plot.marks] == ["eager", "other", "winner", "outside"]
@@ -69,7 +69,7 @@ def test_numbers_of_near_marks_are_not_written_over_each_other(search):
     plot = pareto_plot(search.model_copy(update={"candidates": near}))
     assert plot is not None
     for one, other in combinations(plot.marks, 2):
-        assert abs(one.x - other.x) >= NEAR or abs(one.number_at - other.number_at) >= STEP - 1
+        assert abs(one.x - other.x) >= MIN_LABEL_DISTANCE or abs(one.number_at - other.number_at) >= LABEL_HEIGHT - 1
 
 
 def test_an_interval_that_is_very_wide_leaves_room_for_the_others(search):

@@ -43,7 +43,7 @@ Stage = Annotated[
 ProgramIndex = Annotated[
     int, typer.Option("--program", metavar="N", help="Index of the program in an artifact, starting at 0.")
 ]
-List = Annotated[bool, typer.Option("--list", "-l", help="List the traces and their stages.")]
+List = Annotated[bool, typer.Option("--list", "-l", metavar=options.FLAG, help="List the traces and their stages.")]
 Diff = Annotated[
     tuple[str, str] | None,
     typer.Option("--diff", metavar="STAGE STAGE", help="Show the differences between two stages."),
@@ -63,7 +63,13 @@ Level = Annotated[
     ),
 ]
 Plain = Annotated[
-    bool, typer.Option("--plain", "-p", help="Print without colours; a complete trace is a runnable Python file.")
+    bool,
+    typer.Option(
+        "--plain",
+        "-p",
+        metavar=options.FLAG,
+        help="Print without colours; a complete trace is a runnable Python file.",
+    ),
 ]
 Output = Annotated[
     Path | None,

@@ -1,4 +1,7 @@
-"""Measurements of `generate` as a table: time to first token, token rate, memory, and tokens that differ."""
+"""Measurements of `generate` as a table: the time to the first token, the rate of further tokens, and the memory.
+
+Lines below the table report generated tokens that differ between candidates.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ Cell = Callable[[BenchmarkCandidate, GenerationBenchmark], str]
 
 
 def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: int) -> RenderableType:
-    """Return a table of every contender at every size, for a console of this width; all sizes have the same lengths."""
+    """Return a table with a row for each candidate and batch size, for a console of this width.
+
+    All reports have the same prompt length and number of new tokens, which are part of the title.
+    """
     first = reports[0]
     lengths = first.configuration["size"]
 
@@ -30,17 +36,18 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
                 table.add_row(label, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
-    return with_title(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns_of(reports), SPARE, width))
+    columns = filled_columns(reports)
+    return with_title(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns, SPARE, width))
 
 
-def columns_of(reports: Sequence[GenerationBenchmark]) -> list[str]:
-    """Return the columns that are not empty."""
-    filled = [(candidate, report) for report in reports for candidate in report.candidates]
-    return [name for name, cell in COLUMNS.items() if any(cell(*column) for column in filled)]
+def filled_columns(reports: Sequence[GenerationBenchmark]) -> list[str]:
+    """Return the names of the columns that have a value in at least one row."""
+    rows = [(candidate, report) for report in reports for candidate in report.candidates]
+    return [name for name, cell in COLUMNS.items() if any(cell(*row) for row in rows)]
 
 
 def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableType]:
-    """Yield a line for each contender whose tokens differ from the first contender's."""
+    """Yield a line for each candidate whose generated tokens differ from those of the first candidate."""
     for report in reports:
         for candidate in report.candidates:
             if difference := report.difference(candidate):
@@ -48,33 +55,35 @@ def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableTy
                 yield Text(f"{candidate.name}, {label}: {difference}", "bold yellow")
 
 
-def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
-    """Return the speed-up of a candidate in a part of the calls; empty for the first candidate or a missing part."""
+def _speedup(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
+    """Return a candidate's speed-up in one part of `generate`, the first token or the next tokens.
+
+    Returns an empty string for the first candidate, which is the reference, and for a part that was not measured.
+    """
     if part is None or candidate.name == part.first.name:
         return ""
     return speedup(next(timed.speedup for timed in part.candidates if timed.name == candidate.name))
 
 
 def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
+    """Return the median time of a candidate to the first token."""
     candidates = report.first_token.candidates
     return format_time(next(timed.median for timed in candidates if timed.name == candidate.name))
 
 
 def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
+    """Return the tokens per second of a candidate; an empty string if the rate was not measured."""
     tokens_per_second = report.tokens_per_second(candidate)
     return "" if tokens_per_second is None else rate(tokens_per_second)
 
 
 COLUMNS: Mapping[str, Cell] = {
     "first token": _first_token,
-    "first-token speed-up": lambda candidate, report: _ratio(candidate, report.first_token),
+    "first-token speed-up": lambda candidate, report: _speedup(candidate, report.first_token),
     "tokens/s": _rate,
-    "tokens/s speed-up": lambda candidate, report: _ratio(candidate, report.next_token),
+    "tokens/s speed-up": lambda candidate, report: _speedup(candidate, report.next_token),
     "whole call": lambda candidate, _: format_time(candidate.median),
     "peak memory": lambda candidate, _: "" if candidate.peak_bytes is None else size(candidate.peak_bytes),
 }
-SPARE = (
-    "whole call",
-    "first-token speed-up",
-    "peak memory",
-)  # the columns that narrow consoles leave out, in this order
+# The columns that are left out on narrow consoles, in this order.
+SPARE = ("whole call", "first-token speed-up", "peak memory")

@@ -1,4 +1,8 @@
-"""The plot of a search: speed against loss. The size of a mark shows the memory, and a line shows the Pareto front."""
+"""The plot of a search: the accuracy loss of each candidate against its speed.
+
+The size of a mark shows the memory, and a line shows the Pareto front. The accuracy loss is the KL divergence of logits
+or, for models without logits, the relative error of the outputs.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,20 @@ from thunder_core.workflow.report.axes import Axis, Tick, linear, logarithmic
 from thunder_core.workflow.report.plots import WIDTH
 from thunder_core.workflow.report.search import ROUNDING, SearchCandidate, SearchReport
 
-LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0
-EXACT = 34.0  # the distance from the end of the logarithmic axis to the line of losses that are only rounding
+LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0  # edges of the plot; y coordinates increase downwards, as in SVG
+ROUNDING_DISTANCE = 34.0  # the distance from the logarithmic axis to the line of losses that are only rounding
 MIN_RADIUS, MAX_RADIUS = 5.0, 15.0  # the smallest and the largest radius of a mark
-NEAR = 17.0  # two numbers overlap if their horizontal distance is smaller
-STEP = 14.0  # the height of a number
+MIN_LABEL_DISTANCE = 17.0  # the numbers of two candidates overlap if their horizontal distance is smaller
+LABEL_HEIGHT = 14.0  # the height of a candidate's number
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A measured candidate: a circle, the interval of its speed as a line, and its number."""
+    """A measured candidate: a circle at `x` and `y`, the interval of its speed as a line, and its number.
+
+    `text` is the tooltip, `low` and `high` are the x coordinates of the interval, and `number_at` is the y coordinate
+    of the number.
+    """
 
     number: int
     text: str
@@ -31,27 +39,30 @@ class Mark:
     radius: float
     number_at: float
     kind: str
-    """`winner`, `eager`, `outside` for a candidate that misses a bound, or `other`."""
+    """`winner`, `eager`, `outside` for a candidate that violates a bound, or `other`."""
 
 
 @dataclass(frozen=True)
 class ParetoPlot:
-    """The measured candidates of a search on two axes, with the front and the bound of the loss."""
+    """The measured candidates of a search on two axes: the speed across, and the accuracy loss upwards."""
 
     title: str
     height: float
     bottom: float
     left: float
-    exact: float
-    """The height of the line for losses that are only rounding."""
+    rounding_y: float
+    """The y coordinate of the line for losses that are only rounding."""
     label: str
     """The label of the loss axis."""
     marks: tuple[Mark, ...]
     front: str
+    """The path of the Pareto front; empty for fewer than two marks."""
     bound: float | None
-    even: float
-    across: tuple[Tick, ...]
-    upwards: tuple[Tick, ...]
+    """The y coordinate of the bound of the loss."""
+    eager_speed_x: float
+    """The x coordinate of the speed of eager PyTorch."""
+    speed_ticks: tuple[Tick, ...]
+    loss_ticks: tuple[Tick, ...]
 
 
 def pareto_plot(search: SearchReport) -> ParetoPlot | None:
@@ -64,28 +75,28 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
     loss = bounded_loss(search)
     least = ROUNDING["kl" if has_logits(search) else "error"]
     losses = [value for value in (*(row.loss or 0.0 for row in rows), loss or 0.0) if value > least]
-    upwards = logarithmic(losses or [1e-5], BOTTOM - EXACT, TOP)
-    marks = tuple(_marks(rows, search, across, lambda value: height_of_loss(value, upwards, least)))
+    upwards = logarithmic(losses or [1e-5], BOTTOM - ROUNDING_DISTANCE, TOP)
+    marks = tuple(_marks(rows, search, across, lambda value: y_of_loss(value, upwards, least)))
     return ParetoPlot(
         title="Speed and loss of all candidates",
         height=BOTTOM + 44,
         bottom=BOTTOM,
         left=LEFT,
-        exact=BOTTOM,
+        rounding_y=BOTTOM,
         label=search.loss_name,
         marks=marks,
         front=front_path([mark for mark, row in zip(marks, rows, strict=True) if row.is_on_front]),
-        bound=None if loss is None else height_of_loss(loss, upwards, least),
-        even=across(1.0),
-        across=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
-        upwards=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-"), about=5),
+        bound=None if loss is None else y_of_loss(loss, upwards, least),
+        eager_speed_x=across(1.0),
+        speed_ticks=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
+        loss_ticks=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-"), about=5),
     )
 
 
 def _limit_intervals(speeds: Sequence[float]) -> list[float]:
-    """Limit the ends of intervals to a factor of 6 from the median, so that wide intervals fit into the plot."""
-    usual = sorted(speeds)[len(speeds) // 2]
-    return [min(max(speed, usual / 6), usual * 6) for speed in speeds]
+    """Limit the ends of intervals to at most 6 times, and at least a sixth, of their median, so that all fit."""
+    median = sorted(speeds)[len(speeds) // 2]
+    return [min(max(speed, median / 6), median * 6) for speed in speeds]
 
 
 def bounded_loss(search: SearchReport) -> float | None:
@@ -98,20 +109,21 @@ def has_logits(search: SearchReport) -> bool:
     return any(row.kl is not None for row in search.measured)
 
 
-def height_of_loss(loss: float | None, upwards: Axis, least: float) -> float:
-    """Return the height of a loss in the plot; losses up to `least` are rounding and share a line below the axis."""
+def y_of_loss(loss: float | None, upwards: Axis, least: float) -> float:
+    """Return the y coordinate of a loss; losses up to `least` are only rounding and share a line below the axis."""
     return BOTTOM if loss is None or loss <= least else upwards(loss)
 
 
 def _marks(
-    rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, height: Callable[[float | None], float]
+    rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, y_of: Callable[[float | None], float]
 ) -> Iterator[Mark]:
-    most = max((row.memory or 0 for row in rows), default=0)
+    """Yield the mark of each candidate. The area of a circle is proportional to the memory."""
+    max_memory = max((row.memory or 0 for row in rows), default=0)
     placed: list[tuple[float, float]] = []
     for row in rows:
         assert row.speed is not None
-        x, y = across(row.speed.value), height(row.loss)
-        radius = MAX_RADIUS * sqrt((row.memory or 0) / most) if most else MIN_RADIUS
+        x, y = across(row.speed.value), y_of(row.loss)
+        radius = MAX_RADIUS * sqrt((row.memory or 0) / max_memory) if max_memory else MIN_RADIUS
         radius = round(max(MIN_RADIUS, radius), 1)
         number_at = _free_height(x, y - radius - 4, placed)
         placed.append((x, number_at))
@@ -129,9 +141,11 @@ def _marks(
 
 
 def _free_height(x: float, y: float, placed: Sequence[tuple[float, float]]) -> float:
-    """Return the height for a number, above all placed numbers that it would overlap."""
-    while any(abs(x - other_x) < NEAR and abs(y - other_y) < STEP - 1 for other_x, other_y in placed):
-        y -= STEP
+    """Return a y coordinate, at most `y`, at which a number at `x` overlaps none of the placed numbers."""
+    while any(
+        abs(x - other_x) < MIN_LABEL_DISTANCE and abs(y - other_y) < LABEL_HEIGHT - 1 for other_x, other_y in placed
+    ):
+        y -= LABEL_HEIGHT
     return round(y, 1)
 
 
@@ -145,8 +159,9 @@ def kind_of(row: SearchCandidate, search: SearchReport) -> str:
 
 
 def _text(row: SearchCandidate) -> str:
+    """Return the tooltip of a candidate: its name, speed, accuracy loss and memory."""
     assert row.speed is not None
-    loss = "" if row.loss is None else f", loss {number_format.error(row.loss)}"
+    loss = "" if row.loss is None else f", accuracy loss {number_format.error(row.loss)}"
     memory = "" if row.memory is None else f", {number_format.size(row.memory)}"
     return f"{row.name}: {number_format.times(row.speed.value)}{loss}{memory}"
 

@@ -56,10 +56,10 @@ class BenchRequest:
 
     against: tuple[str, ...] | None = option(
         None,
-        metavar="NAMES",
-        help="Contenders to compare with: eager (the loaded model), prepared (after the recipe's "
-        "quantization), inductor (torch.compile), inductor-reduce-overhead and inductor-max-autotune (its modes). With "
-        "--task generate also inductor-static (torch.compile with a static cache)",
+        metavar="NAME,...",
+        help="Contenders to compare with, separated by commas. `eager` is the loaded model. `prepared` is the model "
+        "after the recipe's quantization. `inductor`, `inductor-reduce-overhead` and `inductor-max-autotune` are modes "
+        "of torch.compile. With --task generate also `inductor-static` (torch.compile with a static cache)",
         default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,

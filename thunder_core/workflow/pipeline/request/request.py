@@ -97,7 +97,8 @@ class Request:
         short="r",
         repeats=True,
         help="Name of a recipe (`thunder recipes` lists them), `auto` to select one, or a file: `recipe.py` or"
-        " `recipe.py:Name`. Repeat to combine recipes; their order does not matter.",
+        " `recipe.py:Name`. Repeat to combine recipes; their order does not matter",
+        default_text="the recipe named default",
         completion="recipes",
         check=lambda _, recipe: require_recipe_name(recipe) if isinstance(recipe, str) else None,
     )
@@ -108,7 +109,8 @@ class Request:
         name="set",
         metavar="KEY=VALUE",
         repeats=True,
-        help="Option of the recipe. May be repeated.",
+        help="Set an option of the recipe, such as `embeddings=false`. `thunder recipes show NAME` lists the options. "
+        "May be repeated.",
     )
     add_transform: tuple[str, ...] = option(
         (),
@@ -122,8 +124,8 @@ class Request:
         (),
         metavar="NAME",
         repeats=True,
-        help="Executor to add to the recipe, by name or by file: `executor.py` or `executor.py:NAME`. Its traits "
-        "determine its priority. May be repeated.",
+        help="Executor to add to the recipe, by name or by file: `executor.py` or `executor.py:NAME`. The executor "
+        "declares which executors have a higher or a lower priority. May be repeated.",
         completion="executors",
         check=lambda _, name: require_executor_name(name),
     )
@@ -148,8 +150,8 @@ class Request:
     trust_recipe: bool = option(
         False,
         bool,
-        help="Print the recipe in the model's folder (`thunder_recipe.py`), run it, and add it to the others. "
-        "Without this option it is not run.",
+        help="Print the recipe in the model's folder (`thunder_recipe.py`), run it, and combine it with the "
+        "selected recipes. Without this option, the recipe in the model's folder is ignored.",
     )
     out: Path | None = option(
         None,
@@ -160,7 +162,7 @@ class Request:
         default_text="./MODEL-RECIPE.thunder",
     )
     force: bool = option(False, bool, help="Replace an existing artifact at --out.")
-    force_slow: bool = option(False, bool, help="Add recipes that are slower than eager PyTorch on this processor.")
+    force_slow: bool = option(False, bool, help="Accept a recipe that is slower than eager PyTorch on this processor.")
     strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
     batch: int | None = option(
         None,
