@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.node_hooks import _word_indices_of_hooks, has_hooks
+from thunder_core.tracing.library.changes.node_hooks import _word_indices_of_hooks, has_hooks
 
 Compile = Callable[[Any], Any]
 EXECUTORS = [("torch",), ("inductor", "torch")]

@@ -160,3 +160,97 @@ def test_a_program_whose_leaf_has_hooks_at_its_accumulation_node_runs_in_eager()
     with pytest.warns(RecompileWarning, match="had hooks before the program"):
         fast(x)
     assert torch.equal(x.grad, torch.full((3,), 6.0))
+
+
+HOOKS_ADDED_LATER: dict[str, Callable[[Tensor, Any], Any]] = {
+    "prehook of the node": lambda x, node: node.register_prehook(lambda gradients: (gradients[0] * 5,)),
+    "hook of the node": lambda x, node: node.register_hook(lambda *_: double_gradient(x)),
+    "hook of the tensor": lambda x, node: x.register_hook(lambda gradient: gradient * 5),
+    "hook after accumulation": lambda x, node: x.register_post_accumulate_grad_hook(double_gradient),
+    "hook of several": lambda x, node: torch.autograd.graph.register_multi_grad_hook(
+        [x], lambda gradients: gradients[0].mul_(5)
+    ),
+    "hook of any": lambda x, node: torch.autograd.graph.register_multi_grad_hook(
+        [x], lambda gradient: gradient.mul_(5), mode="any"
+    ),
+}
+
+
+class Scaled(nn.Module):
+    """A module with a parameter, used in steps that run a backward pass."""
+
+    def __init__(self, count: int = 1) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList([nn.Parameter(torch.arange(3.0)) for _ in range(count)])
+
+    def forward(self, x: Tensor) -> None:
+        for weight in self.weights:
+            (weight * x).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+@pytest.mark.parametrize("register", HOOKS_ADDED_LATER.values(), ids=HOOKS_ADDED_LATER)
+@pytest.mark.parametrize("compile_step", [lambda step: step, lambda step: thunder.jit(step, executors=("torch",))])
+def test_hooks_that_a_leaf_gets_between_calls_are_noticed(
+    register: Callable[[Tensor, Any], Any], compile_step: Callable[[Any], Any]
+) -> None:
+    """Two calls without the hook, two with it and two after its removal; with eager PyTorch, this tests the test."""
+    module = Scaled()
+    step, (weight,) = compile_step(module), module.weights
+    node, gradients = accumulation_node(weight), []
+
+    def run_twice() -> None:
+        for _ in range(2):
+            weight.grad = None
+            step(FACTOR)
+            gradients.append((weight.grad / FACTOR).tolist())
+
+    run_twice()
+    handle = register(weight, node)
+    run_twice()
+    handle.remove()
+    run_twice()
+    factor = gradients[2][0]
+    assert factor in (2.0, 5.0)
+    assert gradients == [[value] * 3 for value in (1.0, 1.0, factor, factor, 1.0, 1.0)]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+def test_hooks_of_nodes_are_noticed_by_a_program_that_skips_the_reads_of_its_module() -> None:
+    module = Scaled(60)
+    step = thunder.jit(module, executors=("torch",))
+    for _ in range(6):
+        step(FACTOR)
+    assert thunder.cache_misses(step) <= 3
+    weight = module.weights[41]
+    node = accumulation_node(weight)
+    node.register_prehook(lambda gradients: (gradients[0] * 5,))
+    weight.grad = None
+    step(FACTOR)
+    assert torch.equal(weight.grad, FACTOR * 5)
+
+
+ERRONEOUS_HOOKS: dict[str, tuple[Callable[[Tensor, Any], Any], str]] = {
+    "no tuple": (lambda x, node: node.register_prehook(lambda gradients: gradients[0]), "expected tuple"),
+    "two": (lambda x, node: node.register_prehook(lambda gradients: (gradients[0],) * 2), "incorrect number"),
+    "gradients after accumulation": (
+        lambda x, node: node.register_hook(lambda _, outputs: outputs),
+        "incorrect number",
+    ),
+    "tensor after accumulation": (lambda x, _: x.register_post_accumulate_grad_hook(lambda x: x + 1), "return None"),
+    "number after accumulation": (lambda x, _: x.register_post_accumulate_grad_hook(lambda x: 5), "expected Variable"),
+}
+
+
+@pytest.mark.parametrize(("register", "message"), ERRONEOUS_HOOKS.values(), ids=ERRONEOUS_HOOKS)
+@pytest.mark.parametrize("compile_step", [lambda step: step, lambda step: thunder.jit(step, executors=("torch",))])
+def test_erroneous_results_of_hooks_raise_errors_of_eager(
+    register: Callable[[Tensor, Any], Any], message: str, compile_step: Callable[[Any], Any]
+) -> None:
+    def step(x: Tensor) -> None:
+        node = accumulation_node(x)
+        register(x, node)
+        (x * 2).sum().backward()
+
+    with pytest.raises((TypeError, RuntimeError), match=message):
+        compile_step(step)(leaf())

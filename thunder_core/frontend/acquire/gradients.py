@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
-from thunder_core.passes.autodiff.node_hooks import has_hooks
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.gradients import OutsideFacts
 from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
@@ -21,6 +20,7 @@ from thunder_core.tracing.capture.torch_facts.leaf_hooks import Hooks
 from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, as_bound_symbol, symbol_of
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.changes.node_hooks import has_hooks
 
 # Symbols that request actions of autograd in a backward pass. The program's own backward pass did them while tracing.
 REQUESTS = frozenset(
@@ -55,14 +55,21 @@ class OutsideGradients(OutsideFacts):
                 )
             if not isinstance(tensor, torch.nn.Parameter):
                 self._read(tensor, "grad_fn", None)
-            with _disable_current_modes():
-                node = get_gradient_edge(tensor).node if tensor.requires_grad else None
-            if node is not None and has_hooks(node):
-                self.run.leave_to_eager(
-                    f"the node that accumulates the gradient of a tensor of shape {list(tensor.shape)} had hooks "
-                    "before the program, which cannot be traced",
-                    "call backward() outside the program, or register the hooks on the tensor",
-                )
+            self._require_no_accumulation_hooks(tensor)
+
+    def _require_no_accumulation_hooks(self, leaf: torch.Tensor) -> None:
+        """Leave a leaf whose accumulation node has hooks to eager PyTorch, and guard that the node has none."""
+        with _disable_current_modes():
+            node = get_gradient_edge(leaf).node if leaf.requires_grad else None
+        if node is None:
+            return
+        if has_hooks(node):
+            self.run.leave_to_eager(
+                f"the node that accumulates the gradient of a tensor of shape {list(leaf.shape)} had hooks "
+                "before the program, which cannot be traced",
+                "call backward() outside the program, or register the hooks on the tensor",
+            )
+        self.run.outside.guard_accumulation(leaf)
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
         """Return functions that interpret a tensor's hooks, and guard the tensor's hooks."""

@@ -21,7 +21,7 @@ from torch.autograd.graph import Node
 from thunder_core.backend.runtime.autograd_signature import DependentResult
 from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.autograd_node import GONE, Compiled, refuse_hooks
-from thunder_core.passes.autodiff.node_hooks import has_hooks
+from thunder_core.tracing.library.changes.node_hooks import has_hooks
 
 ENGINE_CODE = torch.autograd.graph._engine_run_backward.__code__
 INPUTS_POSITION = 3  # in the arguments of `_engine_run_backward`: the tensors whose gradients a pass computes

@@ -30,7 +30,10 @@ from thunder_core.tracing.capture.torch_facts.leaf_hooks import (
     AccumulationHooks,
     Hooks,
     called_before_others,
+    changed_gradient,
     own_hooks,
+    require_no_gradients,
+    require_no_result,
 )
 
 GET, SET, DELETE = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__set__", "__delete__"))
@@ -274,8 +277,7 @@ class Gradients:
             own = own_hooks(leaf)
         before = self.accumulation_hooks.before(leaf)
         for hook in before:
-            changed = hook((grad,))
-            grad = grad if changed is None else changed[0]
+            grad = changed_gradient(hook((grad,)), grad)
         may_be_kept = bool(outside.before or own.before or before)
         with torch._C.DisableTorchFunction():
             old = leaf.grad
@@ -287,9 +289,9 @@ class Gradients:
             else:
                 old.add_(grad)
         for hook in (*outside.after, *own.after):
-            hook(tensor)
+            require_no_result(hook(tensor), tensor)
         for hook in self.accumulation_hooks.after(leaf):
-            hook((), (grad,))
+            require_no_gradients(hook((), (grad,)))
 
 
 def hooks_in(hook: object) -> Iterator[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch.overrides import get_default_nowrap_functions
 
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode
+from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 
 ALIAS = torch.ops.aten.alias.default
 DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
@@ -76,17 +76,26 @@ class Subclasses:
         return fake if kind is torch.Tensor else self._tensors.handle(fake, kind)
 
 
-@cache
 def torch_function_classes(classes: tuple[type, ...]) -> tuple[type, ...]:
     """Return the classes whose `__torch_function__` PyTorch calls: subclasses of Tensor, but no parameters or fakes."""
-    never_called = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
-    return tuple(kind for kind in classes if kind.__torch_function__ not in never_called)  # type: ignore[attr-defined]
+    return tuple(kind for kind in classes if _is_called(kind, "__torch_function__"))
 
 
-@cache
 def has_default_function(kind: type) -> bool:
     """Whether a class inherits the `__torch_function__` of `torch.Tensor`."""
-    return getattr(kind.__torch_function__, "__func__", None) is DEFAULT  # type: ignore[attr-defined]
+    return bool(_is_default(kind, "__torch_function__"))
+
+
+@cached_by_version(ClassCaches())
+def _is_called(kind: type, name: str) -> tuple[bool, bool]:
+    """Whether PyTorch calls the `__torch_function__` of a class."""
+    never_called = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
+    return getattr(kind, name) not in never_called, True
+
+
+@cached_by_version(ClassCaches())
+def _is_default(kind: type, name: str) -> tuple[bool, bool]:
+    return getattr(getattr(kind, name), "__func__", None) is DEFAULT, True
 
 
 def in_calling_order(kinds: Sequence[type]) -> list[type]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from thunder_core.tracing.ir.listing import CHECK, CODE, DELETE, LIST
 from thunder_core.tracing.ir.literal import Scope, follow_path, importable, keyword_argument, literal
@@ -39,6 +42,20 @@ NUMBERS = {
     "operator.neg": "-{0}",
 }
 UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
+# For each operator, the methods of tensors that Python calls for it.
+METHODS: dict[str, tuple[str, ...]] = {
+    template: (f"__{name}__", f"__r{name}__")
+    for template, name in {
+        **{BINARY[name]: name for name in ("add", "sub", "mul", "matmul", "pow")},
+        **{BINARY[f"__{name}__"]: name for name in ("truediv", "and", "or", "xor")},
+        BINARY["__rsub__"]: "sub",
+        BINARY["__rpow__"]: "pow",
+        REVERSED["__rdiv__"]: "truediv",
+    }.items()
+}
+METHODS |= {BINARY[name]: (f"__{name}__",) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+METHODS |= {UNARY["neg"]: ("__neg__",), UNARY["__invert__"]: ("__invert__",)}
+OWN_METHODS = {name: getattr(torch.Tensor, name, None) for name in itertools.chain(*METHODS.values())}
 
 
 def _index(value: object, scope: Scope) -> str:
@@ -71,6 +88,11 @@ def _operator(template: str) -> Callable[[BoundSymbol, Scope], str]:
     return lambda bsym, scope: template.format(*(_operand(arg, scope) for arg in bsym.args))
 
 
+def runs_own_method(template: str) -> bool:
+    """Whether an operator on tensors runs PyTorch's own method, and no method with which a library replaced it."""
+    return all(getattr(torch.Tensor, name, None) is OWN_METHODS[name] for name in METHODS[template])
+
+
 def _get_item(bsym: BoundSymbol, scope: Scope) -> str:
     return f"{literal(bsym.args[0], scope)}[{subscript(bsym.args[1], scope)}]"
 
@@ -80,7 +102,9 @@ def _set_item(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _call(bsym: BoundSymbol, scope: Scope) -> str:
-    if bsym.symbol.name.startswith("torch.") and not is_name_of_class(bsym):
+    if is_replaced(bsym):
+        name = scope.constant(bsym.symbol.target, bsym.symbol.short_name)
+    elif bsym.symbol.name.startswith("torch.") and not is_name_of_class(bsym):
         name = scope.importing(bsym.symbol.name, "torch")
     else:
         name = importable(bsym.symbol.target, scope)
@@ -91,6 +115,14 @@ def is_name_of_class(bsym: BoundSymbol) -> bool:
     """Whether a symbol has the name of a class that is not its target: the class of a `torch.autograd.Function`."""
     named = follow_path(bsym.symbol.name)
     return isinstance(named, type) and named is not bsym.symbol.target
+
+
+def is_replaced(bsym: BoundSymbol) -> bool:
+    """Whether a library has replaced one of PyTorch's functions, so that its name leads to another function."""
+    if not bsym.symbol.name.startswith("torch.") or is_name_of_class(bsym):
+        return False
+    named = follow_path(bsym.symbol.name)
+    return named is not None and named is not bsym.symbol.target and bool(named != bsym.symbol.target)
 
 
 def _method(bsym: BoundSymbol, scope: Scope) -> str:
@@ -127,7 +159,9 @@ EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
 def expression(bsym: BoundSymbol, scope: Scope) -> str:
     """Return the source of a call without its assignment target."""
     name = bsym.symbol.name
-    if name.startswith(TENSOR) and any(isinstance(proxy, TensorProxy) and proxy.overrides for proxy in bsym.inputs):
+    if name.startswith(TENSOR) and (
+        is_replaced(bsym) or any(isinstance(proxy, TensorProxy) and proxy.overrides for proxy in bsym.inputs)
+    ):
         return _call(bsym, scope)
     if name in EXACT:
         return EXACT[name](bsym, scope)
@@ -135,12 +169,19 @@ def expression(bsym: BoundSymbol, scope: Scope) -> str:
         return _operator(NUMBERS[name])(bsym, scope)
     if not name.startswith(TENSOR) or not bsym.args or not isinstance(bsym.args[0], Proxy):
         return _call(bsym, scope)
-    short = name.removeprefix(TENSOR)
-    if not bsym.kwargs and len(bsym.args) == 2 and short in BINARY:
-        return _operator(BINARY[short])(bsym, scope)
-    if not bsym.kwargs and short in REVERSED and not isinstance(bsym.args[1], Proxy):
-        return _operator(REVERSED[short])(bsym, scope)
-    if not bsym.kwargs and len(bsym.args) == 1 and short in UNARY:
-        return _operator(UNARY[short])(bsym, scope)
+    template = _template(bsym, name.removeprefix(TENSOR))
+    if template and runs_own_method(template):
+        return _operator(template)(bsym, scope)
     special = {"__get__": _get_attribute, "__set__": _set_attribute}.get(bsym.symbol.short_name, _method)
     return special(bsym, scope)
+
+
+def _template(bsym: BoundSymbol, method: str) -> str:
+    """Return the form of a call of a tensor's method as an operator; empty if it has none."""
+    if bsym.kwargs:
+        return ""
+    if len(bsym.args) == 1:
+        return UNARY.get(method, "")
+    if method in REVERSED and not isinstance(bsym.args[1], Proxy):
+        return REVERSED[method]
+    return BINARY.get(method, "") if len(bsym.args) == 2 else ""

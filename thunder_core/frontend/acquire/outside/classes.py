@@ -9,7 +9,9 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.frontend.acquire.outside.guards import Is, OfType
+import torch
+
+from thunder_core.frontend.acquire.outside.guards import Is, OfType, TensorMetadata
 from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
@@ -50,6 +52,7 @@ class Classes:
         self._seen: set[tuple[int, str]] = set()
         self._of_user: dict[int, tuple[type, bool]] = {}
         self._met: dict[int, type] = {}
+        self._others: dict[tuple[int, int], types.FunctionType] = {}  # functions that no class of a library has
 
     def note_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
@@ -80,7 +83,7 @@ class Classes:
         matters.
         """
         for guard in list(self._outside.guards.values()):
-            if isinstance(guard, OfType):
+            if isinstance(guard, OfType | TensorMetadata):
                 self.note_instance(guard.kind)
             elif isinstance(guard, Is) and isinstance(guard.value, type):
                 self.note_instance(type(guard.value))
@@ -103,7 +106,7 @@ class Classes:
             return
         self.note_instance(type(first))
         for kind in (type(first), first) if issubclass(type(first), type) else (type(first),):
-            name = self._name_of(kind, function)
+            name = self._name_of(kind, function) or self._special_name_of(kind, function)
             if name is not None:
                 self.guard_defining_class(kind, name)
                 break
@@ -141,10 +144,16 @@ class Classes:
             self._found_in(bases[bases.index(this) + 1 :], name)
 
     def _found_in(self, bases: Iterable[type], name: str) -> None:
-        """Guard which of the bases of a class defines a name, and that no earlier base does."""
+        """Guard which of the bases of a class defines a name, and that no earlier base does.
+
+        Classes of libraries do not change, unless the user's code has replaced the entry.
+        """
+        bases = list(bases)
+        holder = next((base for base in bases if name in dict_of(base)), None)
+        is_replaced = holder is not None and not self.is_users(holder) and _is_users_entry(dict_of(holder)[name])
         for base in bases:
-            is_held = name in dict_of(base)
-            if self.is_users(base):
+            is_held = base is holder
+            if self.is_users(base) or (is_replaced and not self._outside.is_made(base)):
                 root = self._outside.root("class", base.__name__, base)
                 if is_held:
                     self._read(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
@@ -174,6 +183,17 @@ class Classes:
             (name for base in bases for name, unbound in dict_of(base).items() if _holds(unbound, function)), None
         )
 
+    def _special_name_of(self, kind: type, function: types.FunctionType) -> str | None:
+        """Return the name of a special method that the user's code has replaced in a library's class by a function."""
+        if (id(kind), id(function)) in self._others or issubclass(kind, torch.Tensor):
+            return None
+        for base in mro_of(kind):
+            for name, unbound in dict_of(base).items():
+                if name[:2] == "__" and _holds(unbound, function):
+                    return str(name)
+        self._others[id(kind), id(function)] = function
+        return None
+
     def _bases(self, kind: type) -> Iterable[type]:
         """Return the user's own classes among a class and its bases."""
         return filter(self.is_users, mro_of(kind))
@@ -198,6 +218,12 @@ def _is_users_module(kind: type, module: object) -> bool:
         return True
     file = getattr(module, "__file__", None)
     return is_users_file(file) if isinstance(file, str) else module is None or kind.__module__ == "__main__"
+
+
+def _is_users_entry(unbound: object) -> bool:
+    """Whether a class entry is a function of the user's code, or wraps one."""
+    functions = (part for part in (unbound, *_parts(unbound)) if isinstance(part, types.FunctionType))
+    return any(is_users_code(function.__code__) for function in functions)
 
 
 def _holds(unbound: object, function: object) -> bool:

@@ -21,6 +21,10 @@ OVERRIDES = LibraryFunction("thunder_core.tracing.library.changes.class_names", 
 IS_SUBCLASS = LibraryFunction("thunder_core.tracing.library.changes.abstract_classes", "regards")
 CAN_DELETE = LibraryFunction("thunder_core.frontend.acquire.outside.snapshots", "can_delete")
 STATE_OF = LibraryFunction("thunder_core.tracing.library.states", "state_of")
+ACCUMULATE_WITHOUT_HOOKS = LibraryFunction(
+    "thunder_core.tracing.library.changes.node_hooks", "accumulate_without_hooks"
+)
+KEEPS_METHODS = LibraryFunction("thunder_core.tracing.library.changes.module_calls", "keeps_methods")
 NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
 
 
@@ -242,6 +246,18 @@ class OverridesNone(OfClassNames):
 
 
 @dataclass(frozen=True, eq=False)
+class KeepsCall(OfClassNames):
+    """Requires a class of modules that has PyTorch's own methods of these names, by which a call runs `forward`."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{scope.function(KEEPS_METHODS)}({subject}, {self.joined!r})"
+
+    @property
+    def words(self) -> str:
+        return f"had PyTorch's own {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, eq=False)
 class HasCode(Guard):
     """Requires a function with this code, which may be the first code that Thunder saw in the function."""
 
@@ -303,6 +319,29 @@ class HasFact(Guard):
     @property
     def words(self) -> str:
         return f"{self.query} was {self.answer}"
+
+
+@dataclass(frozen=True, eq=False)
+class NoAccumulationHooks(Guard):
+    """Requires leaves of autograd's graph without hooks at the nodes that accumulate their gradients."""
+
+    rest: tuple[Path, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (NoAccumulationHooks,)
+
+    @property
+    def other_paths(self) -> tuple[Path, ...]:
+        return self.rest
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        variables = (subject, *(scope.variables[path] for path in self.rest))
+        return f"{scope.function(ACCUMULATE_WITHOUT_HOOKS)}({', '.join(variables)})"
+
+    @property
+    def words(self) -> str:
+        return "accumulated a gradient without hooks of its node"
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,10 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     Absent,
     DefinesNone,
     HasCode,
+    KeepsCall,
     Keys,
     Length,
+    NoAccumulationHooks,
     NoHooks,
     OverridesNone,
     SpecialMethods,
@@ -42,9 +44,12 @@ IMMUTABLE = (tuple, bool, int, float, complex, str, bytes, type(None))
 # Guards whose conditions depend only on which objects are at their paths. A change of these objects is detected.
 OF_VALUES = (AllApart, Apart, Equal, Identical, Is, OfType, SameAs, Values)
 OF_CONTENTS = (Absent, Keys, Length, Truth)
-OF_CLASSES = (DefinesNone, SpecialMethods)
+OF_CLASSES = (DefinesNone, KeepsCall, SpecialMethods)
 # All guards whose conditions run no code of the user.
-QUIET_GUARDS = (*OF_VALUES, *OF_CONTENTS, *OF_CLASSES, HasCode, NoHooks, OverridesNone, TensorMetadata)
+QUIET_GUARDS = (
+    *(*OF_VALUES, *OF_CONTENTS, *OF_CLASSES),
+    *(HasCode, NoAccumulationHooks, NoHooks, OverridesNone, TensorMetadata),
+)
 QUIET_STEPS = ("root", "globals", "class", "entry", "closure", "size", "stride", "count", "expression", "tensor")
 OWNERS_IN_C = (type, ModuleType, FunctionType, MethodType, CodeType, CellType, torch.Tensor)
 

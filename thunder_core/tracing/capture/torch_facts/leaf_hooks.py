@@ -70,3 +70,36 @@ def own_hooks(fake: torch.Tensor) -> Hooks:
     """Return the hooks that the program has registered on a fake."""
     before, after = fake._backward_hooks, fake._post_accumulate_grad_hooks
     return Hooks((*(before or {}).values(),), (*(after or {}).values(),))
+
+
+def changed_gradient(result: Any, grad: torch.Tensor) -> torch.Tensor:
+    """Return the gradient after a hook before accumulation, which returns None or a tuple with another gradient."""
+    if result is None:
+        return grad
+    _require_tuple(result)
+    if len(result) != 1:
+        raise RuntimeError("hook has returned an incorrect number of values")
+    changed: torch.Tensor = result[0]
+    return changed
+
+
+def require_no_result(result: object, leaf: torch.Tensor) -> None:
+    """Raise PyTorch's error for a hook after accumulation that returns something other than None or its argument."""
+    if result is None or result is leaf:
+        return
+    if not isinstance(result, torch.Tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+
+
+def require_no_gradients(result: object) -> None:
+    """Raise PyTorch's error for a hook of an accumulation node that returns gradients: the node has no inputs."""
+    if result is not None:
+        _require_tuple(result)
+        if result:
+            raise RuntimeError("hook has returned an incorrect number of values")
+
+
+def _require_tuple(result: object) -> None:
+    if not isinstance(result, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")

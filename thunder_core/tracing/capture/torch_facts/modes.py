@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
 )
+
+from thunder_core.tracing.capture.torch_facts.symbols import passing_operation
 
 pop_mode: Callable[[], Any] = _pop_mode
 push_mode: Callable[[Any], None] = _push_mode
@@ -33,7 +36,7 @@ class FunctionMode(TorchFunctionMode):
         self.handle = handle
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.handle(func, args, kwargs or {}, types)
+        return self.handle(passing_operation(func, sys._getframe().f_back), args, kwargs or {}, types)
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]

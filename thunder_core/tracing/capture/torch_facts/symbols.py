@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +39,7 @@ ORDERED_NAMES = frozenset(
 )
 
 
+FOLDER = f"{Path(torch.__file__).parent}{os.sep}"
 # Queries whose answers depend on more than the metadata in the call cache's keys.
 QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
     {
@@ -222,10 +226,48 @@ def is_process_group_method(operator: torch._ops.OpOverload) -> bool:
 def operations() -> frozenset[Callable[..., Any]]:
     """Return every Python-level function of PyTorch that a torch function mode sees as one operation.
 
-    Functions of `torch.distributed` are excluded: they call a process group, whose methods are recorded.
+    Functions of `torch.distributed` are excluded: they call a process group, whose methods are recorded. So are
+    functions with which a library has replaced PyTorch's.
     """
     return frozenset(
         function
         for function in get_testing_overrides()
-        if hasattr(function, "__code__") and not function.__module__.startswith("torch.distributed")
+        if hasattr(function, "__code__")
+        and is_pytorchs_code(function.__code__)
+        and not function.__module__.startswith("torch.distributed")
     )
+
+
+def is_pytorchs_code(code: types.CodeType) -> bool:
+    """Whether code is in a file of PyTorch."""
+    return code.co_filename.startswith(FOLDER)
+
+
+def passing_operation(function: Callable[..., Any], passed_by: types.FrameType | None) -> Callable[..., Any]:
+    """Return the operation that passed a function to a mode, by `handle_torch_function`, whose frame is `passed_by`."""
+    operation = None if passed_by is None else passed_by.f_back
+    return function if operation is None else own_operation(function, operation.f_code, operation.f_globals)
+
+
+def own_operation(
+    function: Callable[..., Any], code: types.CodeType, namespace: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return PyTorch's operation with this code, if it passes a function that is not PyTorch's to modes.
+
+    An operation passes the function that its module has under its name, which a library may have replaced.
+    """
+    if type(function) is not types.FunctionType or is_pytorchs_code(function.__code__):
+        return function
+    return _operation_with_code(code, namespace["__name__"]) if is_operations_code(code) else function
+
+
+def is_operations_code(code: types.CodeType) -> bool:
+    """Whether code belongs to a function of PyTorch that may be made again from it."""
+    return is_pytorchs_code(code) and not code.co_freevars
+
+
+@cache
+def _operation_with_code(code: types.CodeType, module: str) -> Callable[..., Any]:
+    """Return PyTorch's operation with this code; a function that is replaced is made again from its code."""
+    operation = next((operation for operation in operations() if operation.__code__ is code), None)
+    return operation or types.FunctionType(code, vars(sys.modules[module]), code.co_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import BuiltinMethodType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd.graph import Node, _MultiHandle, register_multi_grad_hook
@@ -55,6 +55,15 @@ def set_saved_tensors_hooks(run: TracedRun, /, pack: Callable[..., Any], unpack:
 def unset_saved_tensors_hooks(run: TracedRun, /) -> None:
     """Stop the packing of saved tensors, as a line of the trace."""
     run.saved_tensors_hooks.unset()
+
+
+@lookaside(torch._C._will_engine_execute_node, torch._C._current_graph_task_id)
+def ask_engine(run: TracedRun, /, *_: object) -> NoReturn:
+    """Leave to eager PyTorch a hook that asks the engine about its pass, such as a hook for several outside tensors."""
+    run.leave_to_eager(
+        "a hook asks the autograd engine about its backward pass, which runs without data while tracing",
+        "call backward() outside the program",
+    )
 
 
 def method_of_node(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,13 +13,14 @@ from thunder_core.frontend.acquire.lookasides.functions.script_modules import ca
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.guards import Truth
-from thunder_core.frontend.acquire.outside.object_guards import NoHooks, NoOtherHooks
+from thunder_core.frontend.acquire.outside.object_guards import KeepsCall, NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.capturing_hooks import HOOKS, is_capturing
 from thunder_core.tracing.library.changes.class_entries import ABSENT
+from thunder_core.tracing.library.changes.module_calls import OWN, keeps_methods
 
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -27,15 +28,16 @@ GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
 )
-CALL_IMPLEMENTATION = Module._call_impl
+CALL_METHODS = ("_call_impl", "_compiled_call_impl")
 SETTERS = ("__set__", "__delete__")  # special methods of descriptors
 
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
 def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) -> Any:
     """Note which module is running, and interpret only `forward` if the module has no hooks."""
-    if not isinstance(module, Module) or module._compiled_call_impl is not None or has_own_call(module):
+    if not isinstance(module, Module) or has_own_call(module):
         return NOT_TAKEN
+    note_own_methods(run, module)
     run.modules.append(run.module_names.get(id(module)) or str(run.outside.path_of(module) or type(module).__name__))
     try:
         if has_hooks(module):
@@ -59,7 +61,22 @@ def _call_forward(run: TracedRun, module: Module, args: tuple[Any, ...], kwargs:
 
 def has_own_call(module: Module) -> bool:
     """Whether a module or its class replaces the method that calls hooks and `forward`."""
-    return type_lookup(type(module), "_call_impl") is not CALL_IMPLEMENTATION or "_call_impl" in vars(module)
+    replaced = any(vars(module).get(name) is not None for name in CALL_METHODS)
+    return replaced or not keeps_methods(type(module), " ".join(CALL_METHODS))
+
+
+def note_own_methods(run: TracedRun, module: Module) -> None:
+    """Guard that a call of a module runs PyTorch's own methods."""
+    kind, path = type(module), run.outside.path_of(module)
+    if path is not None:
+        for name in CALL_METHODS:
+            if name in vars(module):
+                run.outside.read(path.entry(name, None), None)
+            else:
+                run.outside.absent(path.attribute("__dict__", vars(module)), name)
+    if not run.outside.is_made(kind):
+        names = [name for name in OWN if keeps_methods(kind, name)]
+        run.outside.guard(KeepsCall(run.outside.root("class", kind.__name__, kind), tuple(names)))
 
 
 def has_hooks(module: Module) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import handle_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tensor, tensor_of
@@ -19,6 +20,7 @@ from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.subclasses import ALIAS, DEFAULT
+from thunder_core.tracing.capture.torch_facts.symbols import own_operation
 
 NEW = torch.Tensor.__new__
 AS_SUBCLASS = torch.Tensor.as_subclass
@@ -48,6 +50,14 @@ def make_tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | 
     if not args or not is_subclass(args[0]):
         return NOT_TAKEN
     return cast(run, run.machine.natively(torch.Tensor, args[1:], kwargs), args[0])
+
+
+@lookaside(handle_torch_function)
+def pass_to_modes(run: TracedRun, /, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Pass an operation of PyTorch to modes, and not the function with which a library has replaced it."""
+    frame = run.machine.frame
+    operation = function if frame is None else own_operation(function, frame.code, frame.globals)
+    return run.machine.natively(handle_torch_function, (operation, *args), kwargs)
 
 
 @lookaside(DEFAULT)

@@ -7,12 +7,15 @@ was registered. The positions of these words are found once, at a node that gets
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
-WORD = ctypes.sizeof(ctypes.c_void_p)
+from thunder_core.tracing.library.changes.memory_words import FIRST, MEMORY, WORD
+
 WORDS_OF_NODE = 40  # the words at the start of a node that may hold the vectors of its hooks
 
 
@@ -54,3 +57,42 @@ def _address_of(node: object) -> int:
 
 def _word(start: int, index: int) -> int:
     return ctypes.c_size_t.from_address(start + WORD * index).value
+
+
+class _Gathered(torch.autograd.Function):
+    """A node behind many tensors, which leads to their nodes by one call; its backward never runs."""
+
+    @staticmethod
+    def forward(ctx: object, *tensors: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: object, *gradients: Any) -> Any:
+        raise NotImplementedError("no gradients are computed to look for hooks")
+
+
+def accumulate_without_hooks(*leaves: torch.Tensor) -> bool:
+    """Whether the nodes that accumulate the gradients of these leaves have no hooks."""
+    with torch.inference_mode(False), torch.enable_grad(), torch._C.DisableTorchFunction():
+        gathered: Any = super(torch.autograd.Function, _Gathered).apply(*leaves)  # type: ignore[no-untyped-call]
+    following = () if gathered.grad_fn is None else gathered.grad_fn.next_functions
+    nodes = [node for node, _ in following if node is not None]
+    return all(type(node) is _class_of_accumulation() for node in nodes) and not any_has_hooks(nodes)
+
+
+def any_has_hooks(nodes: Sequence[object]) -> bool:
+    """Whether one of several C++ nodes has hooks; True if that cannot be found out."""
+    indices = _word_indices_of_hooks()
+    if MEMORY is None or not indices:
+        return any(map(has_hooks, nodes))
+    objects = np.fromiter(map(id, nodes), dtype=np.int64)
+    starts = MEMORY[(objects + object.__basicsize__ - FIRST) // WORD].astype(np.int64)
+    return any(MEMORY[(starts - FIRST) // WORD + index].any() for index in indices)
+
+
+@cache
+def _class_of_accumulation() -> type:
+    """Return the class of the nodes that accumulate gradients."""
+    with torch.enable_grad():
+        node: Any = torch.ones(1, requires_grad=True).view(1, 1).grad_fn
+    return type(node.next_functions[0][0])
