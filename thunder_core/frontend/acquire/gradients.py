@@ -11,6 +11,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.outside.object_guards import NoAccumulationHooks
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
@@ -69,7 +70,7 @@ class OutsideGradients(OutsideFacts):
                 "before the program, which cannot be traced",
                 "call backward() outside the program, or register the hooks on the tensor",
             )
-        self.run.outside.guard_accumulation(leaf)
+        self.run.outside.guard_together(NoAccumulationHooks, leaf)
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
         """Return functions that interpret a tensor's hooks, and guard the tensor's hooks."""

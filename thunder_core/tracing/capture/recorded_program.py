@@ -41,6 +41,9 @@ class RecordedProgram(ABC):
     def on_query(self, tensor: torch.Tensor, query: str, answer: object) -> None:  # noqa: B027
         """Receive a query of a real tensor, and its answer."""
 
+    def on_storage(self, tensor: torch.Tensor) -> None:  # noqa: B027
+        """Receive a tensor whose storage the program has read."""
+
     def on_wrapper(self, tensor: torch.Tensor) -> None:  # noqa: B027
         """Receive a real tensor of a wrapper subclass, before its inner tensors are used."""
 

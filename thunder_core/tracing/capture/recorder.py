@@ -264,6 +264,7 @@ class Recorder(RecordedLines):
             return self.levels.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
+            self.program.on_storage(self.tensors.to_real(args[0]))
         if function == SET_DATA and self._operators.rename_if_changed(call, args[0]):
             function, output = with_data, args[0]
         self._note_effects(call, function, args, kwargs, output)

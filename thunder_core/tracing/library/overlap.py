@@ -66,3 +66,10 @@ def overlap_as(
         return False
     prologue.memory = pointers, spans  # as one tuple: other threads read both
     return True
+
+
+def shared_storages(*tensors: torch.Tensor) -> tuple[int, ...]:
+    """Return, for each tensor, the position of the first tensor with the same storage."""
+    with torch._C.DisableTorchFunction():
+        storages = [tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0 for tensor in tensors]
+    return tuple(map(storages.index, storages))

@@ -12,8 +12,8 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     DefinesNone,
     HasFact,
     Misses,
-    NoAccumulationHooks,
     NotStored,
+    OfTensors,
     OverridesNone,
     RegardsNone,
 )
@@ -34,7 +34,7 @@ class GuardedPaths:
         self._made: dict[int, type] = {}
         self._roots: dict[int, Path] = {}
         self._identified: dict[type, dict[Path, None]] = {}  # by class, the paths of objects compared by identity
-        self._leaves: dict[Path, None] = {}  # whose accumulation nodes must have no hooks
+        self._together: dict[type[OfTensors], dict[Path, None]] = {}  # by kind of guard, the paths of its tensors
         self._absent: dict[Path, dict[Any, None]] = {}
         self._stored: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
         self._abstract: dict[type, dict[type, None]] = {}  # by abstract class, the classes that are no subclasses
@@ -125,14 +125,14 @@ class GuardedPaths:
         if path is not None:
             self.guard(HasFact(path, query, answer))
 
-    def guard_accumulation(self, leaf: object) -> None:
-        """Guard that the node that accumulates the gradient of a leaf has no hooks. All leaves share one guard."""
-        path = self.paths.get(id(leaf))
-        if path is not None and path not in self._leaves:
-            self._leaves[path] = None
-            first, *rest = self._leaves
-            guard = NoAccumulationHooks(first, tuple(rest))
-            self.guards.pop(guard.key, None)  # the new guard comes after the guards on the new leaf
+    def guard_together(self, kind: type[OfTensors], tensor: object) -> None:
+        """Guard a fact about an outside tensor together with the tensors that have a guard of this kind."""
+        path, paths = self.paths.get(id(tensor)), self._together.setdefault(kind, {})
+        if path is not None and path not in paths:
+            paths[path] = None
+            first, *rest = paths
+            guard = kind(first, tuple(rest))
+            self.guards.pop(guard.key, None)  # the new guard comes after the guards on the new tensor
             self.guard(guard)
 
     def absent(self, path: Path, name: object) -> None:

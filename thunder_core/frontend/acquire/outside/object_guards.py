@@ -13,6 +13,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, namespace
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
+from thunder_core.tracing.library.overlap import shared_storages
 
 SPECIAL_METHODS = LibraryFunction("thunder_core.frontend.interpreter.special", "special_methods")
 HAS_FIRST_CODE = LibraryFunction("thunder_core.tracing.library.changes.function_codes", "has_first_code")
@@ -25,6 +26,7 @@ ACCUMULATE_WITHOUT_HOOKS = LibraryFunction(
     "thunder_core.tracing.library.changes.node_hooks", "accumulate_without_hooks"
 )
 KEEPS_METHODS = LibraryFunction("thunder_core.tracing.library.changes.module_calls", "keeps_methods")
+SHARED_STORAGES = LibraryFunction("thunder_core.tracing.library.overlap", "shared_storages")
 NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
 
 
@@ -322,26 +324,46 @@ class HasFact(Guard):
 
 
 @dataclass(frozen=True, eq=False)
-class NoAccumulationHooks(Guard):
-    """Requires leaves of autograd's graph without hooks at the nodes that accumulate their gradients."""
+class OfTensors(Guard):
+    """Requires a fact about several tensors. A program has one guard of each kind, for all tensors."""
 
     rest: tuple[Path, ...]
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return (NoAccumulationHooks,)
+        return (type(self),)
 
     @property
     def other_paths(self) -> tuple[Path, ...]:
         return self.rest
 
+    def _tensors(self, subject: str, scope: GuardScope) -> str:
+        return ", ".join([subject, *(scope.variables[path] for path in self.rest)])
+
+
+@dataclass(frozen=True, eq=False)
+class NoAccumulationHooks(OfTensors):
+    """Requires leaves of autograd's graph without hooks at the nodes that accumulate their gradients."""
+
     def condition(self, subject: str, scope: GuardScope) -> str:
-        variables = (subject, *(scope.variables[path] for path in self.rest))
-        return f"{scope.function(ACCUMULATE_WITHOUT_HOOKS)}({', '.join(variables)})"
+        return f"{scope.function(ACCUMULATE_WITHOUT_HOOKS)}({self._tensors(subject, scope)})"
 
     @property
     def words(self) -> str:
         return "accumulated a gradient without hooks of its node"
+
+
+@dataclass(frozen=True, eq=False)
+class SharesStorage(OfTensors):
+    """Requires that the same ones of these tensors share a storage."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        expected = shared_storages(*(path.value for path in (self.path, *self.rest)))
+        return f"{scope.function(SHARED_STORAGES)}({self._tensors(subject, scope)}) == {literal(expected, scope)}"
+
+    @property
+    def words(self) -> str:
+        return "shared its storage with the same tensors"
 
 
 @dataclass(frozen=True, eq=False)

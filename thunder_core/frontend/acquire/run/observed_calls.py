@@ -29,6 +29,7 @@ from thunder_core.frontend.acquire.lookasides.state.finalizers import require_no
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
+from thunder_core.frontend.acquire.lookasides.state.storages import method_of_storage
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD, edge_of, is_users_code
@@ -47,7 +48,7 @@ from thunder_core.tracing.library.objects import is_native
 CALLS_OF_THE_WORLD = (drawing_call, collective_call, world_call, computed_call)
 CALLS_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
-    *(method_of_context_variable, record_loop_over_unbind, call_script),
+    *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script),
 )
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))

@@ -27,6 +27,7 @@ from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
+from thunder_core.frontend.acquire.outside.object_guards import SharesStorage
 from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path, expression_path
@@ -212,6 +213,10 @@ class Run(ObservedCalls, RecordedProgram):
     def on_query(self, tensor: torch.Tensor, query: str, answer: object) -> None:
         """Guard the answer to a query of a tensor."""
         self.outside.guard_fact(tensor, query, answer)
+
+    def on_storage(self, tensor: torch.Tensor) -> None:
+        """Guard which outside tensors share a storage, because the program may compare storages."""
+        self.outside.guard_together(SharesStorage, tensor)
 
     def on_wrapper(self, tensor: torch.Tensor) -> None:
         """Guard the inner tensors of a wrapper subclass."""

@@ -31,6 +31,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     NoAccumulationHooks,
     NoHooks,
     OverridesNone,
+    SharesStorage,
     SpecialMethods,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
@@ -48,7 +49,7 @@ OF_CLASSES = (DefinesNone, KeepsCall, SpecialMethods)
 # All guards whose conditions run no code of the user.
 QUIET_GUARDS = (
     *(*OF_VALUES, *OF_CONTENTS, *OF_CLASSES),
-    *(HasCode, NoAccumulationHooks, NoHooks, OverridesNone, TensorMetadata),
+    *(HasCode, NoAccumulationHooks, NoHooks, OverridesNone, SharesStorage, TensorMetadata),
 )
 QUIET_STEPS = ("root", "globals", "class", "entry", "closure", "size", "stride", "count", "expression", "tensor")
 OWNERS_IN_C = (type, ModuleType, FunctionType, MethodType, CodeType, CellType, torch.Tensor)

@@ -88,7 +88,9 @@ REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # the class in `torch` of functions such as `torch._foreach_add`
 VALUE_READERS = frozenset(
-    {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
+    getattr(torch.Tensor, name)
+    for name in ("tolist", "numpy", "__array__", "data_ptr", "const_data_ptr", "is_set_to", "__dlpack__")
+    if hasattr(torch.Tensor, name)
 )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import BuiltinMethodType
+from typing import Any, NoReturn
 
 import torch
 
@@ -20,6 +21,23 @@ def from_buffer(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.UntypedSt
         run.outside.expand_whole(buffer)
     with without_recording():
         return torch.UntypedStorage.from_buffer(*args, **kwargs)
+
+
+@lookaside(*(getattr(torch._C, name) for name in ("_overlaps", "_is_alias_of", "_data_address", "_storage_address")))
+def read_address(run: TracedRun, /, *_: object) -> NoReturn:
+    """Leave a question about addresses of memory to eager PyTorch: while tracing, tensors have no memory."""
+    run.leave_to_eager(
+        "the program reads or compares addresses of memory",
+        "compare storages: `a.untyped_storage() is b.untyped_storage()`",
+    )
+
+
+def method_of_storage(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Leave a storage's address to eager PyTorch."""
+    is_of_storage = type(method) is BuiltinMethodType and isinstance(method.__self__, torch._C.StorageBase)
+    if is_of_storage and method.__name__ == "data_ptr":
+        read_address(run, *args, **kwargs)
+    return NOT_TAKEN
 
 
 @lookaside_of_each(torch.UntypedStorage, torch._C.StorageBase.__new__)
