@@ -7,10 +7,12 @@ finds their reads and writes before the function is applied.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -30,6 +32,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions, without_recording
 from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, symbol_of
 from thunder_core.tracing.capture.torch_facts.torch_versions import apply_of
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -38,7 +41,38 @@ from thunder_core.tracing.library.applied_functions import forward_alone, gradie
 
 Function = type[torch.autograd.Function]
 METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # methods that a user may define
+OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_backward_cls")
+FORWARDS, BACKWARDS = METHODS[:2], METHODS[2:]
+OF_ONE_CALL = "a torch.autograd.Function whose backward closes over values of this call"
+FIX_OF_CLASS = "save these values in `ctx`, or define the class outside the compiled program"
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
+
+
+def is_same_at_each_call(kind: Function, names: Iterable[str], is_made: Callable[[type], bool]) -> bool:
+    """Whether methods of a class that the program makes reach constants, functions and classes only.
+
+    The methods reach what they close over, their defaults, and the attributes of classes that the program makes. The
+    bound symbol has the class of the traced call, and reads and writes of other objects would not be noted.
+    """
+    waiting: list[Any] = [getattr(kind, name) for name in names if name in own_methods(kind)]
+    own_classes = [base for base in kind.__mro__ if base is kind or is_made(base)]
+    entries = itertools.chain.from_iterable(vars(base).items() for base in own_classes)
+    waiting += [value for name, value in entries if name not in (*METHODS, *OF_CLASSES)]
+    seen = {id(kind)}
+    while waiting:
+        value = waiting.pop()
+        value = getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
+        if id(value) in seen or is_constant(value):
+            continue
+        seen.add(id(value))
+        if type(value) is FunctionType:
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            waiting += [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        elif isinstance(value, type) and is_made(value):
+            waiting += [entry for name, entry in vars(value).items() if name not in OF_CLASSES]
+        elif not isinstance(value, BY_IDENTITY):
+            return False
+    return True
 
 
 def own_methods(kind: type[torch.autograd.Function]) -> list[str]:
@@ -82,6 +116,11 @@ class AppliedFunctions:
         trace cannot name.
         """
         self._read_methods(kind)
+        if self._run.outside.is_made(kind):
+            if not is_same_at_each_call(kind, BACKWARDS, self._run.outside.is_made):
+                self._run.leave_to_eager(f"the program makes `{kind.__qualname__}`, {OF_ONE_CALL}", FIX_OF_CLASS)
+            if not kwargs and not is_same_at_each_call(kind, FORWARDS, self._run.outside.is_made):
+                return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
         with without_functions():
             objects = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
         if not kwargs and self._conflicts(kind, objects):
@@ -190,12 +229,18 @@ class AppliedFunctions:
         with torch._C.DisableTorchFunction():
             is_tracked = any(tensor.requires_grad for tensor in tensors_in(fakes))
         bsyms = recorder.bound_symbols[start:]
-        read = {proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
-        if enabled and not is_tracked and any(proxy.requires_grad for proxy in read):
+        read = {proxy.name for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
+        if enabled and not is_tracked and any(map(self._requires_grad, read)):
             off, on = (BoundSymbol(symbol_of(SET_GRAD), (mode,), {}, None, ordered=True) for mode in (False, True))
             source, module = bsyms[0].source, bsyms[0].module
             off, on = (replace(switch, source=source, module=module) for switch in (off, on))
             recorder.bound_symbols[start:] = [off, *bsyms, on]
+
+    def _requires_grad(self, name: str) -> bool:
+        """Whether autograd tracks the tensor of this name."""
+        fake = self._run.recorder.tensors.named(name)
+        with torch._C.DisableTorchFunction():
+            return fake is not None and fake.requires_grad
 
     def require_unshared_containers(self, output: object) -> None:
         """Refuse containers that a function keeps for its backward, and that the ended program used afterwards."""

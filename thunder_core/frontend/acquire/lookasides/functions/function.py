@@ -13,6 +13,7 @@ from torch._functorch.autograd_function import (
     unpack_outputs,
     vmapify_autograd_function,
 )
+from torch.autograd.function import FunctionMeta
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
@@ -29,6 +30,12 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user, which are parts of the program
+
+
+@lookaside(FunctionMeta.__init__)
+def make_function(_: TracedRun, /, *args: Any, **kwargs: Any) -> None:
+    """Finish a class of functions natively: the class gets a number, by which only PyTorch's own compilers know it."""
+    FunctionMeta.__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 @lookaside(APPLY)

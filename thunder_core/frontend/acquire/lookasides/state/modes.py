@@ -12,11 +12,15 @@ from torch.utils._device import DeviceContext
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode
 
 PUSH: Callable[[Any], None] = torch._C._push_on_torch_function_stack
 POP: Callable[[], Any] = torch._C._pop_torch_function_stack
 AT: Callable[[int], Any] = torch._C._get_function_stack_at
+WITH_FUSED_OPERATORS = (torch.nn.MultiheadAttention.forward.__code__, torch.nn.TransformerEncoderLayer.forward.__code__)
+NEVER_CALLED = torch._C._disabled_torch_function_impl
+OF_TENSOR = torch.Tensor.__torch_function__
 
 
 class InterpretedMode(TorchFunctionMode):
@@ -52,6 +56,29 @@ def pop_mode(run: TracedRun, /) -> Any:
 def mode_at(run: TracedRun, /, index: int) -> Any:
     """Return the program's mode at a position of the stack."""
     return shown_mode(AT(index))
+
+
+@lookaside(torch._C._has_torch_function)
+def has_torch_function(run: TracedRun, /, values: Any) -> Any:
+    """Return whether classes of arguments or modes of the program override PyTorch's functions, as in eager PyTorch.
+
+    PyTorch's own code takes other paths if they do, and Thunder's mode is no reason to. Only modules that would use one
+    operator for a whole layer in inference take the other path, whose operations executors can claim and fuse.
+    """
+    frame = run.machine.frame
+    if not torch._C._is_torch_function_enabled() or (frame is not None and frame.code in WITH_FUSED_OPERATORS):
+        return NOT_TAKEN
+    modes = map(AT, range(torch._C._len_torch_function_stack()))
+    return any(type(mode) is not FunctionMode for mode in modes) or any(
+        getattr(run.class_of(value), "__torch_function__", NEVER_CALLED) not in (NEVER_CALLED, OF_TENSOR)
+        for value in values
+    )
+
+
+@lookaside(torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
+def have_torch_function(run: TracedRun, /, *values: Any) -> Any:
+    """Return whether one of several arguments, or a mode of the program, overrides PyTorch's functions."""
+    return has_torch_function(run, values)
 
 
 @lookaside(torch._C._push_on_torch_dispatch_stack)
