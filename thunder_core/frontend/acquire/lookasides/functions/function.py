@@ -33,7 +33,7 @@ FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of th
 
 
 @lookaside(FunctionMeta.__init__)
-def make_function(_: TracedRun, /, *args: Any, **kwargs: Any) -> None:
+def make_function(run: TracedRun, /, *args: Any, **kwargs: Any) -> None:
     """Finish a class of functions natively: the class gets a number, by which only PyTorch's own compilers know it."""
     FunctionMeta.__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
 
