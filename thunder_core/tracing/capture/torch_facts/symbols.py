@@ -83,8 +83,10 @@ REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # the class in `torch` of functions such as `torch._foreach_add`
+# Functions that read a tensor's data; `apply_` and its relatives call a Python function for each element.
 VALUE_READERS = frozenset(
-    {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
+    getattr(torch.Tensor, name)
+    for name in ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "apply_", "map_", "map2_")
 )
 
 
