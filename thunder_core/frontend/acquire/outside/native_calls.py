@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+import torch
+
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, reads_only_classes
 from thunder_core.frontend.acquire.outside.containers import (
     MUTATORS,
@@ -42,6 +44,8 @@ TAKING_NOTHING = frozenset(
 TAKING_METHODS = frozenset(
     {"__next__", "send", "throw", "close", "__anext__", "asend", "athrow", "aclose", "__setstate__"}
 )
+# The iterator of numbers for classes of `torch.autograd.Function`, which need only differ from each other.
+CLASS_NUMBERS = torch.autograd.function.AUTOGRAD_FUNCTION_COUNTER
 OWN_ITERATOR = "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
 
 
@@ -94,7 +98,7 @@ class NativeCalls:
         """
         for arg in args:
             path = self._outside.path_of(arg)
-            if path is None or reads_only_classes(function) or id(function) in TAKING_NOTHING:
+            if path is None or reads_only_classes(function) or id(function) in TAKING_NOTHING or arg is CLASS_NUMBERS:
                 continue
             if type(arg) in DRIVEN or native_state_of(type(arg)) is NativeState.STEPS:
                 self._leave_to_eager(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
