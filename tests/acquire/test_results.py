@@ -68,7 +68,6 @@ KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
     "generator `counted`, which has begun": lambda x: begun(counted(x)),
     "NumPy arrays that share memory": lambda x: twice_the_same_memory(),
-    "weak reference": lambda x: (x, weakref.ref(deque())),
 }
 
 
@@ -215,6 +214,23 @@ def test_weak_reference_refers_to_the_object_of_the_call() -> None:
     for _ in range(2):
         target, reference = compiled(torch.ones(2))
         assert reference() is target
+
+
+def test_weak_reference_to_a_dead_object_is_dead_at_each_call() -> None:
+    def program(x: Tensor) -> Any:
+        target = deque([x * 2])
+        reference = weakref.ref(target)
+        living = weakref.WeakValueDictionary(target=target).data["target"]  # type: ignore[attr-defined]
+        return target.pop() + 1, reference, [reference, living]
+
+    compiled = thunder.jit(program, executors=("torch",))
+    for run in (program, compiled, compiled):
+        result, reference, references = run(torch.ones(2))
+        assert result.tolist() == [3.0, 3.0]
+        assert references[0] is reference
+        assert [type(item) for item in references] == [weakref.ref, weakref.KeyedRef]
+        assert (reference(), references[1](), references[1].key) == (None, None, "target")
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_returned_coroutine_has_not_started() -> None:

@@ -23,7 +23,14 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core import functional
-from thunder_core.foundation.errors import BadOption, SharpEdgeError, SharpEdgeWarning, WrongInputs
+from thunder_core.foundation.errors import (
+    BadOption,
+    CannotReplay,
+    RecompileWarning,
+    SharpEdgeError,
+    SharpEdgeWarning,
+    WrongInputs,
+)
 from thunder_core.frontend.acquire.outside.native_functions import OF_MODULE
 
 X = torch.ones(2)
@@ -302,3 +309,35 @@ def test_functional_jit_refuses_modules_and_unknown_policies() -> None:
         functional.jit(torch.nn.Linear(2, 2))
     with pytest.raises(BadOption, match="maybe"):
         thunder.jit(lambda x: x, sharp_edges="maybe")  # type: ignore[arg-type]
+
+
+def reads_its_file(x: Tensor) -> Tensor:
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/scale", "w") as file:  # noqa: PTH123
+            file.write("3")
+        with open(f"{folder}/scale") as file:  # noqa: PTH123
+            return x * int(file.read())
+
+
+def saves_and_loads(x: Tensor) -> Tensor:
+    with tempfile.NamedTemporaryFile() as file:
+        torch.save({"scale": 3}, file.name)
+        return x * torch.load(file.name)["scale"]
+
+
+def looks_for_its_file(x: Tensor) -> Tensor:
+    with tempfile.NamedTemporaryFile() as file:
+        return x * (2 + os.path.exists(file.name))  # noqa: PTH110
+
+
+@pytest.mark.parametrize("program", [reads_its_file, saves_and_loads, looks_for_its_file])
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.SharpEdgeWarning")
+def test_eager_makes_the_calls_of_a_program_that_reads_a_file_which_it_writes(program: Callable[..., Tensor]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    with pytest.warns(RecompileWarning, match="which it has changed itself"):
+        assert compiled(X).tolist() == [3.0, 3.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        assert compiled(X * 2).tolist() == [6.0, 6.0]
+    with pytest.raises(CannotReplay, match="which it has changed itself"):
+        thunder.jit(program, data_dependent="error")(X)

@@ -328,3 +328,46 @@ def test_objects_that_die_in_the_program_leave_weak_containers(program: Callable
         del living
         assert listed() == [0, [], []]
     assert outcomes[0] == outcomes[1]
+
+
+def appends(x: Tensor, calls: list[Any]) -> Tensor:
+    level = Level()
+    reference = weakref.ref(level, lambda _: calls.append(x.shape))
+    del level
+    return x + (reference() is None)
+
+
+def drops_the_reference(x: Tensor, calls: list[Any]) -> Any:
+    level = Level()
+    return x * weakref.ref(level, calls.append)().height  # type: ignore[union-attr]
+
+
+def appends_for_a_proxy(x: Tensor, calls: list[Any]) -> Any:
+    level = Level()
+    proxy = weakref.proxy(level, lambda _: calls.append(1))
+    return x * proxy.height
+
+
+@pytest.mark.parametrize("program", [appends, appends_for_a_proxy])
+def test_callback_of_an_object_that_dies_is_called_at_each_call(program: Callable[..., Tensor]) -> None:
+    fast = thunder.jit(program, executors=("torch",))
+    calls: list[Any] = []
+    for count in (1, 2, 3):
+        if count == 1:
+            with pytest.warns(RecompileWarning, match="an object dies in the program"):
+                result = fast(X, calls)
+        else:
+            result = fast(X, calls)
+        assert len(calls) == count
+        assert torch.equal(result, program(X, []))
+    with pytest.raises(CannotReplay, match="an object dies in the program"):
+        thunder.jit(program, data_dependent="error")(X, [])
+
+
+def test_callback_of_an_object_that_outlives_its_reference_is_not_called() -> None:
+    fast = thunder.jit(drops_the_reference, executors=("torch",))
+    calls: list[Any] = []
+    for run in (drops_the_reference, fast, fast):
+        run(X, calls)
+    assert len(calls) == 0
+    assert thunder.cache_misses(fast) == 1

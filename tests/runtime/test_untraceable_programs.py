@@ -70,6 +70,18 @@ def arrays(x: Tensor) -> Any:
     return array, array[1:]
 
 
+def applied(x: Tensor) -> Any:
+    return x.clone().apply_(lambda element: element * 2)
+
+
+def mapped(x: Tensor) -> Any:
+    return x.clone().map_(x * 2, lambda element, other: element + other)
+
+
+def mapped_with_two(x: Tensor) -> Any:
+    return x.clone().map2_(x * 2, x * 3, lambda element, second, third: element + second * third)  # type: ignore[attr-defined]
+
+
 PROGRAMS = (
     operator_without_fake,
     address,
@@ -81,6 +93,9 @@ PROGRAMS = (
     written_array,
     copied_storage,
     arrays,
+    applied,
+    mapped,
+    mapped_with_two,
 )
 
 

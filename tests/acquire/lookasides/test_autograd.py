@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
@@ -468,3 +468,31 @@ def test_backward_passes_take_their_arguments_by_keyword(spelling: Callable[[tor
     for _ in range(2):
         torch.testing.assert_close(compiled(x), program(x))
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_autograd_function_defined_in_the_program_is_traced() -> None:
+    def program(x: Tensor) -> Tensor:
+        class Tripled(torch.autograd.Function):
+            """A function with a derivative of its own."""
+
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> Tensor:
+                ctx.save_for_backward(x)
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+                return gradient * 3 * ctx.saved_tensors[0]
+
+        result: Tensor = Tripled.apply(x)  # type: ignore[no-untyped-call]
+        return result.sum()
+
+    compiled = thunder.jit(program, executors=("torch",))
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value, requires_grad=True)
+        result = compiled(x)
+        result.backward()  # type: ignore[no-untyped-call]
+        assert (result.item(), x.grad.tolist()) == (4 * value, [3 * value, 3 * value])  # type: ignore[union-attr]
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.recompile_reasons(compiled) == []
+    assert thunder.last_program(compiled)

@@ -578,3 +578,17 @@ def test_a_hook_at_a_node_of_a_graph_from_outside_is_refused() -> None:
     with pytest.raises(OperationFailed, match="no tensor of the program leads to") as caught:
         program(leaf().exp().sin())
     assert caught.value.where is not None
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning")
+def test_backward_hook_of_a_module_that_dies_in_the_program() -> None:
+    def program(x: Tensor) -> Any:
+        module = nn.Sigmoid()
+        module.register_backward_hook(lambda module, inputs, outputs: (inputs[0] * 2,))
+        module(x).backward(torch.ones(3))
+        return x.grad
+
+    compiled = thunder.jit(program, executors=("torch",))
+    for run in (program, compiled, compiled):
+        x = torch.zeros(3, requires_grad=True)
+        assert run(x).tolist() == [0.5, 0.5, 0.5]

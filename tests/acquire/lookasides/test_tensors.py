@@ -273,3 +273,36 @@ def test_empty_tensor_has_the_default_dtype_of_each_call(kind: str) -> None:
             assert compiled(torch.ones(2, dtype=torch.float32)).dtype is dtype
         finally:
             torch.set_default_dtype(torch.float32)
+
+
+def groups_of_parameters(x: Tensor) -> Any:
+    layer = torch.nn.Linear(3, 1)
+    double = torch.nn.Parameter(x.double())
+    rows: list[list[Any]] = [[double, *layer.parameters()], [None, x, x * 2], []]
+    return [
+        str([(key, [[None if item is None else item.device for item in row] for row in parts], indices)])
+        for with_indices in (False, True)
+        for key, (parts, indices) in torch._C._group_tensors_by_device_and_dtype(rows, with_indices).items()
+    ]
+
+
+def step_of_asgd(x: Tensor) -> Any:
+    weight = torch.nn.Parameter(x * 2)
+    optimizer = torch.optim.ASGD([weight], lr=0.5, t0=0, foreach=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+    state = optimizer.state[weight]
+    return weight.detach(), state["eta"], state["mu"], state["ax"]
+
+
+@pytest.mark.parametrize("program", [groups_of_parameters, step_of_asgd])
+def test_parameters_of_the_program_are_grouped_by_their_device(program: Callable[[Tensor], Any]) -> None:
+    compiled, x = thunder.jit(program, executors=("torch",)), torch.arange(3.0)
+    for _ in range(2):
+        result, expected = compiled(x), program(x)
+        values, expected_values = (
+            [item.tolist() if isinstance(item, Tensor) else item for item in items] for items in (result, expected)
+        )
+        assert values == expected_values

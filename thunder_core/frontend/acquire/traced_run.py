@@ -89,6 +89,7 @@ class TracedRun(Recording, Protocol):
     capturing_hooks: dict[int, list[Callable[..., Any]]]
     sharp_edges: dict[str, SourceLine | None]
     loud_edges: set[str]
+    started: int  # the time at the start, in nanoseconds
     streams: tuple[Any, ...]
     warning_filters: Any
     runs_through_functions: bool

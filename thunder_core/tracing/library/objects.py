@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -153,6 +154,20 @@ def restore(instance: Any, state: Any) -> None:
         vars(instance).update(state)
     else:
         setter(state)
+
+
+class ShortLived:
+    """An object that dies at once, so that weak references to it are dead."""
+
+
+def dead_reference() -> weakref.ref[Any]:
+    """Return a weak reference to an object that no longer exists."""
+    return weakref.ref(ShortLived())
+
+
+def dead_keyed_reference(key: Any) -> weakref.KeyedRef[Any, Any]:
+    """Return the weak reference of a `WeakValueDictionary` for a key, to an object that no longer exists."""
+    return weakref.KeyedRef(ShortLived(), lambda reference: None, key)
 
 
 def raisable(

@@ -18,6 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions import (
     linearize,
     modules,
     selective_checkpoint,
+    tensor_groups,
     tensors,
     wrappers,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "sequences",
     "state",
     "storages",
+    "tensor_groups",
     "tensors",
     "transformers_attention",
     "triton_kernels",

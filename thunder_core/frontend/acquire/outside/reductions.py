@@ -66,6 +66,18 @@ class Dressed:
     node: str
 
 
+@dataclass(frozen=True, eq=False)
+class DeferredCallback:
+    """The callback of a weak reference while tracing, in place of a `function` of the program."""
+
+    function: Callable[[Any], Any]
+    note_death: Callable[[], None]
+
+    def __call__(self, _: object) -> None:
+        """Note that the object has died; do not call the function."""
+        self.note_death()
+
+
 Reduce = Callable[[Any, str], Reduction]
 
 
@@ -121,25 +133,21 @@ def of_view(method: str) -> Reduce:
 
 
 def of_weak_reference(value: Any, where: str) -> Reduction:
-    """Reduce a weak reference to its object and its callback."""
-    callback = value.__callback__
-    return Reduction(weakref.ref, (_referent(value, where), *(() if callback is None else (callback,))))
+    """Reduce a weak reference to its object and its callback; one to a dead object has neither."""
+    referent, callback = weakref.ref.__call__(value), value.__callback__
+    if isinstance(callback, DeferredCallback):
+        callback = callback.function
+    if referent is None:
+        return Reduction(objects.dead_reference, ())
+    return Reduction(weakref.ref, (referent, *(() if callback is None else (callback,))))
 
 
 def of_keyed_reference(value: Any, where: str) -> Reduction:
     """Reduce the weak reference with which a `WeakValueDictionary` refers to a value."""
-    return Reduction(weakref.KeyedRef, (_referent(value, where), value.__callback__, value.key))
-
-
-def _referent(reference: Any, where: str) -> Any:
-    """Return the object of a weak reference; raise `CannotReplay` if it no longer exists."""
-    referent = weakref.ref.__call__(reference)
+    referent = weakref.ref.__call__(value)
     if referent is None:
-        raise CannotReplay(
-            f"{where} is or contains a weak reference to an object that no longer exists when the program ends",
-            fix="return the object itself, or keep the object alive",
-        )
-    return referent
+        return Reduction(objects.dead_keyed_reference, (value.key,))
+    return Reduction(weakref.KeyedRef, (referent, value.__callback__, value.key))
 
 
 def of_exception(value: BaseException, where: str) -> Reduction:

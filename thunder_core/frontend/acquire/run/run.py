@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -91,6 +92,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _note_initial_state(self, subject: Callable[..., Any]) -> None:
         """Initialize the state of the run."""
+        self.started = time.time_ns()
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         self.module_names = {id(module): name for name, module in named}
         self.modules: list[str] = []

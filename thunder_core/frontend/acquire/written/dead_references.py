@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
 
 # By class of a weak container: the methods of its `data` that get the reference first.
@@ -21,7 +22,8 @@ def without_dead_references(effects: list[Effect], items_at_start: Callable[[Any
     """Return the effects without effects for dead members and keys; entries that a dead value replaced are removed.
 
     `items_at_start(container)` returns the items that a container had when the program began. If one of these items has
-    died, it is not known which references belong to the program's own objects, and no effect is left out.
+    died, it is not known which references belong to the program's own objects: no effect is left out, and an effect for
+    a dead object raises `CannotReplay`.
     """
     return [
         live_effect
@@ -32,7 +34,10 @@ def without_dead_references(effects: list[Effect], items_at_start: Callable[[Any
 
 def _kept_effects(effect: Effect, later: list[Effect], items_at_start: Callable[[Any], Any]) -> Iterator[Effect]:
     kind = _weak_container(effect)
-    if kind is None or not effect.arguments or any(map(is_dead, references_in(items_at_start(_data(effect))))):
+    if kind is None or not effect.arguments:
+        yield effect
+    elif any(map(is_dead, references_in(items_at_start(_data(effect))))):
+        _require_living(kind, effect)
         yield effect
     elif effect.name in OF_REFERENCES.get(kind, ()):
         if not is_dead(effect.arguments[0]):
@@ -41,6 +46,15 @@ def _kept_effects(effect: Effect, later: list[Effect], items_at_start: Callable[
         yield replace(effect, name="pop", arguments=(effect.arguments[0], None))
     else:
         yield effect
+
+
+def _require_living(kind: type, effect: Effect) -> None:
+    """Raise `CannotReplay` if an effect on a weak container has a reference to a dead object."""
+    if any(map(is_dead, effect.arguments)):
+        raise CannotReplay(
+            f"the program writes to a {kind.__name__} for an object that no longer exists when the program ends",
+            fix="keep the object alive",
+        )
 
 
 def _data(effect: Effect) -> Any:

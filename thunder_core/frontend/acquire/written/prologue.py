@@ -132,9 +132,10 @@ class Prologue:
         Returns the name of the tuple of plain tensors, and the paths of its members.
         """
         drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
-        plain_guards = [guard for guard in guards if guards_plain_tensor(guard) and guard not in drawn_guards]
+        drawn = frozenset(drawn_guards)  # as a set, because a program may compare thousands of drawn numbers
+        plain_guards = [guard for guard in guards if guards_plain_tensor(guard) and guard not in drawn]
         for guard in guards:
-            if not guards_plain_tensor(guard) and guard not in drawn_guards:
+            if not guards_plain_tensor(guard) and guard not in drawn:
                 self._check_guard(guard)
         checked = self._check_tensors(plain_guards) if self._drawn_from else None
         self._draw()

@@ -87,9 +87,13 @@ REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # the class in `torch` of functions such as `torch._foreach_add`
+# Functions that read a tensor's data; `apply_` and its relatives call a Python function for each element.
 VALUE_READERS = frozenset(
     getattr(torch.Tensor, name)
-    for name in ("tolist", "numpy", "__array__", "data_ptr", "const_data_ptr", "is_set_to", "__dlpack__")
+    for name in (
+        *("tolist", "numpy", "__array__", "data_ptr", "const_data_ptr", "is_set_to", "__dlpack__"),
+        *("apply_", "map_", "map2_"),
+    )
     if hasattr(torch.Tensor, name)
 )
 

@@ -1,15 +1,22 @@
-"""Finalizers of objects: Python keeps those of `weakref` in a registry, and calls `__del__` when an object ends."""
+"""Code that runs when an object dies: finalizers of `weakref`, callbacks of weak references, and `__del__`."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.outside.reductions import DeferredCallback
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.ir.retrace import Retrace
 
 
 @lookaside(weakref.finalize)
@@ -25,6 +32,33 @@ def finalize(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
             "register it outside the compiled program, or keep a `weakref.ref` with a callback",
         )
     return run.machine.call_uninterpreted(weakref.finalize, args, kwargs)
+
+
+@lookaside_of_each(weakref.ref, weakref.proxy)
+def refer_weakly(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> Any:
+    """Make a weak reference whose callback is not called while tracing.
+
+    If the object dies in the program, eager PyTorch makes the calls, because no line of a trace is at that position.
+    """
+    frame = run.machine.frame
+    if len(args) != 2 or args[1] is None or frame is None or not is_users_code(frame.code):
+        return NOT_TAKEN
+    referent, callback = args
+    deferred = DeferredCallback(callback, partial(note_death, run.machine, run))
+    return run.machine.natively(function, (referent, deferred), {})
+
+
+def note_death(machine: Any, run: TracedRun) -> None:
+    """Leave a program to eager PyTorch in which an object dies that has a weak reference with a callback.
+
+    The error has no way out of a callback, but the run keeps the request until the program ends.
+    """
+    if not machine.is_over:
+        with contextlib.suppress(Retrace, ThunderError):
+            run.leave_to_eager(
+                "an object dies in the program, and one of its weak references has a callback",
+                "keep the object alive, or make the weak reference without a callback",
+            )
 
 
 def require_no_finalizer(run: TracedRun, kind: type) -> None:

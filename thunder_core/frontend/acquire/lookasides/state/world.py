@@ -23,6 +23,7 @@ from thunder_core.tracing.library.collection import is_collection_enabled
 from thunder_core.tracing.library.draws import file_state
 
 WRITING = frozenset("wax+")
+CLOCK_STEP = 20_000_000  # nanoseconds by which the times of files are behind the clock at most
 CLOCKS_OF_SPANS = frozenset(
     f"{name}{unit}" for name in ("perf_counter", "monotonic", "process_time", "thread_time") for unit in ("", "_ns")
 )
@@ -47,8 +48,27 @@ def world_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
 
 def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that reads the outside world, and that the prologue calls again."""
-    named = (run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
-    return again(run, function, run.draws.query, tuple(named), kwargs)
+    named = tuple(run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
+    require_unchanged_file(run, *named[:1])
+    return again(run, function, run.draws.query, named, kwargs)
+
+
+def require_unchanged_file(run: TracedRun, name: object = None) -> None:
+    """Leave a program to eager PyTorch that reads a file or a folder which it has changed or created itself.
+
+    The prologue, which reads files before the program changes them, would find another file, or none.
+    """
+    if not (run.loud_edges and isinstance(name, str | bytes)):
+        return
+    try:
+        changed = os.lstat(name).st_ctime_ns
+    except (OSError, ValueError):
+        return
+    if changed >= run.started - CLOCK_STEP:
+        run.leave_to_eager(
+            f"the program reads {os.fsdecode(name)}, which it has changed itself",
+            "write the file outside the compiled program",
+        )
 
 
 def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -154,5 +174,6 @@ def open_file(run: TracedRun, /, file: object, mode: object = "r", *rest: Any, *
     run.note_edge("input and output: open", loud=writes or isinstance(file, int))
     if not writes and not isinstance(file, int):
         named = run.machine.call(os.fspath, file)
+        require_unchanged_file(run, named)
         run.draws.query(file_state, (named,), {})
     return run.machine.natively(io.open, (file, mode, *rest), options)
