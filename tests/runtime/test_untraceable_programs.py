@@ -29,6 +29,18 @@ def address(x: Tensor) -> Any:
     return x if x.data_ptr() == x[:2].data_ptr() else -x
 
 
+def array_of_uninitialized_memory(x: Tensor) -> Any:
+    return x * torch.empty_like(x).numpy().ndim
+
+
+def array_of_uninitialized_view(x: Tensor) -> Any:
+    return x * x.new_empty(2, 2).view(4).detach().numpy().shape[0]
+
+
+def text_of_uninitialized_memory(x: Tensor) -> Any:
+    return x * min(len(repr(torch.empty(3))), 1)
+
+
 def quantized(x: Tensor) -> Any:
     return torch.quantize_per_tensor(x, 0.5, 0, torch.qint8).dequantize()
 
@@ -96,6 +108,9 @@ PROGRAMS = (
     applied,
     mapped,
     mapped_with_two,
+    array_of_uninitialized_memory,
+    array_of_uninitialized_view,
+    text_of_uninitialized_memory,
 )
 
 

@@ -11,6 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import CannotReplay
+from thunder_core.foundation.errors.tree import SourceLine
+from thunder_core.tracing.analysis.uninitialized import is_uninitialized
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.tensors import Tensors
@@ -66,6 +68,8 @@ class Data:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             copied: torch.Tensor = values.detach().clone()
             digest = digest_of(copied)
+        if copied.numel() and is_uninitialized(proxy, data_dependent.bsyms):
+            raise _reads_uninitialized(function, data_dependent.bsyms[-1].source)
         digest_proxy = Proxy(self._tensors.next_name())
         data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, digest_proxy))
         bsym = data_dependent.bsyms[-1]
@@ -158,3 +162,14 @@ DATA: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.__repr__: Data.text,
     torch.Tensor.__format__: Data.format,
 }
+
+
+def _reads_uninitialized(function: Callable[..., Any], source: SourceLine | None) -> CannotReplay:
+    """Return the error for a read of memory whose values are not defined, which eager PyTorch makes at each call."""
+    failure = CannotReplay(
+        f"`{symbol_of(function).name}` reads uninitialized memory, whose values differ from call to call",
+        fix="initialize the tensor first, for example by torch.zeros, or read its dtype and shape only",
+        where=source,
+    )
+    failure.runs_in_eager = True
+    return failure

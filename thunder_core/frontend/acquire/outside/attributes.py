@@ -95,7 +95,7 @@ def is_bound_anew(value: Any, owner: Any) -> bool:
 
 
 def is_held(function: object, module: types.ModuleType) -> bool:
-    """Whether a module other than PyTorch's has a function under the function's name."""
+    """Whether a module has a function under the function's own name; False for modules of PyTorch."""
     return not belongs_to_torch(module) and vars(module).get(getattr(function, "__name__", "")) is function
 
 

@@ -104,7 +104,7 @@ def is_known_by_identity(value: Any) -> bool:
 
 
 def index_of(container: Any, key: Any) -> Any:
-    """Return the key of an item, with a negative index converted to a non-negative index."""
+    """Return a key, or the equal non-negative index for a valid negative index of a list or tuple."""
     return key + length_of(container) if is_index_into(container, key) and key < 0 else key
 
 

@@ -154,7 +154,7 @@ class OfType(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NumberInC(Guard):
-    """Requires a number of a class defined in C, such as a NumPy number."""
+    """Requires a member of an enumeration of pybind11, or a `ReduceOp`, which is compared by its class and its hash."""
 
     value: Any
 

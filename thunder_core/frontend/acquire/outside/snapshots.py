@@ -33,7 +33,10 @@ def table_identities(owner: object) -> list[int]:
 
 
 def has_own(owner: object, name: str) -> bool:
-    """Whether an object itself has an attribute, in any of its tables or in C."""
+    """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a descriptor.
+
+    An object that is no class and has no dict of attributes counts as having every attribute that is not a slot.
+    """
     if issubclass(type(owner), type) or is_slot(owner, name):
         return can_delete(owner, name)
     return not tables_of(owner) or can_delete(owner, name) or _descriptor(owner, name) is not None
