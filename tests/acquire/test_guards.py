@@ -24,11 +24,14 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     DefinesNone,
     HasCode,
     HasFact,
+    KeepsCall,
     Misses,
+    NoAccumulationHooks,
     NoHooks,
     NoOtherHooks,
     NotStored,
     OverridesNone,
+    SharesStorage,
 )
 from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
@@ -542,7 +545,11 @@ def test_imports_inside_functions_are_replayed(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "kind", [SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored, DefinesNone, OverridesNone, HasCode]
+    "kind",
+    [
+        *(SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored, DefinesNone, OverridesNone, HasCode),
+        *(KeepsCall, NoAccumulationHooks, SharesStorage),
+    ],
 )
 def test_kind_of_guard_with_its_own_scene_is_needed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard the change is noticed; without the guard it is not."""
@@ -669,6 +676,39 @@ def code_exchanged() -> bool:
     return torch.equal(compiled(X), X * 3)
 
 
+def call_replaced() -> bool:
+    class Scaled(nn.Linear):
+        """A class of modules whose calls are replaced later."""
+
+    net = Scaled(3, 3)
+    compiled = thunder.jit(net)
+    compiled(X)
+    Scaled._call_impl = lambda self, x: nn.Linear.forward(self, x) * 2  # type: ignore[method-assign]
+    return torch.equal(compiled(X), net(X))
+
+
+def accumulation_hook_added() -> bool:
+    weight, calls = torch.ones(3, requires_grad=True), []
+
+    def program(x: Tensor) -> None:
+        (weight * x).sum().backward()
+
+    compiled = thunder.jit(program)
+    compiled(X)
+    weight.grad = None
+    node = weight.expand_as(weight).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+    node.register_hook(lambda *_: calls.append(1))  # type: ignore[union-attr]
+    compiled(X)
+    return calls == [1]
+
+
+def storage_shared() -> bool:
+    compiled = thunder.jit(lambda x, a, b: x if a.untyped_storage() is b.untyped_storage() else -x)
+    rows = torch.ones(2, 3)
+    apart = torch.equal(compiled(X, rows[0], torch.ones(3)), -X)
+    return apart and torch.equal(compiled(X, rows[0], rows[1]), X)
+
+
 @dataclasses.dataclass(frozen=True)
 class Key:
     """A key of a cache that a program makes itself, so that no prologue can read the value from the cache."""
@@ -754,6 +794,9 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
     DefinesNone: parameter_hidden,
     OverridesNone: attribute_overridden,
     HasCode: code_exchanged,
+    KeepsCall: call_replaced,
+    NoAccumulationHooks: accumulation_hook_added,
+    SharesStorage: storage_shared,
 }
 
 

@@ -19,6 +19,7 @@ from thunder_core.tracing.library import tensor_guards
 LINEAR = """\
 # prologue: trace
 from thunder_core.tracing.library.changes.class_names import defines
+from thunder_core.tracing.library.changes.module_calls import keeps_methods
 from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 from thunder_core.tracing.library.objects import refuse
 from thunder_core.tracing.library.tensor_guards import remember
@@ -35,13 +36,15 @@ def prologue(module, args, kwargs):
     if not (len(args) == 1): refuse(n, args)
     if not (not kwargs): refuse(n, kwargs)
     state = module.__dict__
+    if not ('_call_impl' not in state and '_compiled_call_impl' not in state and 'forward' not in state \
+and 'weight' not in state and 'bias' not in state): refuse(n, state)
+    if not (keeps_methods(Linear, '__call__ _call_impl _compiled_call_impl')): refuse(n, Linear)
     if not (not (state['_backward_hooks'] or state['_backward_pre_hooks'] or state['_forward_hooks'] \
 or state['_forward_pre_hooks'])): refuse(n, module)
     if not (not module_globals['_global_backward_pre_hooks']): refuse(n, module_globals['_global_backward_pre_hooks'])
     if not (not module_globals['_global_backward_hooks']): refuse(n, module_globals['_global_backward_hooks'])
     if not (not module_globals['_global_forward_pre_hooks']): refuse(n, module_globals['_global_forward_pre_hooks'])
     if not (not module_globals['_global_forward_hooks']): refuse(n, module_globals['_global_forward_hooks'])
-    if not ('forward' not in state and 'weight' not in state and 'bias' not in state): refuse(n, state)
     if not (Linear.forward is forward): refuse(n, Linear.forward)
     F = linear_globals['F']
     if not (F is torch_nn_functional): refuse(n, F)

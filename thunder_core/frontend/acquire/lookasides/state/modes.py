@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
 from typing import Any, NoReturn
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
@@ -19,6 +22,7 @@ PUSH: Callable[[Any], None] = torch._C._push_on_torch_function_stack
 POP: Callable[[], Any] = torch._C._pop_torch_function_stack
 AT: Callable[[int], Any] = torch._C._get_function_stack_at
 WITH_FUSED_OPERATORS = (torch.nn.MultiheadAttention.forward.__code__, torch.nn.TransformerEncoderLayer.forward.__code__)
+DISTRIBUTED = f"{Path(torch.distributed.__file__).parent}{os.sep}"
 NEVER_CALLED = torch._C._disabled_torch_function_impl
 OF_TENSOR = torch.Tensor.__torch_function__
 
@@ -58,6 +62,15 @@ def mode_at(run: TracedRun, /, index: int) -> Any:
     return shown_mode(AT(index))
 
 
+def is_seen_by_modes(code: CodeType) -> bool:
+    """Whether code passes itself to torch function modes, as operations do, or must see Thunder's mode.
+
+    Functions of `torch.distributed` are no operations: their calls of a process group are recorded.
+    """
+    passes_itself = handle_torch_function.__name__ in code.co_names and not code.co_filename.startswith(DISTRIBUTED)
+    return passes_itself or code in WITH_FUSED_OPERATORS
+
+
 @lookaside(torch._C._has_torch_function)
 def has_torch_function(run: TracedRun, /, values: Any) -> Any:
     """Return whether classes of arguments or modes of the program override PyTorch's functions, as in eager PyTorch.
@@ -66,7 +79,7 @@ def has_torch_function(run: TracedRun, /, values: Any) -> Any:
     operator for a whole layer in inference take the other path, whose operations executors can claim and fuse.
     """
     frame = run.machine.frame
-    if not torch._C._is_torch_function_enabled() or (frame is not None and frame.code in WITH_FUSED_OPERATORS):
+    if not torch._C._is_torch_function_enabled() or (frame is not None and is_seen_by_modes(frame.code)):
         return NOT_TAKEN
     modes = map(AT, range(torch._C._len_torch_function_stack()))
     return any(type(mode) is not FunctionMode for mode in modes) or any(

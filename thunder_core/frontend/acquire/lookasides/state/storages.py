@@ -28,7 +28,8 @@ def read_address(run: TracedRun, /, *_: object) -> NoReturn:
     """Leave a question about addresses of memory to eager PyTorch: while tracing, tensors have no memory."""
     run.leave_to_eager(
         "the program reads or compares addresses of memory",
-        "compare storages: `a.untyped_storage() is b.untyped_storage()`",
+        "compare storages: `a.untyped_storage() is b.untyped_storage()`; under fully_shard, compile the forward: "
+        "`module.forward = thunder_core.jit(module.forward)`",
     )
 
 
