@@ -1,4 +1,4 @@
-"""Classification of iterator types that C code implements, by what a step of the iterator does.
+"""Iterator types that C code implements, classified by the effect of a step.
 
 A step may call Python code of the iterated object, forward an item of another iterator, compare an item with a stored
 value, or call nothing.

@@ -30,7 +30,7 @@ def is_uninitialized(proxy: Proxy, bsyms: Sequence[BoundSymbol]) -> bool:
 
 
 def _names_from_allocation(proxy: Proxy, bsyms: Sequence[BoundSymbol]) -> set[str]:
-    """Return the names of a tensor and of what it is a view or a copy of, back to an allocation.
+    """Return the names of a tensor and of the tensors from which views and copies lead to it, back to an allocation.
 
     The set is empty if the tensor does not come from an allocation in this way.
     """

@@ -14,6 +14,8 @@ from thunder_core.tracing.library.changes.type_versions import ClassCaches, cach
 
 ALIAS = torch.ops.aten.alias.default
 DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+DISABLED = torch._C._disabled_torch_function_impl
+NEVER_CALLED = (DISABLED, torch.Tensor.__torch_function__)
 
 
 class Subclasses:
@@ -77,7 +79,7 @@ class Subclasses:
 
 
 def torch_function_classes(classes: tuple[type, ...]) -> tuple[type, ...]:
-    """Return the classes whose `__torch_function__` PyTorch calls: subclasses of Tensor, but no parameters or fakes."""
+    """Return the classes with a `__torch_function__` that PyTorch calls: not Tensor itself, parameters and fakes."""
     return tuple(kind for kind in classes if _is_called(kind, "__torch_function__"))
 
 
@@ -88,9 +90,8 @@ def has_default_function(kind: type) -> bool:
 
 @cached_by_version(ClassCaches())
 def _is_called(kind: type, name: str) -> tuple[bool, bool]:
-    """Whether PyTorch calls the `__torch_function__` of a class."""
-    never_called = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
-    return getattr(kind, name) not in never_called, True
+    """Whether a class has a `__torch_function__` that PyTorch calls."""
+    return getattr(kind, name, DISABLED) not in NEVER_CALLED, True
 
 
 @cached_by_version(ClassCaches())

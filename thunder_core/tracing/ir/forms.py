@@ -102,27 +102,21 @@ def _set_item(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _call(bsym: BoundSymbol, scope: Scope) -> str:
-    if is_replaced(bsym):
-        name = scope.constant(bsym.symbol.target, bsym.symbol.short_name)
-    elif bsym.symbol.name.startswith("torch.") and not is_name_of_class(bsym):
-        name = scope.importing(bsym.symbol.name, "torch")
+    name, target = bsym.symbol.name, bsym.symbol.target
+    named = follow_path(name) if name.startswith("torch.") else None
+    if not name.startswith("torch.") or (isinstance(named, type) and named is not target):
+        function = importable(target, scope)  # also a `torch.autograd.Function`, whose name is that of its class
+    elif named is None or named == target:
+        function = scope.importing(name, "torch")
     else:
-        name = importable(bsym.symbol.target, scope)
-    return f"{name}({arguments(bsym.args, bsym.kwargs, scope)})"
-
-
-def is_name_of_class(bsym: BoundSymbol) -> bool:
-    """Whether a symbol has the name of a class that is not its target: the class of a `torch.autograd.Function`."""
-    named = follow_path(bsym.symbol.name)
-    return isinstance(named, type) and named is not bsym.symbol.target
+        function = scope.constant(target, bsym.symbol.short_name)  # a library has replaced PyTorch's function
+    return f"{function}({arguments(bsym.args, bsym.kwargs, scope)})"
 
 
 def is_replaced(bsym: BoundSymbol) -> bool:
-    """Whether a library has replaced one of PyTorch's functions, so that its name leads to another function."""
-    if not bsym.symbol.name.startswith("torch.") or is_name_of_class(bsym):
-        return False
+    """Whether a library has replaced the method of `torch.Tensor` that a bound symbol calls."""
     named = follow_path(bsym.symbol.name)
-    return named is not None and named is not bsym.symbol.target and bool(named != bsym.symbol.target)
+    return named is not None and not isinstance(named, type) and bool(named != bsym.symbol.target)
 
 
 def _method(bsym: BoundSymbol, scope: Scope) -> str:

@@ -91,7 +91,7 @@ class Outside(GuardedPaths):
         return self.outside_reads is not None
 
     def require_up_to_date(self, value: object) -> None:
-        """Raise `CannotReplay` if a bound symbol writes to an object, such as the one of a compiled function.
+        """Raise `CannotReplay` if a bound symbol, such as that of a compiled function, writes to an object.
 
         Tracing does not run the bound symbol, so that the program would read the object's old state.
         """

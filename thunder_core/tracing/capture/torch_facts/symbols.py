@@ -40,6 +40,7 @@ ORDERED_NAMES = frozenset(
 
 
 FOLDER = f"{Path(torch.__file__).parent}{os.sep}"
+DISTRIBUTED = f"{FOLDER}distributed{os.sep}"
 # Queries whose answers depend on more than the metadata in the call cache's keys.
 QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
     {
@@ -232,21 +233,25 @@ def is_process_group_method(operator: torch._ops.OpOverload) -> bool:
 def operations() -> frozenset[Callable[..., Any]]:
     """Return every Python-level function of PyTorch that a torch function mode sees as one operation.
 
-    Functions of `torch.distributed` are excluded: they call a process group, whose methods are recorded. So are
-    functions with which a library has replaced PyTorch's.
+    Functions that communicate are excluded, and functions with which a library has replaced PyTorch's.
     """
     return frozenset(
         function
         for function in get_testing_overrides()
         if hasattr(function, "__code__")
         and is_pytorchs_code(function.__code__)
-        and not function.__module__.startswith("torch.distributed")
+        and not communicates(function.__code__)
     )
 
 
 def is_pytorchs_code(code: types.CodeType) -> bool:
     """Whether code is in a file of PyTorch."""
     return code.co_filename.startswith(FOLDER)
+
+
+def communicates(code: types.CodeType) -> bool:
+    """Whether code is in a file of `torch.distributed`: it calls a process group, whose methods are recorded."""
+    return code.co_filename.startswith(DISTRIBUTED)
 
 
 def passing_operation(function: Callable[..., Any], passed_by: types.FrameType | None) -> Callable[..., Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -16,15 +14,14 @@ from torch.utils._device import DeviceContext
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode
+from thunder_core.tracing.capture.torch_facts.symbols import communicates
 
 PUSH: Callable[[Any], None] = torch._C._push_on_torch_function_stack
 POP: Callable[[], Any] = torch._C._pop_torch_function_stack
 AT: Callable[[int], Any] = torch._C._get_function_stack_at
 WITH_FUSED_OPERATORS = (torch.nn.MultiheadAttention.forward.__code__, torch.nn.TransformerEncoderLayer.forward.__code__)
-DISTRIBUTED = f"{Path(torch.distributed.__file__).parent}{os.sep}"
-NEVER_CALLED = torch._C._disabled_torch_function_impl
-OF_TENSOR = torch.Tensor.__torch_function__
 
 
 class InterpretedMode(TorchFunctionMode):
@@ -67,7 +64,7 @@ def is_seen_by_modes(code: CodeType) -> bool:
 
     Functions of `torch.distributed` are no operations: their calls of a process group are recorded.
     """
-    passes_itself = handle_torch_function.__name__ in code.co_names and not code.co_filename.startswith(DISTRIBUTED)
+    passes_itself = handle_torch_function.__name__ in code.co_names and not communicates(code)
     return passes_itself or code in WITH_FUSED_OPERATORS
 
 
@@ -82,10 +79,9 @@ def has_torch_function(run: TracedRun, /, values: Any) -> Any:
     if not torch._C._is_torch_function_enabled() or (frame is not None and is_seen_by_modes(frame.code)):
         return NOT_TAKEN
     modes = map(AT, range(torch._C._len_torch_function_stack()))
-    return any(type(mode) is not FunctionMode for mode in modes) or any(
-        getattr(run.class_of(value), "__torch_function__", NEVER_CALLED) not in (NEVER_CALLED, OF_TENSOR)
-        for value in values
-    )
+    if any(type(mode) is not FunctionMode for mode in modes):
+        return True
+    return bool(torch_function_classes(tuple(run.class_of(value) for value in values)))
 
 
 @lookaside(torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
