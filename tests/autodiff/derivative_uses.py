@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional
 
-from tests.autodiff.derivative_cases import beside_places, case, gated, leaf, several, through_a_new_leaf
+from tests.autodiff.derivative_cases import case, gated, leaf
 
 
 @case(gated)
@@ -35,6 +37,11 @@ def beside_new_tensors(program):
     return [out, *others, x.grad, [other._is_view() for other in others]]
 
 
+def beside_places(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    total = x.sum()
+    return (x.tanh() if total > -100 else x), x.nonzero()
+
+
 @case(beside_places)
 def beside_values(program):
     """Reading the value of a tensor that requires a gradient does not require a gradient."""
@@ -42,6 +49,12 @@ def beside_values(program):
     out, places = program(x)
     out.sum().backward()
     return [out, places, x.grad]
+
+
+def through_a_new_leaf(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    y = x.detach() * 2
+    y.requires_grad = True
+    return torch.tanh(y @ weight)
 
 
 @case(through_a_new_leaf)
@@ -170,6 +183,11 @@ def result_changed_in_place(program):
     out *= 2
     out.sum().backward()
     return [out, x.grad]
+
+
+def several(x: torch.Tensor, y: torch.Tensor) -> Any:
+    hidden = x @ y
+    return {"a": hidden.exp(), "b": [hidden.argmax(-1), x.detach() * 2, y.sin()], "c": (3, None)}
 
 
 @case(several)

@@ -1,4 +1,4 @@
-"""Shapes, layouts and comparisons with PyTorch that the tests of convolutions on the CPU share."""
+"""Memory formats, and the calls that the kernel of convolutions claims, for its tests."""
 
 from __future__ import annotations
 

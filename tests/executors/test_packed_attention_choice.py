@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from tests.executors.kernel_choices import refusals_by, set_measured_times, use_own_cache
 from tests.executors.packed_heads import KERNEL, Heads, attend, claimed_in, heads
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
 from thunder_executors.inductor.building.kernel_library import KernelLibrary
 from thunder_executors.packed_attention import EXECUTOR, PackedAttention, measurement
 from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY
-from thunder_executors.packed_attention.measurement import Times
 from thunder_executors.packed_attention.source import NAME
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
@@ -21,22 +21,7 @@ pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECU
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """A cache that contains the compiled kernel and no measurements."""
-    content = ATTENTION_LIBRARY.content
-    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("THUNDER_TUNE", "10s")
-    monkeypatch.setattr(KernelLibrary, "content", content)
-
-
-def measured_as(monkeypatch, own: float, library: float) -> list[str]:
-    """Make measurements return these seconds, and return the list of measured attention."""
-    titles: list[str] = []
-
-    def measure(attention, _function):
-        titles.append(attention.title)
-        return Times(own, library)
-
-    monkeypatch.setattr(measurement, "measure", measure)
-    return titles
+    use_own_cache(monkeypatch, tmp_path, ATTENTION_LIBRARY)
 
 
 def compiled_heads(**options):
@@ -46,13 +31,8 @@ def compiled_heads(**options):
     return compiled
 
 
-def refused_by_kernel(compiled) -> list[tuple[str, int]]:
-    refused = thunder.last_traces(compiled)[-1].refused
-    return [(refusal.reason, refusal.count) for refusal in refused if refusal.executor == KERNEL.name]
-
-
 def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
-    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    titles = set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     (choice,) = kernel_choices(thunder.last_traces(compiled_heads(is_causal=True))[-1])
     assert titles == ["2 x 4 x 20 x 16 to 20 keys, causal"]
     assert choice.choice == (
@@ -64,29 +44,29 @@ def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypat
 
 
 def test_pytorch_computes_unless_the_kernel_is_clearly_faster(own_cache, monkeypatch):
-    measured_as(monkeypatch, 0.98e-3, 1e-3)
+    set_measured_times(monkeypatch, measurement, 0.98e-3, 1e-3)
     compiled = compiled_heads()
     assert claimed_in(compiled) == []
-    ((reason, count),) = refused_by_kernel(compiled)
+    ((reason, count),) = refusals_by(compiled, KERNEL)
     assert reason.startswith("PyTorch computes attention of 2 x 4 x 20 x 16 to 20 keys: packed-attention ")
     assert count == 1
 
 
 def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
     monkeypatch.setattr(KernelLibrary, "function", lambda self, name: lambda *args: args[4].zero_())
-    ((reason, _),) = refused_by_kernel(compiled_heads())
+    ((reason, _),) = refusals_by(compiled_heads(), KERNEL)
     assert "with other values" in reason
 
 
 def test_nothing_is_measured_without_a_tuning_budget(own_cache, monkeypatch):
-    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    titles = set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     with tuning(0):
         compiled = compiled_heads()
-    assert (titles, claimed_in(compiled), refused_by_kernel(compiled)) == ([], [], [])
+    assert (titles, claimed_in(compiled), refusals_by(compiled, KERNEL)) == ([], [], [])
     with tuning(1e-9):
         compiled = compiled_heads()
     assert (titles, claimed_in(compiled)) == ([], [])
-    assert refused_by_kernel(compiled) == [("it was not measured in the time that --tune allows", 1)]
+    assert refusals_by(compiled, KERNEL) == [("it was not measured in the time that --tune allows", 1)]
 
 
 MEASURED = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import nn
 
 import thunder_core as thunder
+from tests.executors.kernel_choices import assert_equal_without_compiler
 from tests.executors.packed_heads import EXECUTORS, KERNEL, LINEAR, SHAPES, Heads, attend, claimed_in, heads, in_double
 from tests.executors.vectors import AVX2, WIDE
-from tests.processes import run_python
 from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.workflow.artifact.format import compatibility
@@ -89,28 +87,10 @@ def test_results_are_equal_bit_by_bit_for_every_number_of_threads(is_causal):
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-LOADS = """
-import sys, torch
-import thunder_core as thunder
-from tests.executors.packed_heads import Heads
-x, expected = torch.load(sys.argv[2])
-loaded = thunder.load(sys.argv[1], Heads(), strict=True)
-with torch.no_grad():
-    assert torch.equal(loaded(x), expected)
-assert "torch._inductor.compile_fx" not in sys.modules
-print("equal")
-"""
-
-
 def test_an_artifact_runs_in_a_process_without_compiler_or_cache(tmp_path):
     compiled, x = thunder.jit(Heads(), executors=EXECUTORS), torch.randn(2, 20, 64)
-    with torch.no_grad():
-        torch.save((x, compiled(x)), tmp_path / "values.pt")
+    assert_equal_without_compiler(compiled, x, "from tests.executors.packed_heads import Heads", "Heads()", tmp_path)
     assert claimed_in(compiled)
-    thunder.save(compiled, tmp_path / "artifact")
-    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
-    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
-    assert done.stdout == "equal\n", done.stderr
 
 
 def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_path, monkeypatch):

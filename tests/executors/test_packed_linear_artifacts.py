@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import nn
 
 import thunder_core as thunder
+from tests.executors.kernel_choices import assert_equal_without_compiler
 from tests.executors.packed_layers import EXECUTORS, KERNEL, Layer, claimed_in
-from tests.processes import run_python
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.workflow.artifact.format import compatibility
 from thunder_executors.packed_linear import EXECUTOR
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
-
-
-LOADS = """
-import sys, torch
-import thunder_core as thunder
-from tests.executors.packed_layers import Layer
-x, expected = torch.load(sys.argv[2])
-loaded = thunder.load(sys.argv[1], Layer(), strict=True)
-with torch.no_grad():
-    assert torch.equal(loaded(x), expected)
-assert "torch._inductor.compile_fx" not in sys.modules
-print("equal")
-"""
+IMPORTS = "from tests.executors.packed_layers import Layer"
 
 
 def test_an_artifact_runs_in_a_process_without_compiler_or_cache(tmp_path):
     compiled = thunder.jit(Layer(), executors=EXECUTORS)
-    assert_equal_without_compiler(compiled, torch.randn(20, 48), LOADS, tmp_path)
-
-
-def assert_equal_without_compiler(compiled, x, program, folder):
-    """Assert that a program prints that the artifact gives the same in a process without compiler and cache."""
-    with torch.no_grad():
-        torch.save((x, compiled(x)), folder / "values.pt")
-    thunder.save(compiled, folder / "artifact")
-    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(folder / "empty")}
-    done = run_python("-c", program, folder / "artifact", folder / "values.pt", env=places)
-    assert done.stdout == "equal\n", done.stderr
+    assert_equal_without_compiler(compiled, torch.randn(20, 48), IMPORTS, "Layer()", tmp_path)
 
 
 def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_path, monkeypatch):
@@ -66,19 +42,7 @@ def test_the_executor_is_missing_if_the_processor_lacks_avx2(monkeypatch):
     assert claimed_in(compiled) == []
 
 
-NARROW_LOADS = """
-import sys, torch
-import thunder_core as thunder
-from tests.executors.packed_layers import Layer
-x, expected = torch.load(sys.argv[2])
-loaded = thunder.load(sys.argv[1], torch.nn.Sequential(Layer().bfloat16(), torch.nn.Identity()), strict=True)
-with torch.no_grad():
-    assert torch.equal(loaded(x), expected)
-assert "torch._inductor.compile_fx" not in sys.modules
-print("equal")
-"""
-
-
 def test_an_artifact_in_bfloat16_runs_in_a_process_without_compiler_or_cache(tmp_path):
     compiled = thunder.jit(nn.Sequential(Layer().bfloat16(), nn.Identity()), executors=EXECUTORS)
-    assert_equal_without_compiler(compiled, torch.randn(20, 48).bfloat16(), NARROW_LOADS, tmp_path)
+    module = "torch.nn.Sequential(Layer().bfloat16(), torch.nn.Identity())"
+    assert_equal_without_compiler(compiled, torch.randn(20, 48).bfloat16(), IMPORTS, module, tmp_path)

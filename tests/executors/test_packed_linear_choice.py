@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 import thunder_core as thunder
+from tests.executors.kernel_choices import refusals_by, set_measured_times, use_own_cache
 from tests.executors.packed_layers import KERNEL, Layer, claimed_in
 from thunder_cli.views.outcome import choices_view
 from thunder_core.backend.cache import Store
@@ -34,22 +35,7 @@ pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECU
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """A cache that contains the compiled kernel and no measurements."""
-    content = library_of(FLOAT32).content
-    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("THUNDER_TUNE", "10s")
-    monkeypatch.setattr(KernelLibrary, "content", content)
-
-
-def measured_as(monkeypatch, kernel: float, library: float) -> list[str]:
-    """Make measurements return these seconds, and return the list of measured products."""
-    titles: list[str] = []
-
-    def measure(product, _function):
-        titles.append(product.title)
-        return Times(kernel, library)
-
-    monkeypatch.setattr(measurement, "measure", measure)
-    return titles
+    use_own_cache(monkeypatch, tmp_path, library_of(FLOAT32))
 
 
 def compiled_layers(*layers: Layer):
@@ -59,16 +45,8 @@ def compiled_layers(*layers: Layer):
     return compiled
 
 
-def refused_by_kernel(compiled) -> list[tuple[str, int]]:
-    return [
-        (refusal.reason, refusal.count)
-        for refusal in thunder.last_traces(compiled)[-1].refused
-        if refusal.executor == KERNEL.name
-    ]
-
-
 def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
-    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    titles = set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48), Layer(48, 32, bias=False))
     assert titles == ["20 x 48 to 48, with bias", "20 x 48 to 32"]
     assert len(claimed_in(compiled)) == 3
@@ -89,7 +67,7 @@ def test_times_that_another_process_has_kept_meanwhile_decide(own_cache, monkeyp
 
 
 def test_the_times_are_shown(own_cache, monkeypatch):
-    measured_as(monkeypatch, 1e-3, 2e-3)
+    set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     choices = kernel_choices(thunder.last_traces(compiled_layers(Layer(48, 48)))[-1])
     console = Console(width=120, file=io.StringIO())
     for view in choices_view(SimpleNamespace(choices=choices)):
@@ -101,10 +79,10 @@ def test_the_times_are_shown(own_cache, monkeypatch):
 
 @pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
 def test_the_library_multiplies_unless_the_kernel_is_clearly_faster(own_cache, monkeypatch, kernel):
-    measured_as(monkeypatch, kernel, 1e-3)
+    set_measured_times(monkeypatch, measurement, kernel, 1e-3)
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48))
     assert claimed_in(compiled) == []
-    ((reason, count),) = refused_by_kernel(compiled)
+    ((reason, count),) = refusals_by(compiled, KERNEL)
     assert reason.startswith("PyTorch multiplies 20 x 48 to 48, with bias: packed-linear ")
     assert count == 2
     assert [*unused_executors([thunder.last_traces(compiled)[-1]])] == []
@@ -114,24 +92,24 @@ def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatc
     monkeypatch.setattr(KernelLibrary, "function", lambda self, name: lambda *args: args[3].zero_())
     compiled = compiled_layers(Layer(48, 48))
     assert claimed_in(compiled) == []
-    ((reason, _),) = refused_by_kernel(compiled)
+    ((reason, _),) = refusals_by(compiled, KERNEL)
     assert "with other values" in reason
 
 
 def test_nothing_is_measured_if_tuning_is_off(own_cache, monkeypatch):
-    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    titles = set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     with tuning(0):
         compiled = compiled_layers(Layer())
     assert (titles, claimed_in(compiled)) == ([], [])
-    assert refused_by_kernel(compiled) == []
+    assert refusals_by(compiled, KERNEL) == []
 
 
 def test_layers_beyond_the_tuning_budget_are_left_to_the_library(own_cache, monkeypatch):
-    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    titles = set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     with tuning(1e-6):
         compiled = compiled_layers(Layer())
     assert (titles, claimed_in(compiled)) == ([], [])
-    assert refused_by_kernel(compiled) == [("it was not measured in the time that --tune allows", 1)]
+    assert refusals_by(compiled, KERNEL) == [("it was not measured in the time that --tune allows", 1)]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +133,7 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
 def test_measured_kernel_matches_a_real_measurement(own_cache):
     compiled = compiled_layers(Layer(64, 64))
     trace = thunder.last_traces(compiled)[-1]
-    told = [entry.choice for entry in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
+    told = [entry.choice for entry in kernel_choices(trace)] or [reason for reason, _ in refusals_by(compiled, KERNEL)]
     assert "torch.nn.functional.linear" in told[0]
 
 
@@ -168,11 +146,11 @@ def test_a_slower_activation_leaves_the_product_to_the_kernel(own_cache, monkeyp
     with torch.no_grad():
         compiled(torch.randn(20, 48))
     assert [len(call.subsymbols) for call in claimed_in(compiled)] == [1]
-    assert refused_by_kernel(compiled) == []
+    assert refusals_by(compiled, KERNEL) == []
 
 
 def test_the_title_of_a_measurement_names_the_activation(own_cache, monkeypatch):
-    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    titles = set_measured_times(monkeypatch, measurement, 1e-3, 2e-3)
     compiled = thunder.jit(
         nn.Sequential(Layer(48, 48), nn.GELU(approximate="tanh")), executors=(PackedLinear(), "torch")
     )

@@ -66,10 +66,10 @@ class Data:
             proxy = self._tensors.proxy(detached)
             values = data_dependent.evaluate(function, lambda: data_dependent.evaluation.value(proxy))
         with torch._C.DisableTorchFunction(), _disable_current_modes():
+            if values.numel() and is_uninitialized(proxy, data_dependent.bsyms):
+                raise _reads_uninitialized(function, data_dependent.bsyms[-1].source)
             copied: torch.Tensor = values.detach().clone()
             digest = digest_of(copied)
-        if copied.numel() and is_uninitialized(proxy, data_dependent.bsyms):
-            raise _reads_uninitialized(function, data_dependent.bsyms[-1].source)
         digest_proxy = Proxy(self._tensors.next_name())
         data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, digest_proxy))
         bsym = data_dependent.bsyms[-1]
