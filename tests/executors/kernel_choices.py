@@ -1,4 +1,4 @@
-"""What the tests of packed kernels share: a cache without measurements, given times, and artifacts without a compiler."""
+"""What tests of packed kernels share: an empty cache, given times, and artifacts in a process without a compiler."""
 
 from __future__ import annotations
 

@@ -1,21 +1,11 @@
 """Programs with calls: arguments, closures, unpacking, recursion and decorators."""
 
 # The programs are odd on purpose.
-# ruff: noqa: B023, F401
-# ruff: noqa: PERF401, PIE804, PLE1132
+# ruff: noqa: B023, PERF401, PIE804, PLE1132
 
-import asyncio
-import collections
-import contextlib
-import enum
 import functools
 import itertools
-import operator
-import sys
-import traceback
 import types
-import warnings
-from dataclasses import dataclass, field
 
 COUNT = 0
 

@@ -1,20 +1,12 @@
 """Programs that define classes and use their attributes."""
 
 # The programs are odd on purpose.
-# ruff: noqa: B023, C416, F401
-# ruff: noqa: PLE0101, PLE0237, RUF012, SLOT001
+# ruff: noqa: B023, C416, PLE0101, PLE0237, RUF012, SLOT001
 
-import asyncio
 import collections
-import contextlib
 import enum
-import functools
-import itertools
-import operator
 import sys
-import traceback
 import types
-import warnings
 from dataclasses import dataclass, field
 
 from tests.interpreter.programs.hints import hinted

@@ -1,21 +1,10 @@
 """Programs that raise, catch and chain exceptions."""
 
 # The programs are odd on purpose.
-# ruff: noqa: B011, B028, B030, B904, F401
-# ruff: noqa: PLE0643, PLE0704, SIM105
+# ruff: noqa: B011, B028, B030, B904, PLE0643, PLE0704, SIM105
 
-import asyncio
-import collections
-import contextlib
-import enum
-import functools
-import itertools
-import operator
 import sys
-import traceback
-import types
 import warnings
-from dataclasses import dataclass, field
 
 COUNT = 0
 

@@ -1,21 +1,11 @@
 """Programs with generators, coroutines and context managers."""
 
 # The programs are odd on purpose.
-# ruff: noqa: B007, F401, F841
-# ruff: noqa: PERF401, SIM105
+# ruff: noqa: B007, F841, PERF401, SIM105
 
 import asyncio
-import collections
 import contextlib
-import enum
-import functools
-import itertools
-import operator
-import sys
-import traceback
 import types
-import warnings
-from dataclasses import dataclass, field
 
 
 def program_generators():

@@ -1,20 +1,6 @@
 """The message of an error with CPython's suggestions for a misspelled name."""
 
-# The programs are odd on purpose.
-# ruff: noqa: F401
-
-import asyncio
-import collections
-import contextlib
-import enum
-import functools
-import itertools
-import operator
-import sys
 import traceback
-import types
-import warnings
-from dataclasses import dataclass, field
 
 
 def hinted(call):

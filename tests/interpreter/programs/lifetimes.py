@@ -1,20 +1,10 @@
 """Programs that notice when an object is freed, and how deep frames are."""
 
 # The programs are odd on purpose.
-# ruff: noqa: F401, F841
+# ruff: noqa: F841
 
-import asyncio
-import collections
-import contextlib
-import enum
-import functools
-import itertools
-import operator
 import sys
-import traceback
 import types
-import warnings
-from dataclasses import dataclass, field
 
 
 class _Dying:

@@ -3,18 +3,10 @@
 # The programs are odd on purpose.
 # ruff: noqa: F401, F841
 
-import asyncio
 import collections
-import contextlib
-import enum
-import functools
-import itertools
-import operator
 import sys
 import traceback
 import types
-import warnings
-from dataclasses import dataclass, field
 
 from tests.interpreter.programs.hints import hinted
 

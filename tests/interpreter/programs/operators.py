@@ -1,21 +1,13 @@
 """Programs with loops, operators, comprehensions, subscripts and pattern matching."""
 
 # The programs are odd on purpose.
-# ruff: noqa: B015, B905, C400, C416, C417, F401
-# ruff: noqa: PLC3002, RET503, RUF059
+# ruff: noqa: B015, B905, C400, C416, C417, PLC3002, RET503, RUF059
 
-import asyncio
 import collections
-import contextlib
-import enum
 import functools
 import itertools
 import operator
-import sys
-import traceback
-import types
-import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 def program_loop_with_branch():

@@ -238,9 +238,7 @@ def operations() -> frozenset[Callable[..., Any]]:
     return frozenset(
         function
         for function in get_testing_overrides()
-        if hasattr(function, "__code__")
-        and is_pytorchs_code(function.__code__)
-        and not communicates(function.__code__)
+        if hasattr(function, "__code__") and is_pytorchs_code(function.__code__) and not communicates(function.__code__)
     )
 
 
