@@ -99,8 +99,12 @@ def text_of_group(group: Any) -> str:
 
 
 def frames_outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and the frames that called it."""
-    while frame is not None:
+    """Yield a frame and the frames that called it.
+
+    If the thread of the frame continues to run in the meantime, CPython 3.11 may return another object as the caller of
+    a frame. The frames end there, because such a thread does not wait.
+    """
+    while isinstance(frame, FrameType):
         yield frame
         frame = frame.f_back
 

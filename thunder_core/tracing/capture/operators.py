@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
@@ -117,7 +118,7 @@ class AtenOperations:
         except Wrapped:
             return NotImplemented  # so that PyTorch calls the wrappers
         if operator in QUERIES:
-            return operator(*args, **kwargs)
+            return args[0].device if type(args[0]) is FakeTensor else operator(*args, **kwargs)
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)
 

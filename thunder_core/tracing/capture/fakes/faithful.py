@@ -18,6 +18,12 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.fakes import quantized
+from thunder_core.tracing.capture.fakes.meta_kernels import (
+    device_of_result,
+    has_quick_metadata,
+    metadata_on_meta,
+    stand_in,
+)
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
 from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.torch_facts.casts import require_castable
@@ -93,6 +99,14 @@ class FaithfulMode(FakeTensorMode):
         finally:
             self.estimates_sizes = before
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: Dynamo is not involved, and its guard around each dispatch would cost 20 us."""
+        return False
+
+    def __torch_dispatch__(self, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
+        return self.dispatch(func, types, args, kwargs)
+
     def dispatch(self, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         """Run an operation on fake tensors."""
         output = self._dispatch_operation(func, types, args, kwargs or {})
@@ -147,44 +161,24 @@ class FaithfulMode(FakeTensorMode):
         return func, args, kwargs
 
     def _output(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the output of an operation, from C++ code if possible.
+        """Return the output of an operation, from its kernel for the meta device alone if possible.
 
         PyTorch's own dispatch takes several times as long: it prefers Python code, which serves symbolic sizes too.
         """
-        if func in IN_C and self.shape_env is None and self._are_alike(args, kwargs):
-            return self._output_in_c(func, args, kwargs)
+        if self.shape_env is None:
+            func, args, kwargs = stand_in(func, args, kwargs)
+            if has_quick_metadata(self, func, args, kwargs):
+                return self._output_on_meta(func, args, kwargs)
         with nullcontext() if self.shape_env is None else enable_python_dispatcher(), deciding(func):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
-    def _output_in_c(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    def _output_on_meta(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        device = device_of_result(args)
         with in_kernel_invocation_manager(self):
-            if func in PRODUCTS and not kwargs:  # the sum has no C++ code for the meta device
-                meta = PRODUCTS[func](*args[1:3])
-                args[0].expand(meta.shape)
-            else:
-                meta = func(*args, **kwargs)
-        return self.fake(meta, args[0].device)
-
-    def _are_alike(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the first argument is a plain fake, and the other tensors have the same dtype and device."""
-        if not args or any(isinstance(value, torch.Tensor) for value in kwargs.values()):
-            return False
-        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        return (
-            isinstance(args[0], torch.Tensor)
-            and all(map(self._is_plain, tensors))
-            and len({(tensor.dtype, tensor.device) for tensor in tensors}) == 1
-        )
-
-    def _is_plain(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is a fake of this mode with strides, without a known value."""
-        return (
-            type(tensor) is FakeTensor
-            and tensor.fake_mode is self
-            and tensor.constant is None
-            and tensor.layout is torch.strided
-            and not (tensor.is_conj() or tensor.is_neg())
-        )
+            metas = metadata_on_meta(func, args, kwargs)
+        if isinstance(metas, torch.Tensor):
+            return self.fake(metas, device)
+        return tuple(self.fake(meta, device) if isinstance(meta, torch.Tensor) else meta for meta in metas)
 
     def _lay_out(self, output: object, rule: Rule, args: object, kwargs: object) -> None:
         """Lay out the results of an operation on strided tensors in their memory order in eager PyTorch."""
@@ -359,21 +353,6 @@ def require(condition: bool, what: str) -> None:
 
 
 aten = torch.ops.aten
-# Operations that have C++ code for the meta device. The strides of pointwise results with a size of 1 may be others.
-VIEWS = (
-    *(aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.as_strided.default),
-    *(aten.t.default, aten.transpose.int, aten.permute.default, aten.expand.default, aten.unsqueeze.default),
-    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.select.int, aten.slice.Tensor),
-    *(aten.unfold.default, aten.diagonal.default, aten.alias.default, aten.detach.default),
-)
-UNARY = ("neg", "cos", "sin", "exp", "tanh", "sigmoid", "silu", "rsqrt", "sqrt", "bitwise_not", "clone")
-BINARY = ("add", "sub", "mul", "div", "bitwise_and", "bitwise_or", "eq", "ne", "lt", "le", "gt", "ge")
-PRODUCTS: Mapping[object, Any] = {aten.addmm.default: aten.mm.default, aten.baddbmm.default: aten.bmm.default}
-IN_C = frozenset({*VIEWS, *PRODUCTS, *PRODUCTS.values()}).union(
-    (getattr(aten, name).default for name in UNARY),
-    (getattr(aten, name).Tensor for name in BINARY),
-    (aten._softmax.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default),
-)
 POWERS: Mapping[object, Any] = {  # replacements with the metadata of the kernel for booleans
     aten.pow.Tensor_Scalar: aten.logical_not.default,
     aten.pow.Tensor_Scalar_out: aten.logical_not.out,
