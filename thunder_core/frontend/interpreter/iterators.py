@@ -34,7 +34,7 @@ def _iterated_object(iterator: object) -> Iterable[Any]:
 
 
 def _unknown_function() -> None:
-    """Do nothing. This function is a placeholder for functions that are not known yet, such as future items."""
+    """Do nothing. This function is a placeholder for functions that are unknown, such as items of later steps."""
 
 
 unknown_function: FunctionType = _unknown_function  # type: ignore[assignment]
