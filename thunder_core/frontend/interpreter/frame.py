@@ -40,10 +40,9 @@ class Frame:
     """A running code object: its names, its stack and its position.
 
     `fast` has locals, cells and free variables, as CPython's localsplus does. `names` is the namespace of a class body
-    or module, and None in functions. `caller` is the frame that called or resumed this frame.
-
-    While a generator delegates (`yield from`, `await`), `delegate` is the inner generator's frame, whose `delegator` is
-    this frame. `delegators` counts the frames that delegate to a frame, directly or through others.
+    or module, and None in functions. `caller` is the frame that called or resumed this frame. While a generator
+    delegates (`yield from`, `await`), `delegate` is the inner generator's frame, whose `delegator` is this frame.
+    `delegators` counts the frames that delegate to a frame, directly or through others.
 
     `handling` counts the exceptions that are being handled, `pending` was thrown into the suspended frame, and
     `resume_at` is the step at which it continues. `snapshot` is the dictionary that `locals()` returns.

@@ -146,7 +146,7 @@ def _set_stack_top(data: int, count: int) -> None:
 
 
 def c_calls_left() -> ctypes.c_int:
-    """Return a view of the remaining C recursion depth of this thread. The offset of the field is only that of 3.12."""
+    """Return a view of the remaining C recursion depth of this thread. The field's offset is valid for 3.12 only."""
     return ctypes.c_int.from_address(_thread_state() + _offsets.thread_c_calls)
 
 
