@@ -87,7 +87,7 @@ def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], r
     for _ in range(3):
         compiled(*arguments)
     program = last_program(compiled)
-    contenders = {"whole": program.generated("prologue"), "quick": program.prepare}
+    contenders = {"whole": program.build_function("prologue"), "quick": program.prepare}
     other_memory = torch.zeros(OTHER_BYTES // 4)
     times: dict[str, list[float]] = {f"{kind} {state}": [] for kind in contenders for state in ("warm", "cold")}
     call = (subject, arguments, {})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.versions.record import Record, read_records
 from thunder_core.foundation.tested_versions import TESTED, text_of
-from thunder_core.frontend.interpreter.versions import SUPPORTED
+from thunder_core.frontend.interpreter.versions import SUPPORTED_VERSIONS
 
 # The releases of PyTorch for which pip resolved the wheel, and the Triton that each needs:
 # `pip install --dry-run --ignore-installed --constraint FILE thunder_optimize-*.whl`, where FILE says `torch==2.14.1`.
@@ -74,7 +74,7 @@ def render(records: Sequence[Record] | None = None) -> str:
 
 def tested() -> Iterator[str]:
     """Yield a row for each package."""
-    yield f"| Python | {text_of(SUPPORTED[0])} to {text_of(SUPPORTED[-1])} |"
+    yield f"| Python | {text_of(SUPPORTED_VERSIONS[0])} to {text_of(SUPPORTED_VERSIONS[-1])} |"
     yield from (f"| {package} | {releases} |" for package, releases in TESTED.items())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from thunder_core.backend.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.backend.claiming.claim_checks import UnclaimedProgram, with_checks
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -34,7 +34,7 @@ class Debug(Executor):
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
         """Return the claimed trace with a check in place of each bound symbol that an executor took."""
-        bsyms = with_checks(check_trace(claimed).bound_symbols, Unclaimed.of(check_trace(unclaimed)))
+        bsyms = with_checks(check_trace(claimed).bound_symbols, UnclaimedProgram.of(check_trace(unclaimed)))
         return check_trace(claimed.having(bsyms, made_by="check by debug"))
 
 

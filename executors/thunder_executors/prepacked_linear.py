@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from thunder_core.backend.claiming.kernel_times import MARGIN, KernelTimes
+from thunder_core.backend.claiming.kernel_times import TIME_MARGIN, KernelTimes
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.prepared_weights import names_to_prepare
@@ -58,7 +58,7 @@ class PrepackedLinear(PackedLinear):
         in_place = self.times_of(packing, budget)
         if in_place is None:
             return UNMEASURED
-        if in_place.is_kernel_better and times.kernel >= MARGIN * in_place.kernel:
+        if in_place.is_kernel_better and times.kernel >= TIME_MARGIN * in_place.kernel:
             return Refusal(f"packed-linear multiplies {packing.title}: {times}, {in_place}", lasting=True)
         return super().refusal_of(operation, times, budget)
 

@@ -21,8 +21,8 @@ def unit_of(operator: torch._ops.OpOverload) -> Unit:
 
 @pytest.mark.parametrize("name", UPDATES_STATISTICS)
 def test_operation_with_hidden_updates_of_statistics_is_not_recomputed(name: str) -> None:
-    assert unit_of(getattr(torch.ops.aten, name.removeprefix("aten::")).default).not_recomputable
+    assert unit_of(getattr(torch.ops.aten, name.removeprefix("aten::")).default).is_not_recomputable
 
 
 def test_operation_without_updates_is_recomputed() -> None:
-    assert not unit_of(torch.ops.aten.native_layer_norm.default).not_recomputable
+    assert not unit_of(torch.ops.aten.native_layer_norm.default).is_not_recomputable

@@ -121,7 +121,7 @@ def test_lines_that_write_to_a_new_tensor_are_one_unit():
     with torch.no_grad():
         compiled(torch.ones(4), torch.ones(4))
     units = units_of(first(thunder.last_traces(compiled)))
-    assert [(len(unit.bsyms), unit.not_recomputable) for unit in units] == [(2, False), (1, False), (1, True)]
+    assert [(len(unit.bsyms), unit.is_not_recomputable) for unit in units] == [(2, False), (1, False), (1, True)]
 
 
 def first(traces: list[Trace]) -> Trace:

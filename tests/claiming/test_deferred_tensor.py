@@ -96,7 +96,7 @@ def test_large_weight_is_converted_in_parts(read, monkeypatch):
         converted.append(value.numel())
         return in_float64(value)
 
-    monkeypatch.setattr(deferred_tensor, "PART", 1 << 18)
+    monkeypatch.setattr(deferred_tensor, "PART_BYTES", 1 << 18)
     found, expected = PRODUCTS[read](defer(WEIGHT, in_parts)), PRODUCTS[read](in_float64(WEIGHT))
     assert found.stride() == expected.stride()
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-11)
@@ -107,6 +107,6 @@ def test_large_weight_is_converted_in_parts(read, monkeypatch):
 
 def test_only_the_smallest_tensors_are_copied_at_once(monkeypatch):
     monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 100)
-    monkeypatch.setattr(deferred_tensor, "SMALL", 150)
+    monkeypatch.setattr(deferred_tensor, "SMALL_BYTES", 150)
     assert small_tensors({"a": 60, "b": 100, "c": 10, "d": 90}) == {"a", "c"}
     assert small_tensors({"b": 100}) == small_tensors({}) == frozenset()

@@ -7,7 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import examine_call
-from thunder_core.backend.claiming.deferred_tensor import SMALL
+from thunder_core.backend.claiming.deferred_tensor import SMALL_BYTES
 from thunder_core.backend.claiming.input_snapshot import InputSnapshot, fingerprint
 
 LARGE = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
@@ -110,4 +110,4 @@ def test_many_small_tensors_are_not_copied():
         for name, value in InputSnapshot.of(tensors, ()).values.items()
         if value.data_ptr() != tensors[name].data_ptr()
     ]
-    assert 0 < sum(tensors[name].nbytes for name in copied) <= SMALL
+    assert 0 < sum(tensors[name].nbytes for name in copied) <= SMALL_BYTES

@@ -9,9 +9,15 @@ import pytest
 from tests.readme import ROOT
 from thunder_core.foundation.errors import PythonNotSupported
 from thunder_core.frontend.interpreter import entry, native, table, versions
-from thunder_core.frontend.interpreter.versions import ALLOW, SUPPORTED, UNTESTED, Build, require_supported
+from thunder_core.frontend.interpreter.versions import (
+    ALLOW_VARIABLE,
+    SUPPORTED_VERSIONS,
+    UNTESTED_VERSIONS,
+    Build,
+    require_supported,
+)
 
-NEXT = (UNTESTED[-1][0], UNTESTED[-1][1] + 1)
+NEXT = (UNTESTED_VERSIONS[-1][0], UNTESTED_VERSIONS[-1][1] + 1)
 UNKNOWN = {
     "instead of CPython": Build(implementation="pypy"),
     "32 bits": Build(pointer=4),
@@ -22,7 +28,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("observed", [True, False])
 def test_handlers_of_an_unknown_version_are_refused(observed):
-    assert table.handlers(observed, SUPPORTED[-1])["BINARY_OP"]
+    assert table.handlers(observed, SUPPORTED_VERSIONS[-1])["BINARY_OP"]
     for version in (NEXT, (3, 10), (4, 0)):
         with pytest.raises(PythonNotSupported, match=r"CPython 3\.11, 3\.12 and 3\.13, but this is Python"):
             table.handlers(observed, version)
@@ -30,7 +36,7 @@ def test_handlers_of_an_unknown_version_are_refused(observed):
 
 @pytest.mark.parametrize("build", UNKNOWN.values())
 def test_memory_of_an_unknown_build_is_not_touched(build):
-    for offsets in (native.offsets_of(SUPPORTED[-1], build), native.offsets_of(NEXT, Build())):
+    for offsets in (native.offsets_of(SUPPORTED_VERSIONS[-1], build), native.offsets_of(NEXT, Build())):
         with pytest.raises(PythonNotSupported):
             _ = offsets.frame_back
 
@@ -38,42 +44,42 @@ def test_memory_of_an_unknown_build_is_not_touched(build):
 @pytest.mark.parametrize("words", UNKNOWN)
 def test_a_build_is_named(words):
     with pytest.raises(PythonNotSupported, match=words) as caught:
-        require_supported(SUPPORTED[0], UNKNOWN[words])
+        require_supported(SUPPORTED_VERSIONS[0], UNKNOWN[words])
     assert "CPython 3.11 to 3.13" in caught.value.fix
 
 
 def test_this_python_has_offsets_handlers_and_no_problem():
     require_supported()
-    assert set(native.OFFSETS) == {*SUPPORTED, *UNTESTED}
+    assert set(native.OFFSETS) == {*SUPPORTED_VERSIONS, *UNTESTED_VERSIONS}
     assert not Build().problem
 
 
-@pytest.mark.parametrize("version", UNTESTED)
+@pytest.mark.parametrize("version", UNTESTED_VERSIONS)
 def test_untested_version_is_refused_until_the_user_allows_it(version, monkeypatch):
-    monkeypatch.delenv(ALLOW, raising=False)
+    monkeypatch.delenv(ALLOW_VARIABLE, raising=False)
     with pytest.raises(PythonNotSupported, match="but this is Python 3") as caught:
         table.handlers(True, version)
-    assert f"{ALLOW}=1" in caught.value.fix
-    monkeypatch.setenv(ALLOW, "1")
+    assert f"{ALLOW_VARIABLE}=1" in caught.value.fix
+    monkeypatch.setenv(ALLOW_VARIABLE, "1")
     rows = table.handlers(True, version)
     assert {"LOAD_SPECIAL", "BUILD_TEMPLATE", "LOAD_FAST_BORROW", "NOT_TAKEN"} - set(rows) == {"NOT_TAKEN"}
     assert native.offsets_of(version, Build()).empty == 1
 
 
-@pytest.mark.parametrize("version", UNTESTED)
+@pytest.mark.parametrize("version", UNTESTED_VERSIONS)
 def test_build_without_the_lock_is_refused_although_the_version_is_allowed(version, monkeypatch):
-    monkeypatch.setenv(ALLOW, "1")
+    monkeypatch.setenv(ALLOW_VARIABLE, "1")
     with pytest.raises(PythonNotSupported, match="without the global interpreter lock") as caught:
         require_supported(version, Build(free_threaded=True))
-    assert ALLOW not in caught.value.fix
+    assert ALLOW_VARIABLE not in caught.value.fix
 
 
 @pytest.mark.parametrize("version", [NEXT, (3, 10)])
 def test_unknown_version_is_refused_although_untested_versions_are_allowed(version, monkeypatch):
-    monkeypatch.setenv(ALLOW, "1")
+    monkeypatch.setenv(ALLOW_VARIABLE, "1")
     with pytest.raises(PythonNotSupported) as caught:
         require_supported(version)
-    assert ALLOW not in caught.value.fix
+    assert ALLOW_VARIABLE not in caught.value.fix
 
 
 def test_nothing_is_interpreted_on_an_unknown_version(monkeypatch):
@@ -85,7 +91,7 @@ def test_nothing_is_interpreted_on_an_unknown_version(monkeypatch):
 def test_files_that_a_new_version_affects_are_listed():
     """CONTRIBUTING.md names exactly the files that check the version."""
     folder = ROOT / "thunder_core" / "frontend" / "interpreter"
-    asks = re.compile(r"version_info|since=\(|until=\(|_3_\d+|OFFSETS|SUPPORTED: ")
+    asks = re.compile(r"version_info|since=\(|until=\(|_3_\d+|OFFSETS|SUPPORTED_VERSIONS: ")
     asking = {
         str(path.relative_to(folder)) for path in folder.rglob("*.py") if asks.search(path.read_text(encoding="utf-8"))
     }
@@ -96,5 +102,5 @@ def test_files_that_a_new_version_affects_are_listed():
 
 
 def test_package_metadata_has_the_same_versions():
-    low, high = SUPPORTED[0], SUPPORTED[-1]
+    low, high = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
     assert f'requires-python = ">=3.{low[1]},<3.{high[1] + 1}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -54,8 +54,8 @@ def in_autocast(x: Tensor) -> Tensor:
 
 
 ILLEGAL: dict[Function, str] = {
-    read_outside: "is read outside too",
-    returned: "is read outside too",
+    read_outside: "is also read outside of the match",
+    returned: "is also read outside of the match",
     written_between: "in between has an effect",
     intermediate_written: "",
     grad_switched: "autograd is switched in between",
@@ -115,7 +115,7 @@ def test_a_replacement_without_a_derivative_serves_inference_only() -> None:
     forward_only = lambda x: scaled_exp(x.detach())  # noqa: E731
     leaf = X.clone().requires_grad_()
     assert claimed_names(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only) == []
-    assert "is read outside" in claimed_names.refused[0]  # by the backward
+    assert "is also read outside" in claimed_names.refused[0]  # by the backward
     with torch.no_grad():
         assert len(claimed_names(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only)) == 1
 

@@ -57,7 +57,7 @@ def test_a_backward_and_a_tail_are_accounted_for():
     program = thunder_core.last_program(compiled)
     rows = [row for row in trace_summaries(program) if row.trace in ("tail", "backward")]
     names = [row.made_by for row in rows]
-    assert names[0] == "part views"
+    assert names[0] == "split off views"
     assert names[1:6] == names[6:] == [stage.trace.made_by for stage in program.stages_of("backward")[:5]]
     assert rows[6].changed == 0
     times = TimeShares({"torch": 0.25}, {"torch": 0.75})

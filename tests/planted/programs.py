@@ -10,7 +10,7 @@ from thunder_core.backend.claiming.claim import claim
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Program, Stage
-from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, unpacking
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, take_single_list
 from thunder_core.passes.transforms.cse import ShareCommonExpressions
 from thunder_core.passes.transforms.dce import DropDeadCode
 from thunder_core.tracing.ir.trace import Trace
@@ -36,7 +36,7 @@ def with_claimed_backward(program: Program, change: Change) -> Program:
     assert isinstance(derivative, ProgramDerivative)
     stages = list(derivative._backwards)
     claimed = change(stages[-2].trace)
-    freed = free_after_last_use(unpacking(claimed))
+    freed = free_after_last_use(take_single_list(claimed))
     stages[-2:] = [replace(stages[-2], trace=claimed), replace(stages[-1], trace=freed)]
     own = copy.copy(derivative)
     own._backwards = stages

@@ -13,12 +13,12 @@ import thunder_core as thunder
 from thunder_core.backend.quantization.input_rows import bfloat16_of
 from thunder_core.backend.quantization.integers import (
     column_factors,
+    dequantize_groups,
     pack,
-    quantized_groups,
-    quantized_rows,
+    quantize_groups,
+    quantize_rows,
     rotation,
     unpack,
-    weight_of_groups,
 )
 from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.backend.quantization.products import integer_product, rotated_rows
@@ -77,8 +77,8 @@ def test_calibration_loses_less_on_important_columns() -> None:
     weight, importance = torch.randn(64, 64), torch.logspace(-2, 2, 64)
     errors = []
     for column_importance in (None, importance):
-        codes, scales_and_zeros = quantized_groups(weight, 32, column_importance)
-        difference = weight_of_groups(codes, scales_and_zeros, torch.float32) - weight
+        codes, scales_and_zeros = quantize_groups(weight, 32, column_importance)
+        difference = dequantize_groups(codes, scales_and_zeros, torch.float32) - weight
         errors.append((difference.square() * importance).sum())
     assert errors[1] < 0.95 * errors[0]
 
@@ -177,8 +177,8 @@ def test_columns_that_differ_cost_weights_of_8_bits_no_digits() -> None:
     weight[:, 7] *= 50
     factors = column_factors(weight)
     assert torch.equal(factors.float().log2(), factors.float().log2().round())
-    plain = rows_of(*quantized_rows(weight))
-    balanced = rows_of(*quantized_rows(weight / factors)) * factors
+    plain = rows_of(*quantize_rows(weight))
+    balanced = rows_of(*quantize_rows(weight / factors)) * factors
     others = torch.arange(64) != 7
     assert loss(balanced[:, others], weight[:, others]) < loss(plain[:, others], weight[:, others]) / 4
 

@@ -7,8 +7,8 @@ import torch
 
 import thunder_core as thunder
 from thunder_core.backend.quantization import products
-from thunder_core.backend.quantization.input_rows import scaled_rows
-from thunder_core.backend.quantization.integers import LARGEST
+from thunder_core.backend.quantization.input_rows import scale_rows
+from thunder_core.backend.quantization.integers import LARGEST_CODE
 from thunder_core.backend.quantization.layers import LayerSettings
 from thunder_core.backend.quantization.linear import FP8Linear
 from thunder_core.backend.quantization.products import fp8_product, int8_product, integer_product, multiplies_fp8
@@ -59,9 +59,9 @@ def test_gpu_without_instructions_for_8_bit_floats(
 )
 def test_product_with_8_bit_floats(count: int, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The instructions of a GPU are called for the sizes that they take, and both ways give the same."""
-    generator, largest = torch.Generator().manual_seed(count), LARGEST[torch.float8_e4m3fn]
+    generator, largest = torch.Generator().manual_seed(count), LARGEST_CODE[torch.float8_e4m3fn]
     (x, row_scales), (weight, scales) = (
-        scaled_rows(torch.randn(n, columns, generator=generator), largest) for n in (count, rows)
+        scale_rows(torch.randn(n, columns, generator=generator), largest) for n in (count, rows)
     )
     codes, weight = x.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
     scales = scales[:, 0].bfloat16()

@@ -16,7 +16,7 @@ import thunder_core as thunder
 from tests.processes import run_python
 from tests.symbolic.test_sizes import assert_same
 from thunder_core.backend.claiming.claim import claims_by_executor
-from thunder_core.backend.fusion.conditions import unmet_at_hints
+from thunder_core.backend.fusion.conditions import find_unmet_at_hints
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.partition import partition_into_regions
 from thunder_core.backend.fusion.region import Region
@@ -174,8 +174,8 @@ def test_unmet_conditions_on_the_symbols_of_a_region_are_reported() -> None:
     (code,) = build([region])
     assert isinstance(code, MachineCode)
     assert code.conditions == ()
-    assert unmet_at_hints(("s0 == 3", "s0*s1 >= s1"), region.symbols) == ""
-    assert unmet_at_hints(("s0 == 3", "s1 % 3 == 0"), region.symbols) == "s1 % 3 == 0"
+    assert find_unmet_at_hints(("s0 == 3", "s0*s1 >= s1"), region.symbols) == ""
+    assert find_unmet_at_hints(("s0 == 3", "s1 % 3 == 0"), region.symbols) == "s1 % 3 == 0"
 
 
 HEAD = torch.randn(16, 8)

@@ -41,7 +41,7 @@ def test_reference_holds_one_large_weight_and_few_small_weights_at_once(name, mo
     assert report.by_layer
     assert report.reference_dtype == "float64"
     largest = 8 * max(weight.numel() for weight in weights)
-    assert live.peak < largest + deferred_tensor.SMALL + MIB, f"{live.peak / MIB:.1f} MiB"
+    assert live.peak < largest + deferred_tensor.SMALL_BYTES + MIB, f"{live.peak / MIB:.1f} MiB"
     assert live.peak < sum(weight.numel() for weight in weights) * 8 / 2
     assert reference_bytes(model) == pytest.approx(live.peak, abs=MIB)
 
@@ -114,7 +114,7 @@ def test_reference_that_writes_to_a_deferred_buffer_runs_with_a_copy(monkeypatch
     deferred = validate(model, model, inputs, Tolerance(), language_model=False)
     assert torch.equal(model.table, before)
     monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 1 << 40)
-    monkeypatch.setattr(deferred_tensor, "SMALL", 1 << 40)
+    monkeypatch.setattr(deferred_tensor, "SMALL_BYTES", 1 << 40)
     assert validate(model, model, inputs, Tolerance(), language_model=False) == deferred
     assert (deferred.reference_dtype, deferred.notes) == ("float64", ())
 

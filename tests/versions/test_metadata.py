@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from docs.versions import RESOLVED
 from tests.readme import ROOT
 from thunder_core.foundation.tested_versions import TESTED, text_of
-from thunder_core.frontend.interpreter.versions import SUPPORTED
+from thunder_core.frontend.interpreter.versions import SUPPORTED_VERSIONS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -53,7 +53,7 @@ def test_builds_of_pytorch_are_taken(wheel):
 
 def test_releases_of_python_match_the_interpreter(wheel):
     accepted = SpecifierSet(wheel.metadata["Requires-Python"])
-    assert [minor for minor in range(8, 20) if f"3.{minor}.1" in accepted] == [minor for _, minor in SUPPORTED]
+    assert [minor for minor in range(8, 20) if f"3.{minor}.1" in accepted] == [minor for _, minor in SUPPORTED_VERSIONS]
 
 
 def test_pip_resolved_the_wheel_with_every_tested_release_of_pytorch():

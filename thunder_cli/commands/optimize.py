@@ -53,8 +53,8 @@ def optimize(
     from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "optimize") as checks:
-        merged_settings = settings.naming(model).over(read_settings(config) if config else Settings())
-        request, search = merged_settings.request(), merged_settings.search_request()
+        merge_settings = settings.naming(model).over(read_settings(config) if config else Settings())
+        request, search = merge_settings.request(), merge_settings.search_request()
         refuse_early(request, search, dry_run=dry_run)
         if search.search is not None:
             from thunder_cli.search.optimize_by_search import optimize_by_search

@@ -59,7 +59,7 @@ class Replay(RecordedProgram):
 
     @abstractmethod
     def _restore(self, leaf: object) -> Any:
-        """Return the value of a name with the metadata that its proxy has in the trace, by a bound symbol if needed."""
+        """Return the value of a proxy with the proxy's metadata; record bound symbols that restore the metadata."""
 
     def _run_all(self) -> None:
         """Run all bound symbols of the trace; the recorder must be recording."""
@@ -72,10 +72,7 @@ class Replay(RecordedProgram):
         return self._recorder.tensors.to_proxies(self._values_of(output))
 
     def _former_names(self) -> dict[str, Proxy]:
-        """Return proxies by the names of the recording: values that the trace has keep their names there.
-
-        All other values get names that the trace does not have.
-        """
+        """Map each name of the recording to a proxy with the value's name in the trace, or with a new name."""
         input_names = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
         defined = [proxy.name for bsym in self.trace.bound_symbols for proxy in bsym.defines]
         former: dict[str, str] = {}
@@ -107,13 +104,14 @@ class Replay(RecordedProgram):
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 
     def _refuse_value(self) -> NoReturn:
+        """Raise `DataDependent` for a program that reads the value of a number while the trace runs again."""
         raise DataDependent(
             f"{self.title} cannot be applied to code that branches on the value of a number",
             fix="put this part under torch.autocast in the program",
         )
 
     def _keep(self, bsym: BoundSymbol) -> None:
-        """Keep a bound symbol that reads a value out of a tensor, or checks a value, with its tensors' new proxies."""
+        """Keep a bound symbol that reads a value from a tensor, or checks a value; it reads the new proxies."""
         renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
         self._values |= renamed
         read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs if not isinstance(proxy, NumberProxy)}
@@ -123,7 +121,7 @@ class Replay(RecordedProgram):
         self.bsyms.append(bsym.rename(names | renamed))
 
     def _keep_restored(self, bsym: BoundSymbol) -> None:
-        """Keep a bound symbol with operands that have their former metadata; functions of a branch stay as they are."""
+        """Keep a bound symbol whose operands have their former metadata, so that its sub-traces remain valid."""
         inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
         operands = {proxy.name: self._restore(proxy) for proxy in inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
@@ -140,6 +138,7 @@ class Replay(RecordedProgram):
         return output, list(self._recorder.bound_symbols[start:])
 
     def _values_of(self, tree: object) -> Any:
+        """Return a structure with the value of each proxy in it."""
         return replace_leaves(tree, self._value)
 
     def _value(self, leaf: object) -> Any:
@@ -149,6 +148,7 @@ class Replay(RecordedProgram):
         return self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
 
     def _bind(self, names: Any, values: Any) -> None:
+        """Store the values of the proxies in a result, unless a proxy already has a value."""
         if isinstance(names, Proxy):
             self._values.setdefault(names.name, values)
         elif isinstance(names, tuple | list):

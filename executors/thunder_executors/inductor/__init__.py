@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from thunder_core.backend.fusion.attention import claim_attention
-from thunder_core.backend.fusion.conditions import unmet_at_hints
+from thunder_core.backend.fusion.conditions import find_unmet_at_hints
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.machine_code import SHARED_OBJECT, machine_code_of
 from thunder_core.backend.fusion.region import Region
@@ -129,7 +129,7 @@ def compiled_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], bu
     """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes."""
     compiled = from_cache(regions, machine, build)
     for index, (region, result) in enumerate(zip(regions, compiled, strict=True)):
-        if isinstance(result, Fused) and unmet_at_hints(result.conditions, region.symbols):
+        if isinstance(result, Fused) and find_unmet_at_hints(result.conditions, region.symbols):
             sizes = ", ".join(str(hint_of(proxy.value)) for proxy in region.symbols)
             compiled[index : index + 1] = from_cache([region], {**machine, "sizes": sizes}, build)
     return compiled

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch.nn.functional import linear
 
-from thunder_core.backend.quantization.integers import BLOCK, unpack, weight_of_groups
+from thunder_core.backend.quantization.integers import BLOCK, dequantize_groups, unpack
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import INTERPRETED, is_dropping
 from thunder_executors.triton.operations import operator
@@ -170,7 +170,7 @@ def int8_reference(
 
 def int4_reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
     """Return `x @ weight.T` for the dequantized weight; see `int4_linear`. `tile` has no effect on the result."""
-    return linear(x, weight_of_groups(unpack(codes)[: scales.shape[1]], scales, x.dtype))
+    return linear(x, dequantize_groups(unpack(codes)[: scales.shape[1]], scales, x.dtype))
 
 
 @operator(int8_reference)

@@ -7,7 +7,7 @@ import torch
 
 from tests.executors.triton.closeness import DTYPES, assert_close, draw
 from thunder_core.backend.quantization import products
-from thunder_core.backend.quantization.integers import pack, quantized_groups, quantized_rows
+from thunder_core.backend.quantization.integers import pack, quantize_groups, quantize_rows
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.quantized_linear import FEW, TILES, int4_linear, int8_linear, steps_of_part
 
@@ -17,11 +17,11 @@ GROUPED = ((1, 16, 1), (31, 64, 1), (65, 96, 3), (63, 60, 3), (64, 96, 2), (100,
 
 
 def of_8_bits(columns: int, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return quantized_rows(draw(columns, depth, seed=1))
+    return quantize_rows(draw(columns, depth, seed=1))
 
 
 def of_4_bits(columns: int, depth: int, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-    codes, scales = quantized_groups(draw(columns, depth, seed=1) + 0.3, depth // groups)
+    codes, scales = quantize_groups(draw(columns, depth, seed=1) + 0.3, depth // groups)
     return pack(codes), scales
 
 

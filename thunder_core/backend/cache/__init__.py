@@ -1,7 +1,7 @@
 """Compiled kernels on disk, shared by all processes: found by their source and target, verified, or built.
 
-A `Key` names everything that a kernel depends on; a `Store` is a folder of entries; an `Entry` holds files whose
-digests were verified. Nothing here imports torch.
+A `Key` names everything that a kernel depends on. A `Store` is a folder of entries. An `Entry` is a set of files whose
+digests were verified. This package does not import torch.
 """
 
 from thunder_core.backend.cache.built_for import record_model

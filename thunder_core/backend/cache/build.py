@@ -26,8 +26,8 @@ from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_content
 
 LOGGER = logging.getLogger("thunder_core.cache")
 Build = Callable[[Path], None]
-ONCE = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
-SHARED = 3  # digits of the digest that name a lock, which gives at most 4,096 lock files
+UNFINISHED_NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
+LOCK_DIGITS = 3  # digits of the digest that name a lock, which gives at most 4,096 lock files
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
     """
     try:
         make_folders(root)
-        lock = FileLock(root / LOCKS / f"{digest[:SHARED]}.lock")
+        lock = FileLock(root / LOCKS / f"{digest[:LOCK_DIGITS]}.lock")
         lock.acquire(timeout=patience)
     except Timeout:
         yield f"another process has been building for {patience:g} seconds"
@@ -57,9 +57,9 @@ def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
 def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -> Entry:
     """Build an entry and put it into the store, whose lock is held; exceptions of `build` propagate."""
     clean_up(root, key.digest)
-    with fresh_folder(root / BUILDING / _once(key.digest), mode=0o700) as folder:
+    with fresh_folder(root / BUILDING / _unfinished_name(key.digest), mode=0o700) as folder:
         build(folder)
-        contents = built_files(folder)
+        contents = read_built_files(folder)
         manifest = manifest_for(key, label, replaced, contents)
         (folder / MANIFEST).write_bytes(manifest.to_bytes())
         mark_used(folder)
@@ -71,11 +71,14 @@ def build_alone(key: Key, build: Build, label: str) -> Entry:
     """Build an entry in a folder outside the store, without storing it; raises `OutOfDisk`."""
     with reporting_full_disk(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
-        return Entry(key, label, built_files(Path(folder)))
+        return Entry(key, label, read_built_files(Path(folder)))
 
 
-def built_files(folder: Path) -> dict[str, bytes]:
-    """Return the files that a build wrote: regular files in one folder, made unlinked and private to the user."""
+def read_built_files(folder: Path) -> dict[str, bytes]:
+    """Return the files that a build wrote into a folder, and make them private to the user, without hard links.
+
+    Raises ValueError for a build that wrote no file, or anything but regular files in the folder.
+    """
     contents = {}
     for path in sorted(folder.iterdir()):
         status = path.lstat()
@@ -107,7 +110,7 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
 
 def drop_entry(root: Path, digest: str) -> bool:
     """Remove an entry, first from the store and then from the disk; return whether it is gone."""
-    gone = root / BUILDING / _once(digest)
+    gone = root / BUILDING / _unfinished_name(digest)
     try:
         make_folders(root)
         (root / ENTRIES / digest).rename(gone)
@@ -123,7 +126,7 @@ def drop_entry(root: Path, digest: str) -> bool:
 def clean_up(root: Path, digest: str) -> None:
     """Remove the files of killed processes under this digest's lock, which the caller holds."""
     for path in unfinished_folders(root):
-        if path.name.startswith(digest[:SHARED]):
+        if path.name.startswith(digest[:LOCK_DIGITS]):
             remove(path)
 
 
@@ -132,13 +135,13 @@ def unfinished_folders(root: Path) -> Iterator[Path]:
 
     Other files there are ignored.
     """
-    yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
+    yield from (path for path in (root / BUILDING).glob("*") if UNFINISHED_NAME.fullmatch(path.name))
 
 
 def _publish(folder: Path, path: Path) -> None:
     """Rename a finished folder to its final path.
 
-    If an entry that cannot be dropped is there, the new entry is not kept.
+    If the path belongs to an entry that cannot be dropped, the new entry is not stored.
     """
     try:
         folder.rename(path)
@@ -146,5 +149,5 @@ def _publish(folder: Path, path: Path) -> None:
         LOGGER.warning("the compiled code is not cached as %s: %s", path, error)
 
 
-def _once(digest: str) -> str:
+def _unfinished_name(digest: str) -> str:
     return f"{digest}-{secrets.token_hex(4)}"

@@ -19,10 +19,10 @@ from thunder_core.backend.cache.key import Key
 class Entry:
     """The files of a compiled kernel, as the bytes whose digests were verified.
 
-    A path in the store may lead to other content right after it was verified, because other processes drop, prune and
+    The content of a path in the store may change right after it was verified, because other processes drop, prune and
     build entries. A loader therefore gets a private copy, made from the verified bytes in a new folder that no other
-    user can write to. (A memory file would have a reusable file descriptor, and loaders take a known path for the
-    library that they have loaded.) The copy is removed when the process ends.
+    user can write to. (A file in memory would have the path of a file descriptor, which may be reused, and for a path
+    that it has loaded before, a loader returns the library of then.) The copy is removed when the process ends.
     """
 
     key: Key

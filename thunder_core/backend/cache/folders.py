@@ -15,14 +15,14 @@ from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.ownership import fault_of
 
-VARIABLE = "THUNDER_CACHE_DIR"
-NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # the error for a link depends on the system
+CACHE_VARIABLE = "THUNDER_CACHE_DIR"
+NOT_A_FOLDER_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP})  # the error for a link depends on the system
 ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
 
 
 def cache_folder() -> Path:
     """Return the folder of all caches of Thunder: `THUNDER_CACHE_DIR`, or the platform's folder for user caches."""
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(CACHE_VARIABLE)
     return absolute(named) if named else platformdirs.user_cache_path("thunder")
 
 
@@ -33,7 +33,7 @@ def make_folders(root: Path) -> None:
 
 
 @contextmanager
-def opened_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
+def open_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
     """Yield a descriptor of a folder; links are not followed inside another descriptor's folder."""
     flags = os.O_RDONLY | os.O_DIRECTORY | (0 if inside is None else os.O_NOFOLLOW)
     descriptor = os.open(folder, flags, dir_fd=inside)
@@ -44,15 +44,15 @@ def opened_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[
 
 
 @contextmanager
-def opened_entries(root: Path) -> Iterator[int]:
+def open_entries(root: Path) -> Iterator[int]:
     """Yield a descriptor of the folder of entries; raise `CacheNotUsable` if other users can write to it."""
     with ExitStack() as stack:
-        store = stack.enter_context(opened_folder(root))
+        store = stack.enter_context(open_folder(root))
         require_own(root, store)
         try:
-            entries = stack.enter_context(opened_folder(ENTRIES, inside=store))
+            entries = stack.enter_context(open_folder(ENTRIES, inside=store))
         except OSError as error:
-            if error.errno not in NO_FOLDER:
+            if error.errno not in NOT_A_FOLDER_ERRORS:
                 raise
             raise CacheNotUsable(
                 f"{root / ENTRIES} is a file or a link, not a folder", fix=f"remove {root / ENTRIES}"
@@ -71,7 +71,7 @@ def require_own(folder: Path, descriptor: int) -> None:
     if fault := fault_of(os.fstat(descriptor)):
         raise CacheNotUsable(
             f"the cache folder {folder} {fault}, so its contents cannot be trusted",
-            fix=f"run `chmod 700 {folder}` if the folder is yours, or set {VARIABLE} to another folder",
+            fix=f"run `chmod 700 {folder}` if the folder is yours, or set {CACHE_VARIABLE} to another folder",
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from thunder_core.backend.cache.entry import Entry
-from thunder_core.backend.cache.folders import names_in, opened_folder
+from thunder_core.backend.cache.folders import names_in, open_folder
 from thunder_core.backend.cache.manifest import Damage, EntryManifest, manifest_of
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts
@@ -15,7 +15,7 @@ from thunder_core.foundation.storage.ownership import fault_of
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
 MAX_MANIFEST = 4 << 20  # bytes
-PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block
+PLAIN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block
 
 
 def read_entry(entries: int, digest: str) -> Entry:
@@ -72,7 +72,7 @@ def _content(folder: int, name: str, facts: FileFacts) -> bytes:
 
 
 def _read(folder: int, name: str, size: int) -> bytes:
-    with os.fdopen(os.open(name, PLAIN, dir_fd=folder), "rb") as file:
+    with os.fdopen(os.open(name, PLAIN_FILE_FLAGS, dir_fd=folder), "rb") as file:
         require_plain(name, os.fstat(file.fileno()), size)
         return file.read(size)
 
@@ -82,7 +82,7 @@ def _opened_entry(entries: int, digest: str) -> Iterator[int]:
     """Yield a descriptor of an entry's folder; raise `Damage` if other users can write to the folder."""
     with ExitStack() as stack:
         try:
-            folder = stack.enter_context(opened_folder(digest, inside=entries))
+            folder = stack.enter_context(open_folder(digest, inside=entries))
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, Field
 
-from thunder_core.backend.cache.folders import ENTRIES, VARIABLE, names_in, opened_entries
+from thunder_core.backend.cache.folders import CACHE_VARIABLE, ENTRIES, names_in, open_entries
 from thunder_core.backend.cache.manifest import Damage, EntryManifest
 from thunder_core.backend.cache.read import read_manifest
 from thunder_core.foundation.errors import CacheNotUsable
 from thunder_core.foundation.storage.manifest import MANIFEST, StoredFacts
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
-LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+LATEST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Record(StoredFacts):
@@ -53,7 +53,7 @@ class ModelRecord(StoredFacts):
 
 
 def by_models(records: Iterable[Record]) -> list[ModelRecord]:
-    """Return a record for each model that entries were built for, largest first; "" stands for no model."""
+    """Return a record for each model that entries were built for, largest first; `model` is "" for no model."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.model, []).append(record)
@@ -72,7 +72,7 @@ def by_models(records: Iterable[Record]) -> list[ModelRecord]:
 def read_records(root: Path) -> Iterator[Record]:
     """Yield the records of all entries of a store, in the order of their digests."""
     try:
-        with opened_entries(root) as entries:
+        with open_entries(root) as entries:
             for digest in sorted(filter(DIGEST.fullmatch, names_in(entries))):  # other files are ignored
                 yield from _record(root, entries, digest)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def read_records(root: Path) -> Iterator[Record]:
     except OSError as error:
         raise CacheNotUsable(
             f"the cache folder {root} cannot be read: {error.strerror or error}",
-            fix=f"set {VARIABLE} to another folder",
+            fix=f"set {CACHE_VARIABLE} to another folder",
         ) from error
 
 
@@ -143,4 +143,4 @@ def mark_used(entry: Path) -> None:
 
 def _moment(seconds: float) -> datetime:
     """Return a time of the file system as a date; times outside the calendar are clamped."""
-    return datetime.fromtimestamp(min(max(seconds, 0.0), LAST), UTC)
+    return datetime.fromtimestamp(min(max(seconds, 0.0), LATEST_TIME), UTC)

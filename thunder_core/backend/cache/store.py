@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from thunder_core.backend.cache.build import (
-    SHARED,
+    LOCK_DIGITS,
     Build,
     build_alone,
     build_entry,
@@ -21,7 +21,7 @@ from thunder_core.backend.cache.build import (
 )
 from thunder_core.backend.cache.entry import Entry
 from thunder_core.backend.cache.explanation import MissExplanation, explain
-from thunder_core.backend.cache.folders import ENTRIES, cache_folder, opened_entries
+from thunder_core.backend.cache.folders import ENTRIES, cache_folder, open_entries
 from thunder_core.backend.cache.key import Key
 from thunder_core.backend.cache.manifest import Damage
 from thunder_core.backend.cache.prune import Freed, choose_removed
@@ -68,7 +68,7 @@ class Store:
 
         Raises `CacheNotUsable` if other users can write to the store.
         """
-        entry, _ = self._sound(key)
+        entry, _ = self._find_sound(key)
         self.counts["hits" if entry else "misses"] += 1
         return entry
 
@@ -80,10 +80,10 @@ class Store:
         `OutOfDisk` if the disk and the disk of temporary files are full, and any exception of `build`.
         """
         mark_progress(f"build {label or key.executor}")
-        entry, first = self._sound(key)
+        entry, first = self._find_sound(key)
         if entry is None:
             with entry_lock(self.folder, key.digest, self.patience) as hindrance:
-                entry, second = self._sound(key)  # another process may have built it while we waited
+                entry, second = self._find_sound(key)  # another process may have built it while we waited
                 if entry is None:
                     self.counts["misses"] += 1
                     return self._build(key, build, label, first or second, hindrance)
@@ -101,10 +101,10 @@ class Store:
         return records
 
     def prune(self, *, max_bytes: int | None = None, max_age: timedelta | None = None, dry_run: bool = False) -> Freed:
-        """Remove entries unused for longer than `max_age`, then the least recently used until the rest fits.
+        """Remove entries that were not used for `max_age`, and the least recently used entries beyond `max_bytes`.
 
-        The rest fits if it has at most `max_bytes`. Damaged entries are removed first, and folders left by killed
-        processes are cleaned up. With `dry_run` nothing is removed.
+        Damaged entries are removed first, and folders left by killed processes are cleaned up. With `dry_run`, nothing
+        is removed.
         """
         return self._free(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
@@ -131,10 +131,10 @@ class Store:
         )
         return explain(miss, key.fields, [record for record in records if own is None or record.created < own.created])
 
-    def _sound(self, key: Key) -> tuple[Entry | None, str]:
-        """Return the entry, or its damage."""
+    def _find_sound(self, key: Key) -> tuple[Entry | None, str]:
+        """Return the verified entry, or None with a description of its damage (empty if there is no entry)."""
         try:
-            with opened_entries(self.folder) as entries:
+            with open_entries(self.folder) as entries:
                 entry = read_entry(entries, key.digest)
         except OSError:  # an entry that is missing or unreadable is a miss
             return None, ""
@@ -162,7 +162,7 @@ class Store:
         if record.damage:
             return record
         try:
-            with opened_entries(self.folder) as entries:
+            with open_entries(self.folder) as entries:
                 read_entry(entries, record.digest)
         except FileNotFoundError:
             return record  # another process has dropped it
@@ -187,7 +187,7 @@ class Store:
 
     def _clean_up(self) -> None:
         """Remove folders left by killed processes: their locks are free."""
-        for digest in {path.name[:SHARED]: path.name for path in unfinished_folders(self.folder)}.values():
+        for digest in {path.name[:LOCK_DIGITS]: path.name for path in unfinished_folders(self.folder)}.values():
             with entry_lock(self.folder, digest, 0.0) as hindrance:
                 if not hindrance:
                     clean_up(self.folder, digest)

@@ -27,14 +27,14 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 
-READ_ONLY = "the input `{}`, which eager PyTorch does not write to,"
+READ_ONLY_INPUT = "the input `{}`, which eager PyTorch does not write to,"
 CHANGED = "has changed"
 UNINITIALIZED = "it returns uninitialized memory"
 FIX = "leave out the executor {0!r}, or its claim to this operation, and report the error to its author"
 
 
 class Judge:
-    """The judge of results of checks: this class raises `WrongResult` at the first wrong result."""
+    """Decides which results of checks are wrong. This class raises `WrongResult` at the first wrong result."""
 
     def is_due(self, check: Check) -> bool:  # noqa: ARG002
         """Whether a call is compared."""
@@ -45,7 +45,7 @@ class Judge:
         return value_difference(actual, expected, exact)
 
     def accept(self, check: Check, name: str, measured: ValueComparison) -> None:
-        """Record a result that is right."""
+        """Record a correct result."""
 
     def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:  # noqa: ARG002
         """Raise `WrongResult` for a wrong result; `what` describes the result, and `name` is the name of its proxy."""
@@ -131,7 +131,7 @@ class Check:
         return values
 
     def _require_same(self, name: str, actual: Any, expected: Any, is_result: bool, exact: ExactValues) -> None:
-        what = f"`{name}`" if is_result else READ_ONLY.format(name)
+        what = f"`{name}`" if is_result else READ_ONLY_INPUT.format(name)
         if (difference := metadata_difference(actual, expected)) is not None:
             self.judge.refuse(self, what, difference, name)
         elif isinstance(expected, torch.Tensor) and name not in self.uninitialized:
@@ -139,7 +139,7 @@ class Check:
 
     def _require_unchanged(self, name: str, value: torch.Tensor, before: InputSnapshot) -> None:
         if not before.is_unchanged(name, value):
-            self.judge.refuse(self, READ_ONLY.format(name), Difference(CHANGED), name)
+            self.judge.refuse(self, READ_ONLY_INPUT.format(name), Difference(CHANGED), name)
 
     def _require_same_values(
         self, name: str, what: str, actual: torch.Tensor, expected: torch.Tensor, exact: ExactValues | None
@@ -165,7 +165,10 @@ class Check:
 
 @dataclass(eq=False)
 class ExactValues:
-    """The values of a reference computed in float64, once, at the first request."""
+    """The values of a reference in float64, computed at the first request.
+
+    `states` and `drawn` are the states of the generators before and after the executor's function has run.
+    """
 
     claimed: BoundSymbol
     reference: tuple[BoundSymbol, ...]

@@ -1,7 +1,7 @@
-"""Claiming: each bound symbol of a computation goes to the first executor, in the user's order, that takes it.
+"""Claiming: each bound symbol of a computation is claimed by the first executor, in the user's order, that can run it.
 
-An executor takes the matches of its patterns before single bound symbols. Finally, an executor may wrap runs of claimed
-bound symbols into one.
+An executor claims the matches of its patterns before single bound symbols. Finally, an executor may wrap consecutive
+claimed bound symbols into one bound symbol.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def with_eager_tail(trace: Trace) -> Trace:
 
 
 def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace claimed by the executors before the first that fuses regions or is eager PyTorch.
+    """Return the trace claimed by the executors that come before fusion executors and eager PyTorch.
 
-    These executors take single bound symbols and matches of patterns; the rest stays unclaimed.
+    These executors claim single bound symbols and matches of patterns. All other bound symbols stay unclaimed.
     """
     trace = with_eager_tail(trace)
     trace, executors = for_symbolic_sizes(trace, executors)

@@ -15,23 +15,23 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
-UNKNOWN = "its inner operations are not known"
+OPERATIONS_UNKNOWN = "its inner operations are not known"
 READS_OTHER_VALUES = "its inner operations read more than its inputs"
 CHANGES_STATE = "it changes a state of the process"
-DERIVED = "it is PyTorch's own derivative of an executor's function"
+DERIVED_BY_PYTORCH = "it is PyTorch's own derivative of an executor's function"
 GENERATOR_STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 HAS_EFFECT = "it writes, or draws random numbers, in a function that was differentiated"
 
 
 @dataclass(frozen=True)
-class Unclaimed:
+class UnclaimedProgram:
     """An unclaimed program: its bound symbols by the names that they define, and the names that are written to."""
 
     originals: Mapping[tuple[str, ...], BoundSymbol]
     written: frozenset[str]
 
     @classmethod
-    def of(cls, trace: Trace) -> Unclaimed:
+    def of(cls, trace: Trace) -> UnclaimedProgram:
         """Return the unclaimed program of a trace."""
         originals = {names_of(bsym): bsym for bsym in trace.bound_symbols if not bsym.executor}
         return cls(originals, frozenset(name for bsym in trace.bound_symbols for name in bsym.mutates))
@@ -42,11 +42,11 @@ def names_of(bsym: BoundSymbol) -> tuple[str, ...]:
     return tuple(proxy.name for proxy in bsym.defines)
 
 
-def with_checks(bsyms: Sequence[BoundSymbol], program: Unclaimed) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols, with a check of each that an executor other than eager PyTorch took.
+def with_checks(bsyms: Sequence[BoundSymbol], program: UnclaimedProgram) -> Iterator[BoundSymbol]:
+    """Yield the bound symbols, with a check of each bound symbol that an executor other than eager PyTorch claimed.
 
-    A check replaces a bound symbol whose reference is known. A differentiated function of an executor is several bound
-    symbols: a check of the result follows the last of them that makes the result or writes to it.
+    A check replaces a bound symbol whose reference is known. A function of an executor that was differentiated consists
+    of several bound symbols: its check follows the last bound symbol that makes the result or writes to it.
     """
     names = (f"check_{number}" for number in itertools.count())
     parts: list[
@@ -86,13 +86,13 @@ def with_check(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str)
 
 
 def check_after(
-    parts: Sequence[BoundSymbol], original: BoundSymbol | None, program: Unclaimed, name: str
+    parts: Sequence[BoundSymbol], original: BoundSymbol | None, program: UnclaimedProgram, name: str
 ) -> BoundSymbol:
     """Return the check after the bound symbols of an executor's function, against a bound symbol of the program."""
     last = parts[-1]
     arguments: tuple[Proxy, ...] = ()
     if original is None:
-        check = LaterCheck(last, (), UNKNOWN if last.derives is None else DERIVED)
+        check = LaterCheck(last, (), OPERATIONS_UNKNOWN if last.derives is None else DERIVED_BY_PYTORCH)
     elif original.has_effect or not program.written.isdisjoint(names_of(last)):
         check = LaterCheck(last, (original,), HAS_EFFECT)
     else:
@@ -109,12 +109,12 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
     for inner in parts:
         if written := read.intersection(inner.mutates):
             return f"the input `{min(written)}`, which eager PyTorch does not write to, is written to"
-        if draws(inner):
+        if draws_random_numbers(inner):
             return "more random numbers are drawn than in eager PyTorch"
     return ""
 
 
-def reference_of(bsym: BoundSymbol, program: Unclaimed) -> tuple[BoundSymbol, ...]:
+def reference_of(bsym: BoundSymbol, program: UnclaimedProgram) -> tuple[BoundSymbol, ...]:
     """Return the eager bound symbols that a claim replaces: the program's own, or their inner operations."""
     original = program.originals.get(names_of(bsym)) if bsym.defines else None
     names = {proxy.name for proxy in bsym.inputs}
@@ -127,8 +127,8 @@ def reference_of(bsym: BoundSymbol, program: Unclaimed) -> tuple[BoundSymbol, ..
 def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> str:
     """Return the reason why a bound symbol cannot be compared with its reference; empty if it can."""
     if not reference:
-        return UNKNOWN
-    if any(operation.ordered and not draws(operation) for operation in (bsym, *reference)):
+        return OPERATIONS_UNKNOWN
+    if any(operation.ordered and not draws_random_numbers(operation) for operation in (bsym, *reference)):
         return CHANGES_STATE
     defined = {proxy.name for proxy in bsym.inputs}
     for operation in reference:
@@ -136,7 +136,7 @@ def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -
             return READS_OTHER_VALUES
         defined |= {proxy.name for proxy in operation.defines}
     if not defined.issuperset(proxy.name for proxy in bsym.outputs):
-        return UNKNOWN
+        return OPERATIONS_UNKNOWN
     results = {proxy.name for proxy in bsym.outputs}
     return UNINITIALIZED if results and results <= uninitialized_results(bsym, reference) else ""
 
@@ -147,7 +147,7 @@ def uninitialized_results(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...])
     defined = {
         proxy.name
         for operation in reference
-        if operation.symbol.short_name.startswith(("empty", "new_empty")) or is_empty(operation)
+        if operation.symbol.short_name.startswith(("empty", "new_empty")) or is_uninitialized_allocation(operation)
         for proxy in operation.defines
     }
     defined |= {
@@ -167,12 +167,12 @@ def generator_states(operation: BoundSymbol) -> Iterator[str]:
         )
 
 
-def draws(bsym: BoundSymbol) -> bool:
+def draws_random_numbers(bsym: BoundSymbol) -> bool:
     """Whether a call draws random numbers."""
     tags = (getattr(operation.symbol.target, "tags", ()) for operation in bsym.at_level("aten"))
     return any(torch.Tag.nondeterministic_seeded in tag for tag in tags)
 
 
-def is_empty(bsym: BoundSymbol) -> bool:
+def is_uninitialized_allocation(bsym: BoundSymbol) -> bool:
     """Whether a call is an allocation of PyTorch: `torch.ops.aten.empty_like.default`."""
     return any(word.startswith(("empty", "new_empty")) for word in bsym.symbol.name.split(".")[2:])

@@ -20,8 +20,8 @@ ROUNDING: Mapping[torch.dtype, float] = {
     torch.complex64: 1e-5,
 }
 TIMES_EAGER = 4.0
-EIGHT_BITS = 0.15  # for floating-point types of eight bits
-BLOCK = 1 << 18  # elements compared at once, so that large results need no large float64 copies
+EIGHT_BIT_ROUNDING = 0.15  # for floating-point types of eight bits
+BLOCK_ELEMENTS = 1 << 18  # elements compared at once, so that large results need no large float64 copies
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Float6
         return ValueComparison(None, 0.0)
     if expected.is_floating_point() or expected.is_complex():
         scale = largest_value(expected)
-        if largest <= ROUNDING.get(expected.dtype, EIGHT_BITS) * scale:
+        if largest <= ROUNDING.get(expected.dtype, EIGHT_BIT_ROUNDING) * scale:
             return ValueComparison(None, largest, scale=scale)
         reference = exact()
         if reference is not None and reference.shape == expected.shape:
@@ -118,7 +118,7 @@ def describe_difference(actual: torch.Tensor, expected: torch.Tensor, largest: f
 
 def blocks_of(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield matching blocks of the elements of tensors of one shape, in a dtype for differences."""
-    for block in zip(*(torch.split(tensor.detach().reshape(-1), BLOCK) for tensor in tensors), strict=True):
+    for block in zip(*(torch.split(tensor.detach().reshape(-1), BLOCK_ELEMENTS) for tensor in tensors), strict=True):
         yield tuple(map(widen, block))
 
 

@@ -14,18 +14,18 @@ from torch.utils import _pytree
 
 from thunder_core.tracing.capture.torch_facts.writes import written_values
 
-MIN_DEFERRED = 1 << 20  # bytes; smaller tensors are converted at once, if they have at most `SMALL` bytes together
-SMALL = 16 << 20  # bytes
-PART = 32 << 20  # bytes of a converted weight that a product reads at once
+MIN_DEFERRED = 1 << 20  # bytes; smaller tensors are converted at once, if they have at most `SMALL_BYTES` together
+SMALL_BYTES = 16 << 20  # the total size of the tensors that are converted at once
+PART_BYTES = 32 << 20  # bytes of a converted weight that a product reads at once
 PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the index of the right factor
 GATHERS = frozenset({torch.ops.aten.embedding.default, torch.ops.aten.index_select.default})
-PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+PLAIN_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 Compute = Callable[[torch.Tensor], torch.Tensor]
 Key = TypeVar("Key", bound=Hashable)
 
 
 class WriteToDeferred(RuntimeError):
-    """An operation writes to a deferred tensor."""
+    """Raised if an operation writes to a deferred tensor."""
 
 
 class DeferredTensor(torch.Tensor):
@@ -69,7 +69,7 @@ class DeferredTensor(torch.Tensor):
             raise WriteToDeferred(f"{func} writes to a tensor that is deferred")
         if func in GATHERS and isinstance(args[0], cls):
             return args[0].compute(func(args[0].source, *args[1:], **kwargs))
-        if func in PRODUCTS and isinstance(weight := args[PRODUCTS[func]], cls) and weight.nbytes > PART:
+        if func in PRODUCTS and isinstance(weight := args[PRODUCTS[func]], cls) and weight.nbytes > PART_BYTES:
             return product_by_columns(func, args, kwargs, weight)
         args, kwargs = _pytree.tree_map_only(cls, cls.values, (args, kwargs))
         return func(*args, **kwargs)
@@ -81,7 +81,7 @@ def product_by_columns(
     """Return the product with a weight and the added bias, converting some columns of the weight at a time."""
     index = PRODUCTS[func]
     rows, columns = weight.shape
-    width = max(1, PART // (rows * weight.itemsize))
+    width = max(1, PART_BYTES // (rows * weight.itemsize))
     result = torch.empty((args[index - 1].shape[0], columns), dtype=weight.dtype, device=weight.device)
     for start in range(0, columns, width):
         end = min(start + width, columns)
@@ -91,12 +91,12 @@ def product_by_columns(
 
 
 def bytes_read_at_once(weight: torch.Tensor, dtype: torch.dtype) -> int:
-    """Return the bytes of a converted weight that an operation holds at once.
+    """Return the bytes of a converted weight that are in memory at once while an operation reads the weight.
 
-    A product holds some columns of a matrix.
+    A product with a matrix converts some columns at a time.
     """
     size = weight.numel() * dtype.itemsize
-    return min(size, PART) if weight.ndim == 2 else size
+    return min(size, PART_BYTES) if weight.ndim == 2 else size
 
 
 def has_same_values(left: object, right: object) -> bool:
@@ -124,13 +124,13 @@ def is_view_of_first(func: Any) -> bool:
 def small_tensors(sizes: Mapping[Key, int]) -> frozenset[Key]:
     """Return the keys of the tensors that may be copied at once, from the bytes of each tensor.
 
-    These are the smallest tensors, each below `MIN_DEFERRED` bytes and all together at most `SMALL` bytes: a model may
+    These are the smallest tensors, each below `MIN_DEFERRED` bytes and all together at most `SMALL_BYTES`: a model may
     have hundreds of small weights.
     """
     small, total = set(), 0
     for key, size in sorted(sizes.items(), key=lambda item: item[1]):
         total += size
-        if size >= MIN_DEFERRED or total > SMALL:
+        if size >= MIN_DEFERRED or total > SMALL_BYTES:
             break
         small.add(key)
     return frozenset(small)
@@ -149,7 +149,7 @@ def defer(value: Any, compute: Compute, *, at_once: bool | None = None) -> Any:
 
 def can_be_deferred(value: Any) -> bool:
     """Whether a value is a strided tensor of one of PyTorch's own classes."""
-    return type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
+    return type(value) in PLAIN_TENSOR_CLASSES and value.layout is torch.strided and not value.is_quantized
 
 
 def defer_all(values: Mapping[str, Any], compute: Compute) -> dict[str, Any]:

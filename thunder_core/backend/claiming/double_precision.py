@@ -12,8 +12,8 @@ from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
-NARROWER = frozenset({torch.float32, torch.bfloat16, torch.float16})
-CASTS = frozenset({"float", "half", "bfloat16"})  # tensor methods whose name is a dtype
+NARROWER_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+CAST_METHODS = frozenset({"float", "half", "bfloat16"})  # tensor methods whose name is a dtype
 
 
 @contextmanager
@@ -57,15 +57,15 @@ def result_in_double(bsym: BoundSymbol, name: str, values: MutableMapping[str, A
 
 def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a bound symbol's function without its casts to narrower floating-point dtypes."""
-    if bsym.symbol.short_name in CASTS and len(args) == 1 and not kwargs:
+    if bsym.symbol.short_name in CAST_METHODS and len(args) == 1 and not kwargs:
         result = args[0].to(torch.float64)
     else:
-        args, kwargs = replace_leaves((args, kwargs), widened_dtype)
+        args, kwargs = replace_leaves((args, kwargs), widen_dtype)
         result = replace_leaves(bsym.symbol.target(*args, **kwargs), in_float64)
     is_cast_to_itself = isinstance(result, torch.Tensor) and result is args[0] if args else False
     return result.view_as(result) if is_cast_to_itself and bsym.defines else result
 
 
-def widened_dtype(leaf: object) -> Any:
+def widen_dtype(leaf: object) -> Any:
     """Return float64 for a narrower floating-point dtype; other leaves unchanged."""
-    return torch.float64 if isinstance(leaf, torch.dtype) and leaf in NARROWER else leaf
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf in NARROWER_DTYPES else leaf

@@ -28,8 +28,8 @@ EXECUTOR = "EXECUTOR"  # the name of a plug-in's executor in its module
 class Executor(Traits, ABC):
     """An object that can run bound symbols of a trace. `name` is its name in recipes and options.
 
-    An executor that `fuses_regions` takes many bound symbols as one. An executor without `symbolic_sizes` is left out
-    of programs that have symbolic sizes; an executor with `symbolic_sizes` may branch on them, which adds constraints.
+    An executor that `fuses_regions` compiles many bound symbols into one. An executor without `symbolic_sizes` is left
+    out of programs with symbolic sizes; an executor with `symbolic_sizes` may branch on them, which adds constraints.
     An executor that `only_compares` claims nothing, and compares the results of the other executors at run time:
     `thunder optimize` runs it once, and the artifact does not contain it. The traits decide an executor's position
     among the executors of combined recipes: see `Traits`.
@@ -65,17 +65,11 @@ class Executor(Traits, ABC):
         return None
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """Return the reason why the executor cannot be used for programs on that device of this machine.
-
-        None if it can.
-        """
+        """Return the reason why the executor cannot be used on a device of this machine; None if it can."""
         return self.missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return the reason why the executor cannot be used for programs for a GPU architecture (`sm_90`).
-
-        None if it can.
-        """
+        """Return the reason why the executor cannot be used for a GPU architecture (`sm_90`); None if it can."""
         return self.missing()
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:  # noqa: ARG002
@@ -87,7 +81,7 @@ class Executor(Traits, ABC):
         return frozenset()
 
     def keep(self, kernels: Iterable[DeviceCode]) -> None:
-        """Launch this machine code, whose digests were checked, from now on, instead of compiling kernels."""
+        """Store verified machine code, to launch it instead of compiling kernels."""
         raise NotImplementedError(f"{self.name} has no machine code for {len(list(kernels))} kernels")
 
     @property
@@ -100,7 +94,7 @@ class Executor(Traits, ABC):
         """Return the bound symbol in the executor's form, or None if the executor cannot run it."""
 
     def takes(self, bsym: BoundSymbol) -> bool:
-        """Whether the executor could take a bound symbol, alone or with others."""
+        """Whether the executor could claim a bound symbol, alone or as a part of a region."""
         return self.claim(bsym) is not None
 
     def without_measuring(self) -> Executor:
@@ -108,7 +102,7 @@ class Executor(Traits, ABC):
         return self
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with every unclaimed bound symbol that this executor takes claimed by it.
+        """Return the trace with every unclaimed bound symbol that this executor can run claimed by this executor.
 
         Kernels read memory directly, so operations on a conjugated or negated view run in eager PyTorch.
         """

@@ -58,16 +58,16 @@ def _with_deletion(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Pro
         yield deletion(last, bsym)
 
 
-def _pass_in_list(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
+def _pass_in_list(bsym: BoundSymbol, dying: Sequence[Proxy], list_proxy: Proxy) -> Iterator[BoundSymbol]:
     """Yield a bound symbol that takes its tensors in a list, after the deletion of the names that it reads last."""
-    yield BoundSymbol(LIST, bsym.args, {}, taken_list, source=bsym.source, module=bsym.module)
+    yield BoundSymbol(LIST, bsym.args, {}, list_proxy, source=bsym.source, module=bsym.module)
     yield deletion(dying, bsym)
-    unpack = BoundSymbol(UNPACK, (taken_list,), {}, bsym.inputs)
-    yield replace(bsym, args=(taken_list,), subsymbols=(unpack, *bsym.subsymbols))
+    unpack = BoundSymbol(UNPACK, (list_proxy,), {}, bsym.inputs)
+    yield replace(bsym, args=(list_proxy,), subsymbols=(unpack, *bsym.subsymbols))
 
 
 def deletion(names: Iterable[Proxy], at: BoundSymbol) -> BoundSymbol:
-    """Return the bound symbol that deletes names, with the source line of another."""
+    """Return the bound symbol that deletes names, with the source line of the bound symbol `at`."""
     return BoundSymbol(DELETE, tuple(names), {}, None, source=at.source, module=at.module, derives=at.derives)
 
 

@@ -1,4 +1,4 @@
-"""The times of an operation by a kernel and by PyTorch's library, which are measured once and cached."""
+"""The measured times of an operation with a kernel and with PyTorch's library, which are cached."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.extension.processor import processor_name
 
 FILE = "times.json"
-OF_MACHINE = ("processor", "threads")  # fields of keys that may differ between the ranks of a process group
-MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
+MACHINE_FIELDS = ("processor", "threads")  # fields of keys that may differ between the ranks of a process group
+# A kernel is used only if its time is less than this fraction of the library's time: measurements vary by some percent.
+TIME_MARGIN = 0.97
 NOT_MEASURED = "it was not measured in the time that --tune allows"
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """The times of an operation by a kernel and by PyTorch's library, in one unit, and whether the values agree."""
+    """The times of an operation with a kernel and with PyTorch's library, in the same unit.
+
+    `agrees` is True if the kernel and the library compute the same values.
+    """
 
     kernel: float
     library: float
@@ -33,12 +37,12 @@ class KernelTimes:
 
     @property
     def is_kernel_better(self) -> bool:
-        """Whether the kernel gives equal values and is faster by more than the variation of measurements."""
-        return self.agrees and self.kernel < MARGIN * self.library
+        """Whether the kernel computes equal values and is faster by more than the variation of measurements."""
+        return self.agrees and self.kernel < TIME_MARGIN * self.library
 
     @property
     def disagreement(self) -> str:
-        """The note after the time of a kernel that gives other values; empty if the values agree."""
+        """The note after the time of a kernel that computes other values; empty if the values agree."""
         return "" if self.agrees else " with other values"
 
 
@@ -57,7 +61,7 @@ def key_on_processor(name: str, region: str, source: str, **others: str) -> Key:
 def cached_times(
     kind: type[T], key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], T]]
 ) -> T | None:
-    """Return times from the cache, or measured; None if the remaining budget is less than the `seconds` they may take.
+    """Return cached times, or measure them; None if a measurement could take `seconds` and the budget has less left.
 
     `prepare` does the work that is not measured, such as compiling the kernel, and returns the function that measures.
     If another process has measured the operation in the meantime, its times are returned. The ranks of a process group
@@ -70,7 +74,7 @@ def cached_times(
 
 def name_for_ranks(key: Key) -> str:
     """Return the name of a measurement that is the same on ranks with different processors."""
-    fields = {name: text for name, text in key.fields.items() if name not in OF_MACHINE}
+    fields = {name: text for name, text in key.fields.items() if name not in MACHINE_FIELDS}
     return Key(key.executor, fields).digest
 
 
@@ -89,15 +93,15 @@ def _own_choice(
         try:
             entry = store.get_or_build(key, lambda folder: write(folder, times), f"the time of {title}")
         except OutOfDisk:  # the result is available even if it is not cached
-            return text_of(times)
+            return to_json(times)
     return entry.read(FILE).decode()
 
 
-def text_of(times: KernelTimes) -> str:
+def to_json(times: KernelTimes) -> str:
     """Return times as JSON."""
     return json.dumps(asdict(times))
 
 
 def write(folder: Path, times: KernelTimes) -> None:
     """Write times into the folder of an entry."""
-    (folder / FILE).write_text(text_of(times), encoding="utf-8")
+    (folder / FILE).write_text(to_json(times), encoding="utf-8")

@@ -81,7 +81,7 @@ class Operator(Executor):
         """Return the bound symbol with the implementation in place of PyTorch's function."""
         if bsym.symbol != symbol_of(self.function):
             return None
-        implementation = Implementation(Symbol(self.name, self.implementation), self.supports or _all)
+        implementation = Implementation(Symbol(self.name, self.implementation), self.supports or _supports_all)
         if not implementation.is_for(bsym):
             return None
         self._require_same_metadata(bsym)
@@ -111,7 +111,7 @@ class Operator(Executor):
             )
 
 
-def _all(_: BoundSymbol) -> bool:
+def _supports_all(_: BoundSymbol) -> bool:
     return True
 
 

@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.proxy import environment_of
 from thunder_core.tracing.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 
-WITHHELD = "withheld"  # the executor name of withheld bound symbols while the executor has its turn
+WITHHELD = "withheld"  # the executor name of withheld bound symbols while the executor claims
 LEFT_OUT = "left out by --without"
 
 
@@ -31,8 +31,8 @@ def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[
 class WithholdingExecutor(Executor):
     """An executor that ignores bound symbols of modules whose paths match the patterns, and all derived bound symbols.
 
-    While the executor claims, these bound symbols look claimed. The bound symbols that the executor could have
-    taken are counted as refused.
+    While the executor claims, these bound symbols look claimed. The executor's refusals include the number of withheld
+    bound symbols that it could have claimed.
     """
 
     executor: Executor
@@ -107,7 +107,10 @@ class WithholdingExecutor(Executor):
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The claiming by an executor: the original trace, and a trace whose withheld bound symbols look claimed."""
+    """The claiming of a trace by one executor.
+
+    In `trace`, the bound symbols of the `original` trace at `indices`, which are withheld, look claimed.
+    """
 
     original: Trace
     indices: frozenset[int]
@@ -127,7 +130,7 @@ class Turn:
 
     @property
     def withheld(self) -> Iterator[BoundSymbol]:
-        """The bound symbols that the executor must not take."""
+        """The bound symbols that the executor must not claim."""
         return (self.original.bound_symbols[index] for index in sorted(self.indices))
 
     def end(self, trace: Trace) -> Trace:
@@ -159,10 +162,13 @@ def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def with_refused(trace: Trace, executor: str, count: int) -> Trace:
-    """Return the trace with the number of withheld bound symbols; the largest number if some are offered again."""
-    mine = [item for item in trace.refused if (item.executor, item.reason) == (executor, LEFT_OUT)]
-    most = max([count, *(item.count for item in mine)])
+    """Return the trace with the number of withheld bound symbols among its refusals.
+
+    A bound symbol may be offered several times, so the largest number is kept.
+    """
+    own_refusals = [item for item in trace.refused if (item.executor, item.reason) == (executor, LEFT_OUT)]
+    most = max([count, *(item.count for item in own_refusals)])
     if not most:
         return trace
-    other_refusals = [item for item in trace.refused if item not in mine]
+    other_refusals = [item for item in trace.refused if item not in own_refusals]
     return replace(trace, refused=(*other_refusals, RefusedOperations(executor, LEFT_OUT, most)))

@@ -27,11 +27,11 @@ from thunder_core.tracing.library.overlap import span
 
 ATEN = torch.ops.aten
 MAX_NUMBERS = 64  # maximum numbers in a constant that is printed with its bound symbol
-NOT_RECORDED = frozenset({torch.ops.prim.device.default})
-WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
+UNRECORDED_OPERATIONS = frozenset({torch.ops.prim.device.default})
+VARIANTS_WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
 # Operators that PyTorch differentiates for real numbers only.
-NOT_COMPLEX = frozenset({ATEN.slice_scatter.default, ATEN.select_scatter.default})
+WITHOUT_COMPLEX_DERIVATIVE = frozenset({ATEN.slice_scatter.default, ATEN.select_scatter.default})
 # Operators with a wrong derivative in PyTorch: this derivative reads the argument `noise`, not the generated noise.
 WRONG_DERIVATIVES = frozenset({"aten::rrelu_with_noise_functional"})
 
@@ -41,10 +41,10 @@ class NotFunctionalizable(Exception):
 
 
 class Functionalizer:
-    """Run operations of a trace under functionalization, and record the operations that they become.
+    """Runs operations of a trace under functionalization, and records the resulting operations.
 
     Each operation also runs unchanged on tensors without data that alias like the real tensors, to check the overlap of
-    its arguments. `value` maps a tensor of the trace to the proxy that holds its value after the writes so far.
+    its arguments. `value` maps a tensor of the trace to the proxy of its value after the writes so far.
     `environment` is the environment of the symbols in sizes, if there are any. `tracked` are the names of tensors that
     autograd may track.
     """
@@ -73,7 +73,7 @@ class Functionalizer:
         self._functional_tensors[proxy.name] = torch._to_functional_tensor(fake)
 
     def take_operations(self) -> list[BoundSymbol]:
-        """Return the operations recorded since the last call, and forget them."""
+        """Return the operations that were recorded since the last call of this method."""
         bsyms, self._bsyms = self._bsyms, []
         return bsyms
 
@@ -83,7 +83,7 @@ class Functionalizer:
         return self._functional_tensors[proxy.name]
 
     def value(self, proxy: TensorProxy) -> TensorProxy:
-        """Return the proxy that holds the value of a tensor of the trace after the writes so far.
+        """Return the proxy of the value that a tensor of the trace has after the writes so far.
 
         The call may record operations that recompute a view.
         """
@@ -111,7 +111,8 @@ class Functionalizer:
     def _require_no_write_to_expanded(self, operation: BoundSymbol) -> None:
         """Raise `NotFunctionalizable` for a write to a part of an expanded tensor, and note views of such tensors.
 
-        PyTorch adds the difference to the tensor that was expanded, which rounds, and gives NaN for infinities.
+        PyTorch's functionalization adds the difference to the tensor that was expanded. This rounds, and makes NaN of
+        infinities.
         """
         written = {*operation.mutates, *(proxy.name for proxy in written_tensors(operation))}
         if written & self._expanded:
@@ -143,7 +144,7 @@ class Functionalizer:
         devices are not recorded. Raises `NotFunctionalizable` for an operation that still writes, that PyTorch
         differentiates wrongly, or that reads a tensor without a proxy.
         """
-        if operator in NOT_RECORDED:
+        if operator in UNRECORDED_OPERATIONS:
             return operator(*args, **kwargs)
         self._require_functional(operator, args)
         if operator is ATEN.copy.default:
@@ -166,7 +167,11 @@ class Functionalizer:
             raise NotFunctionalizable(f"PyTorch's derivative of {operator} differs from that of its in-place form")
         if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
             raise NotFunctionalizable("PyTorch's functionalization loses elements that no window of `unfold` covers")
-        if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._tracked:
+        if (
+            operator in WITHOUT_COMPLEX_DERIVATIVE
+            and args[0].is_complex()
+            and self._proxy(args[0]).name in self._tracked
+        ):
             raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
 
     def _append(
@@ -207,7 +212,7 @@ class Functionalizer:
         return id(tensor) in self._proxies
 
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Record a constant on the CPU, such as a list of indices, as a call that makes it of its numbers.
+        """Record a constant on the CPU, such as a list of indices, as a call that creates it from its numbers.
 
         Raises `NotFunctionalizable` for other constants.
         """
@@ -282,8 +287,8 @@ def _partially_overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
         return False
     starts = [tensor.storage_offset() * tensor.element_size() for tensor in (left, right)]
     same = starts[0] == starts[1] and left.shape == right.shape and left.stride() == right.stride()
-    apart = starts[0] + span(left) <= starts[1] or starts[1] + span(right) <= starts[0]
-    return not (same or apart)
+    is_disjoint = starts[0] + span(left) <= starts[1] or starts[1] + span(right) <= starts[0]
+    return not (same or is_disjoint)
 
 
 class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -305,13 +310,13 @@ def _with_exact_schema(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the variant of an operator whose schema declares its writes; the operator itself if its schema does."""
     if not isinstance(function, torch._ops.OpOverload) or not updates_statistics(function):
         return function
-    if function._schema.name not in WITH_EXACT_SCHEMA:
+    if function._schema.name not in VARIANTS_WITH_EXACT_SCHEMA:
         raise NotFunctionalizable(f"{function} writes to an argument that its schema does not declare as written")
-    return WITH_EXACT_SCHEMA[function._schema.name]
+    return VARIANTS_WITH_EXACT_SCHEMA[function._schema.name]
 
 
 def _outputs_with_proxies(result: Any, output: Any) -> Any:
-    """Return the results of an operation that have a proxy in the trace; other results are dropped."""
+    """Return the results of an operation that have a proxy in the trace, without the other results."""
     if isinstance(output, Proxy) or not isinstance(result, tuple | list):
         return result if output is not None else None
     return [value for value, proxy in zip(result, output, strict=True) if isinstance(proxy, Proxy)]

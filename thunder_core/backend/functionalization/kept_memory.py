@@ -19,9 +19,9 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.overlap import span
 
-RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
-DETACHING = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
-UNSEEN = "aten.data."  # writes to its result do not increase the version of its input, but a final copy would
+RESIZING_OPERATIONS = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
+DETACHING_OPERATIONS = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
+DATA_OPERATION = "aten.data."  # writes to its result do not increase the version of its input, but a final copy would
 FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
 AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 
@@ -29,8 +29,8 @@ AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 class KeptMemory:
     """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
 
-    Autograd tracks some alias sets, used with grad mode off or detached, only after a later write. `tracked_since` maps
-    them to the index of this write, at which the written tensor gets its own memory.
+    Some alias sets are used with grad mode off or detached, and autograd tracks them only since a later write.
+    `tracked_since` maps them to the index of this write, at which the written tensor gets its own memory.
     """
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
@@ -54,7 +54,7 @@ class KeptMemory:
         bsyms = self.trace.bound_symbols
         tracked_since = self._memory_tracked_since_writes()
         for index, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
-            touched = self._detached_memory(bsym) if enabled else self._of((*bsym.inputs, *bsym.outputs))
+            touched = self._detached_memory(bsym) if enabled else self._representatives((*bsym.inputs, *bsym.outputs))
             touched &= self.tracked
             representatives |= {
                 representative for representative in touched if index > tracked_since.get(representative, -1)
@@ -73,14 +73,14 @@ class KeptMemory:
             return representatives
         return representatives | self.tracked  # autograd does not see later operations on the results
 
-    def _of(self, proxies: Iterable[Proxy]) -> set[str]:
+    def _representatives(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
 
     def _memory_tracked_since_writes(self) -> dict[str, int]:
         """Map each alias set that autograd tracks only since a write to the index of the write.
 
-        Included are alias sets without inputs and constants, of which only the written tensor is used from then on,
-        besides tensors that are made later.
+        The result has alias sets without inputs and constants. From the write on, only the written tensor and tensors
+        that are made later are used.
         """
         tracked_since: dict[str, int] = {}
         for name, index in self.recorded.items():
@@ -105,24 +105,26 @@ class KeptMemory:
     def _detached_memory(self, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets of the tensors that a bound symbol detaches and that are used.
 
-        A write through a detached tensor gives its source no gradient, and vice versa.
+        Autograd does not track a write through a detached tensor as a write to its source, and vice versa.
         """
         detaching = (
             operation
             for operation in bsym.at_level("aten")
             if is_detaching(operation) and _is_used(operation, bsym) and not detaches_new_tensor(operation, bsym)
         )
-        return {representative for operation in detaching for representative in self._of(operation.outputs)}
+        return {
+            representative for operation in detaching for representative in self._representatives(operation.outputs)
+        }
 
     def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of a bound symbol that changes the state of the process.
 
-        None are kept if its aten operations change at most the default generator, or if it writes nothing and returns
-        no memory of its inputs; otherwise, all alias sets that it reads or returns are kept.
+        No alias set is kept if the aten operations of the bound symbol change at most the default generator, or if it
+        writes nothing and returns no memory of its inputs. Otherwise, all alias sets that it reads or returns are kept.
         """
         if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
             return set()
-        inputs, outputs = self._of(bsym.inputs), self._of(bsym.outputs)
+        inputs, outputs = self._representatives(bsym.inputs), self._representatives(bsym.outputs)
         only_reads = bool(bsym.subsymbols) and not bsym.mutates and not inputs & outputs
         return set() if only_reads else inputs | outputs
 
@@ -133,15 +135,15 @@ class KeptMemory:
         of its input, and updates of running statistics that the schema does not declare.
         """
         name = operation.symbol.name.removeprefix("torch.ops.")
-        memory = self._of(operation.outputs)
-        if name.startswith(RESIZES):
+        memory = self._representatives(operation.outputs)
+        if name.startswith(RESIZING_OPERATIONS):
             return memory
         target = operation.symbol.target
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
             return memory & (
-                self.count_by_storage.keys() | self._of(self.trace.outputs)
+                self.count_by_storage.keys() | self._representatives(self.trace.outputs)
             )  # the object is visible outside
-        if name.startswith(UNSEEN):
+        if name.startswith(DATA_OPERATION):
             return memory & self.count_by_storage.keys()
         if is_as_strided(operation):
             return memory & (self.count_by_storage.keys() | (set() if _stays_within(operation) else self.tracked))
@@ -179,14 +181,14 @@ def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
 
 def is_detaching(operation: BoundSymbol) -> bool:
     """Whether an operation is `aten.detach` or `aten.data`."""
-    return operation.symbol.name.removeprefix("torch.ops.").startswith(DETACHING)
+    return operation.symbol.name.removeprefix("torch.ops.").startswith(DETACHING_OPERATIONS)
 
 
 def detaches_new_tensor(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
     """Whether an operation of a bound symbol detaches a tensor that a factory function (`zeros`, `new_empty`) of the
     bound symbol has made.
 
-    Autograd does not track such a tensor, so the detached tensor is only another name for it.
+    Autograd does not track such a tensor, so the detached tensor is only an alias of it.
     """
     if not is_detaching(operation):
         return False

@@ -1,6 +1,6 @@
-"""Functionalization of writes to tensors that the same bound symbols made: each write makes a new tensor instead.
+"""Functionalization of writes to tensors that a list of bound symbols has made: each write makes a new tensor instead.
 
-A tensor that is written to becomes a series of new tensors; the last of them has the tensor's name.
+A tensor that is written to becomes a series of new tensors; the last new tensor has the name of the original.
 """
 
 from __future__ import annotations
@@ -70,17 +70,14 @@ def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[in
 
 
 def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
-    """Return a bound symbol that consists of one operation, a write, as that operation; others unchanged."""
+    """Return the operation of a bound symbol that consists of one write; return other bound symbols unchanged."""
     if not bsym.mutates or len(bsym.subsymbols) != 1 or bsym.ordered:
         return (bsym,)
     return (replace(bsym.subsymbols[0], mutates=bsym.mutates, source=bsym.source, module=bsym.module),)
 
 
 def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
-    """Return out-of-place operations that make a tensor with the metadata of a write's result.
-
-    None if there are none.
-    """
+    """Return out-of-place operations that make a tensor with the metadata of a write's result; None if impossible."""
     target, output = bsym.symbol.target, bsym.output
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(output, TensorProxy):
         return None

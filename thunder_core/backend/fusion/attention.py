@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 
 OPERATOR = Symbol("torch.ops.higher_order.flex_attention", torch.ops.higher_order.flex_attention)
 COPY = "torch.Tensor.copy_"
-ENTANGLED = "the program reads more results of flex attention than the kernel computes"
+OTHER_RESULTS_ARE_READ = "the program reads more results of flex attention than the kernel computes"
 
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
@@ -31,7 +31,7 @@ def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
     refused = list(trace.refused)
     replaced: dict[int, list[BoundSymbol]] = {}
     for name, indices in indices_by_name.items():
-        result = compiled[occurrences[name].region.digest] if indices else Refusal(ENTANGLED, lasting=True)
+        result = compiled[occurrences[name].region.digest] if indices else Refusal(OTHER_RESULTS_ARE_READ, lasting=True)
         if isinstance(result, Refusal):
             refused.append(RefusedOperations(executor.name, result.reason, max(1, len(indices)), result.lasting))
             continue
@@ -48,7 +48,7 @@ def _symbol(result: Fused | Refusal, name: str) -> Symbol:
 
 
 def occurrence_of(trace: Trace, indices: Collection[int], name: str) -> RegionOccurrence:
-    """Return the region of the flex attention with that result, in place of these bound symbols."""
+    """Return the region that consists of the flex attention with the result `name`, for these bound symbols."""
     attention = trace.attentions[name]
     bsyms = tuple(trace.bound_symbols[index] for index in sorted(indices))
     result = next(proxy for bsym in bsyms for proxy in bsym.defines if proxy.name == name)
@@ -58,9 +58,10 @@ def occurrence_of(trace: Trace, indices: Collection[int], name: str) -> RegionOc
 
 
 def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
-    """Return the indices of the bound symbols that compute a flex attention and nothing else; empty if unclear.
+    """Return the indices of the bound symbols that compute a flex attention and nothing else.
 
-    The inputs of the operation exist before the first of these indices, and nothing is written to until the last.
+    The inputs of the operation exist before the first of these indices, and no bound symbol between them has an effect.
+    The result is empty if the bound symbols of the attention cannot be separated from others.
     """
     bsyms = trace.bound_symbols
     makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
@@ -107,7 +108,8 @@ def _slice(
 ) -> set[int]:
     """Return the indices of the bound symbols up to `index` whose results are only used for the attention's result.
 
-    The result may be copied into a tensor that is made there. Bound symbols that a transform has changed stay.
+    This includes a following copy of the result into another tensor. Bound symbols that a transform has changed are not
+    included.
     """
     readers: dict[str, set[int]] = {}
     for number, bsym in enumerate(bsyms):

@@ -101,7 +101,7 @@ def _operator(symbol: ast.AST) -> Callable[..., Any]:
     return OPERATORS[type(symbol)]
 
 
-def unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
+def find_unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
     """Return the first condition that fails for the symbols' values while tracing; empty if all hold."""
     sizes = named_sizes(symbols)
     values = {name: hint_of(size) for name, size in sizes.items()}
@@ -109,12 +109,12 @@ def unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) ->
     return next((text for text in (*elements, *conditions) if not size_of(text, values)), "")
 
 
-def unmet(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
-    """Return the first condition that fails; if all hold, make them constraints of the program and return "".
+def apply_conditions(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
+    """Make conditions constraints of the program, and return ""; or return the first condition that does not hold.
 
     Sizes must also be above zero, as compilers assume: some operations refuse tensors without elements.
     """
-    failing = unmet_at_hints(conditions, symbols)
+    failing = find_unmet_at_hints(conditions, symbols)
     if not failing:
         sizes = named_sizes(symbols)
         for size in sizes.values():

@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 PREFIX = "_foreach_"
 Test = Callable[[Any], bool]
-TAKES: dict[str, Test] = {
+TYPE_TESTS: dict[str, Test] = {
     "Tensor": lambda value: isinstance(value, TensorProxy),
     "number": lambda value: isinstance(value, bool | int | float) or type(value) is Proxy,
     "float": lambda value: isinstance(value, int | float) or type(value) is Proxy,
@@ -59,12 +59,19 @@ class _Division:
         named = {name: part(value) for name, value in self.operation.kwargs.items()}
         for overload in self.packet.overloads():  # type: ignore[no-untyped-call]
             operator = getattr(self.packet, overload)
-            words = _match_schema(operator._schema, arguments, named)
-            if words is not None:
+            call_arguments = _match_schema(operator._schema, arguments, named)
+            if call_arguments is not None:
                 mutates = (result.name,) if self.bsym.mutates else ()
                 bsym = self.bsym
                 return BoundSymbol(
-                    symbol_of(operator), *words, result, (), bsym.source, bsym.module, mutates, derives=bsym.derives
+                    symbol_of(operator),
+                    *call_arguments,
+                    result,
+                    (),
+                    bsym.source,
+                    bsym.module,
+                    mutates,
+                    derives=bsym.derives,
                 )
         return None
 
@@ -72,7 +79,7 @@ class _Division:
 def _match_schema(
     schema: Any, arguments: Sequence[Any], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments in the form of an operator's schema; None if they do not match."""
+    """Return the positional and the keyword arguments for an operator's schema; None if they do not match."""
     positional = [argument for argument in schema.arguments if not argument.kwarg_only]
     keywords = [argument for argument in schema.arguments if argument.kwarg_only]
     spare = dict(zip((argument.name for argument in keywords), arguments[len(positional) :], strict=False)) | named
@@ -82,7 +89,7 @@ def _match_schema(
         *zip(positional, arguments, strict=False),
         *((argument, spare[argument.name]) for argument in keywords if argument.name in spare),
     ]
-    if not all(TAKES.get(str(argument.type), lambda value: False)(value) for argument, value in every):
+    if not all(TYPE_TESTS.get(str(argument.type), lambda value: False)(value) for argument, value in every):
         return None
     missing = positional[len(arguments) :] + [argument for argument in keywords if argument.name not in spare]
     return (

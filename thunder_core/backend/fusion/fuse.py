@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.backend.fusion.conditions import unmet
+from thunder_core.backend.fusion.conditions import apply_conditions
 from thunder_core.backend.fusion.partition import FusionPlan, partition_into_regions
 from thunder_core.backend.fusion.region import Region, RegionOccurrence
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -120,7 +120,7 @@ def _without_unsupported(
     occurrences, refused = [], []
     for indices, occurrence in plan.occurrences:
         result = compiled[occurrence.region.digest]
-        failing = unmet(result.conditions, occurrence.region.symbols) if isinstance(result, Fused) else ""
+        failing = apply_conditions(result.conditions, occurrence.region.symbols) if isinstance(result, Fused) else ""
         if failing:
             refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(indices), lasting=False))
         else:

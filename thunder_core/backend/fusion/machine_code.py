@@ -14,7 +14,7 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any
 
-import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
+import torch  # noqa: F401 (the kernels use PyTorch's own library, which has to be loaded)
 
 from thunder_core.tracing.ir.source_lines import executed_source
 from thunder_core.tracing.library.deferred import deferred
@@ -37,7 +37,7 @@ class MachineCode:
     library: bytes
     needs: tuple[str, ...]
     conditions: tuple[str, ...] = ()  # on the region's symbols, `s0`, `s1`, ..., as Python
-    choice: str = ""  # the measurement by which it was chosen, in words
+    choice: str = ""  # a description of the measurement that chose this code
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of that name that runs the region."""
@@ -89,10 +89,10 @@ def _import_module(path: str) -> ModuleType:
 
 
 def _path_of(content: bytes) -> str:
-    """Return a path that can only lead to these bytes, by an anonymous file.
+    """Return the path of a new file with these bytes, in memory if the system has such files.
 
-    The file stays open for the lifetime of the process, because the loader takes a known path for the library that it
-    has loaded.
+    The file stays open for the lifetime of the process. Otherwise, another file could get the same path, and the loader
+    would return the library that it has already loaded from this path.
     """
     if not hasattr(os, "memfd_create"):
         descriptor, path = tempfile.mkstemp(suffix=".so")

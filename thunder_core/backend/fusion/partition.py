@@ -94,7 +94,7 @@ class _Partitioning:
         return form_chains(bsyms, ChainConditions(can_join, can_split, excluded, self.aliasing, self.written, reads))
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a region if the region's writes are visible outside by one name only."""
+        """Whether a bound symbol may join a region whose written memory has at most one name outside of the region."""
         if bsym.executor or bsym.keeps_position or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
@@ -106,7 +106,7 @@ class _Partitioning:
         return all(_is_pure(operation, numbers=self.updates) for operation in bsym.operations) and self.fuses(bsym)
 
     def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
-        """Whether a fusible bound symbol may join any region, because it returns no memory that is written to.
+        """Whether a fusible bound symbol may join any region, because no bound symbol writes to memory that it returns.
 
         It may read memory that is written to, since no bound symbol of a region is moved across a write.
         """
@@ -115,7 +115,7 @@ class _Partitioning:
         )
 
     def _can_join_chain(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a chain. A chain writes, so values may not decide whether a member raises."""
+        """Whether a bound symbol may join a chain. A chain writes, so no member may raise depending on values."""
         return self.can_fuse(bsym) and not may_raise(bsym)
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
@@ -183,7 +183,7 @@ def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSy
 
 
 def _runs(divisions: Iterable[range], fusible: Sequence[bool]) -> Iterator[range]:
-    """Yield the maximal ranges of positions that are taken, within each division."""
+    """Yield the maximal ranges of fusible positions within each division."""
     for division in divisions:
         start = division.start
         for index in division:
@@ -196,7 +196,10 @@ def _runs(divisions: Iterable[range], fusible: Sequence[bool]) -> Iterator[range
 
 
 def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
-    """Map each name to the position of its last read, of its definition if it is unread, or the end if returned."""
+    """Map each name to the position of its last read.
+
+    The position is that of the definition for an unread name, and the number of bound symbols for a returned name.
+    """
     indices = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for index, bsym in enumerate(bsyms):
         indices.update((proxy.name, index) for proxy in bsym.inputs)

@@ -1,6 +1,6 @@
-"""Weights in the form that a kernel reads.
+"""Weights in the form that a kernel reads, such as a packed layout.
 
-A form is made at its first use, kept with the weight, and made again after a write.
+A form is made at its first use, cached as long as the weight exists, and made again after a write to the weight.
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ class PreparedWeights(Generic[Form]):
 
 
 def names_to_prepare(trace: Trace) -> set[str]:
-    """Return the names of the inputs that objects hold, such as parameters, and that the trace does not write to."""
+    """Return the names of the inputs that are attributes of objects, such as parameters, and are not written to."""
     held_names = {proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, ""))}
     return held_names - names_written_to(trace)

@@ -1,4 +1,4 @@
-"""Regions: consecutive bound symbols as functions, with canonical names so that equal regions have equal text."""
+"""Regions: consecutive bound symbols as functions with canonical names, so that equal regions have equal text."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Region:
 
     After the tensors, the function takes floats, the `numbers` `f0`, `f1`, ..., and then its `symbols`: integers. The
     symbolic sizes of its tensors and operations are expressions of these integers. An operation may write to its first
-    operand, an input or a value. Two sequences that compute the same on tensors of the same metadata, up to the names
-    of symbols, give regions with the same `digest`.
+    operand, an input or a value. The regions of two sequences have the same `digest` if the sequences compute the same
+    on tensors of the same metadata, up to the names of symbols.
     """
 
     inputs: tuple[TensorProxy, ...]
@@ -35,7 +35,7 @@ class Region:
 
     @cached_property
     def writes(self) -> tuple[TensorProxy, ...]:
-        """The inputs that the region writes to, repeated for each write: their versions increase by that many."""
+        """The inputs that the region writes to, one entry for each write: each write increases the input's version."""
         input_names = {proxy.name for proxy in self.inputs}
         return tuple(
             proxy for operation in self.operations for proxy in written_tensors(operation) if proxy.name in input_names

@@ -1,4 +1,4 @@
-"""Scheduling: bound symbols in an order in which groups are contiguous, and each follows its dependencies."""
+"""Scheduling: an order of bound symbols in which groups are contiguous, and each bound symbol follows its inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Group = tuple[int, ...]
 def schedule_groups(
     bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
 ) -> tuple[list[Group], list[Group]]:
-    """Return the schedule as groups of indices: each group at the position of its last member, other indices as groups
-    of one.
+    """Return the schedule as groups of indices, and the groups that cannot be made contiguous.
 
-    The second list has the groups that cannot be made contiguous, because bound symbols in between depend on some
-    members and other members depend on them; the schedule lacks these groups.
+    A group has the position of its last member in the schedule. Indices that are in no group form groups of one. A
+    group cannot be contiguous if bound symbols between its members depend on some members, and other members depend on
+    these bound symbols. The schedule lacks such groups.
     """
     grouped = {index for group in groups for index in group}
     all_groups = [*groups, *((index,) for index in range(len(bsyms)) if index not in grouped)]

@@ -14,13 +14,13 @@ from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import comparison_keys, generic_hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# These operators compute element by element too, although their tags do not say so.
-POINTWISE_BESIDES = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
-NO_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
+# Operators that compute element by element, but lack the tag `pointwise`.
+UNTAGGED_POINTWISE = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
+TAGS_WITHOUT_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
 
 
 def is_update(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol's only effect is to update tensors that it takes, according to its operations."""
+    """Whether a bound symbol's only effect is to update its input tensors, according to its operations."""
     operations = bsym.operations
     written = {proxy.name for operation in operations for proxy in written_tensors(operation)}
     if not operations or bsym.ordered or written != set(bsym.mutates):
@@ -31,10 +31,10 @@ def is_update(bsym: BoundSymbol) -> bool:
 def result_of(operation: BoundSymbol) -> TensorProxy | None:
     """Return the new or overwritten tensor of an aten operation that computes element by element; None otherwise."""
     target = operation.symbol.target
-    if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in NO_UPDATES):
+    if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in TAGS_WITHOUT_UPDATES):
         return None
     plain = without_write(target) if target._schema.is_mutable else target
-    if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in POINTWISE_BESIDES):
+    if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in UNTAGGED_POINTWISE):
         return None
     result = next(written_tensors(operation)) if target._schema.is_mutable else operation.output
     if not isinstance(result, TensorProxy) or (target._schema.is_mutable and not is_plain(result)):
@@ -76,9 +76,9 @@ def shares_written_storage_by_one_name(
     """Whether a region shares each written storage with the outside by at most one name.
 
     A storage that the region writes to has one name in the region from its first write on, and no other name outside.
-    For a storage that is written to elsewhere, the region makes no further name that is read outside. `read` are the
-    names that the region makes and the outside reads; `written` has the representatives of the alias sets that are
-    written to anywhere.
+    For a storage that only other bound symbols write to, the region makes no further name that is read outside. `read`
+    are the names that the region makes and that are read outside. `written` has the representatives of the alias sets
+    that any bound symbol writes to.
     """
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     written_names = _written_names(operations, aliasing)

@@ -1,4 +1,4 @@
-"""Wrapping: runs of claimed bound symbols become one bound symbol each, which an executor runs as a whole."""
+"""Wrapping: consecutive claimed bound symbols (a run) become one bound symbol, which an executor runs as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 LAUNCH_SECONDS = 5e-6  # the cost of a launch from Python: a few microseconds on all measured machines
 COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies: it reads and writes 3e12 (benchmarks)
-SMALL = 1 << 16  # bytes of a tensor that may be copied long before it is read, because its memory hardly matters
+SMALL_BYTES = 1 << 16  # the largest tensor that may be copied long before it is read: its memory hardly matters
 # The aten operations of a copy to another device.
 TRANSFERS = frozenset({"torch.ops.aten._to_copy"})
 ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
@@ -38,10 +38,10 @@ class WrappingExecutor(Executor):
 
     `wrapper` names the function (`module.name`) that is called with the bound symbols, as a function, and the number of
     its parameters that are constants; the other parameters are tensors and, with `symbolic=True`, the symbolic integers
-    of the program. `static` has the numbers of the tensors that objects hold: parameters, buffers, caches. If the bound
-    symbols write to memory that objects hold, the wrapper also gets `held`, the numbers of the tensors whose memory is
-    written to, and `written`, one of these numbers for each write. The wrapper returns the function to call in place of
-    the bound symbols.
+    of the program. `static` has the numbers of the tensors that objects hold (parameters, buffers, caches), whose
+    addresses are stable. If the bound symbols write to memory that objects hold, the wrapper has two more arguments:
+    `held`, the numbers of the tensors whose memory is written to, and `written`, one of these numbers for each write.
+    The wrapper returns the function to call in place of the bound symbols.
     """
 
     wrapper: str
@@ -106,7 +106,7 @@ def is_transfer(bsym: BoundSymbol) -> bool:
         return False
     tensors = [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
     devices = [proxy.device.type for proxy in tensors]
-    is_copy = len(devices) == 2 and devices[0] == "cpu" and devices[1] != "cpu" and tensors[1].bytes <= SMALL
+    is_copy = len(devices) == 2 and devices[0] == "cpu" and devices[1] != "cpu" and tensors[1].bytes <= SMALL_BYTES
     operations = {operation.symbol.name.rpartition(".")[0] for operation in bsym.operations}
     return is_copy and bool(operations) and operations <= TRANSFERS
 
@@ -204,7 +204,7 @@ class MemoryOfRun:
     written: set[str] = field(default_factory=set)
 
     def admits(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may follow in the run: the run still writes to no moving memory from outside."""
+        """Whether a bound symbol may be added: the run then still writes to no moving memory from outside."""
         read, written = self._with(bsym)
         return not (written & self.memory.from_outside or written & read)
 
@@ -272,7 +272,7 @@ class RegionCandidate:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether one launch saves more time than the copies cost; at least two operations, not counting views."""
+        """Whether a single launch of at least two operations, not counting views, saves more time than copies cost."""
         launches = sum(not is_view(bsym) for bsym in self.bsyms)
         return launches > 1 and self.copied_bytes / COPIED_PER_SECOND < launches * LAUNCH_SECONDS
 

@@ -59,24 +59,24 @@ def final_positions(backward: Trace) -> list[int]:
 def cut_into_pieces(backward: Trace, groups: Groups) -> tuple[Trace, ...]:
     """Return the pieces of a backward, one for each group of gradients.
 
-    A piece takes the values that the piece before it hands on, and the first piece takes the inputs of the backward. A
-    piece returns the gradients of its group, followed by the values that later pieces read.
+    The inputs of the first piece are the inputs of the backward. A piece returns the gradients of its group, followed
+    by the values that later pieces read. These values are the inputs of the next piece.
     """
     positions = final_positions(backward)
     ends = accumulate((max((positions[position] for position in group), default=-1) + 1 for group in groups), max)
     bounds = [0, *list(ends)[:-1], len(backward.bound_symbols)]
     numbers = [proxy.name for proxy in backward.inputs if isinstance(proxy, NumberProxy)]
-    taken: tuple[Proxy, ...] = backward.inputs
+    piece_inputs: tuple[Proxy, ...] = backward.inputs
     pieces: list[Trace] = []
     for number, (start, end) in enumerate(pairwise(bounds)):
         bsyms = backward.bound_symbols[start:end]
         gradients = [backward.output[position] for position in groups[number]]
         later = {*_names_read(backward, groups[number + 1 :], end), *numbers}
-        values = {proxy.name: proxy for proxy in (*taken, *(proxy for bsym in bsyms for proxy in bsym.defines))}
-        handed_on = tuple(proxy for name, proxy in values.items() if name in later)
+        values = {proxy.name: proxy for proxy in (*piece_inputs, *(proxy for bsym in bsyms for proxy in bsym.defines))}
+        passed_on = tuple(proxy for name, proxy in values.items() if name in later)
         made_by = f"cut {number + 1} of {len(groups)}"
-        pieces.append(backward.having(bsyms, made_by=made_by, inputs=taken, output=(*gradients, *handed_on)))
-        taken = handed_on
+        pieces.append(backward.having(bsyms, made_by=made_by, inputs=piece_inputs, output=(*gradients, *passed_on)))
+        piece_inputs = passed_on
     return tuple(pieces)
 
 

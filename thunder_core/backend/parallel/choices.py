@@ -1,4 +1,4 @@
-"""Choices that depend on measurements, shared by the ranks: all ranks take the choice of the rank that chose first.
+"""Choices that depend on measurements, shared by the ranks: all ranks use the choice of the rank that chose first.
 
 Measurements vary, so ranks that choose kernels by measurements of their own may have different programs. The first rank
 that makes a choice writes the choice to the store of the default process group, and all other ranks read it. No rank

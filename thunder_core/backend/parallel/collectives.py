@@ -54,7 +54,7 @@ class Schedule:
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with functional collectives instead of the operators of `thunder_parallel`."""
         plain = without_replicas(trace)
-        if not any(is_call(bsym, name) for bsym in plain.bound_symbols for name in KINDS):
+        if not any(is_call(bsym, name) for bsym in plain.bound_symbols for name in SCHEDULED_OPERATORS):
             return plain
         return Scheduling(plain, self).result()
 
@@ -133,7 +133,7 @@ class Scheduling:
         bsyms: list[BoundSymbol] = []
         for index, bsym in enumerate(self.trace.bound_symbols):
             bsyms += (*self.before[index], *self.reductions[index])
-            bsyms += [] if any(is_call(bsym, kind) for kind in KINDS) else [bsym]
+            bsyms += [] if any(is_call(bsym, kind) for kind in SCHEDULED_OPERATORS) else [bsym]
         end = len(self.trace.bound_symbols)
         bsyms += (*self.before[end], *self.reductions[end], *self.ends)
         return self.trace.having(bsyms, made_by="schedule collectives")
@@ -241,7 +241,7 @@ def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     begin = emitter.call(operator, shards, size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
-        ends += waited_rows(emitter, bsym, pending, bsym.args[1])
+        ends += wait_for_rows(emitter, bsym, pending, bsym.args[1])
     return [*casts.values(), begin], ends
 
 
@@ -276,7 +276,7 @@ def scatter_each(
     """Return the bound symbols that reduce-scatter gradients by one coalesced collective, and average the shards."""
     size = group_of(group_name).size()
     rows = [shard_rows(gradient.shape[0], size) * size for gradient in gradients]
-    pads, tensors = fill_up(emitter, bsyms, gradients, rows)
+    pads, tensors = pad_tensors(emitter, bsyms, gradients, rows)
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in strided]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
@@ -297,9 +297,9 @@ def with_results(
     tensors: Sequence[TensorProxy],
     wide: Mapping[str, TensorProxy],
 ) -> list[BoundSymbol]:
-    """Return the bound symbols that make tensors, which become the results of other bound symbols in their dtypes.
+    """Return `ends` and casts, so that reduced tensors become the results of bound symbols, in the results' dtypes.
 
-    Results among `wide` are not made.
+    `ends` are the bound symbols that compute the reduced `tensors`. Results in `wide` are left out.
     """
     same = {
         tensor.name: result_of(bsym)
@@ -354,10 +354,10 @@ def sum_each(
 
 
 REDUCTIONS = ("average_gradient", "scatter_gradient")
-KINDS = ("gather_parameter", *REDUCTIONS)
+SCHEDULED_OPERATORS = ("gather_parameter", *REDUCTIONS)
 
 
-def fill_up(
+def pad_tensors(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], unfilled: Sequence[TensorProxy], rows: Sequence[int]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
     """Pad tensors, each for a bound symbol, with zeros to numbers of rows.
@@ -378,7 +378,7 @@ def is_strided(tensor: TensorProxy) -> bool:
     return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
 
 
-def waited_rows(emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int) -> list[BoundSymbol]:
+def wait_for_rows(emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int) -> list[BoundSymbol]:
     """Return the wait for a tensor, and the selection of its first rows as the result of a bound symbol."""
     is_whole = pending.shape[0] == rows
     wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=at, output=at.output if is_whole else None)

@@ -42,7 +42,7 @@ def count_creation(store: Any, rank: int, size: int) -> int:
     return int(prefix.add(f"{size}/{rank}", 1))
 
 
-def counting(register: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def count_creations(register: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Return PyTorch's function that registers a new process group, which also counts the creation of the group."""
 
     @wraps(register)
@@ -64,4 +64,4 @@ if dist.is_available():
     _c10d: Any = dist.distributed_c10d
     for _group in list(_c10d._world.pg_names):
         count(_group)
-    _c10d._register_process_group = counting(_c10d._register_process_group)
+    _c10d._register_process_group = count_creations(_c10d._register_process_group)

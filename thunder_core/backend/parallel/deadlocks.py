@@ -23,8 +23,8 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.ledger import Ledger, RecordedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.waits import (
+    COLLECTIVE_KINDS,
     EAGER,
-    KINDS,
     PROGRAM,
     WORK,
     Running,
@@ -55,7 +55,7 @@ class Standstill:
     since: float = 0.0
 
     def read(self, value: object, now: float) -> float:
-        """Take a value, and return the seconds since the value last changed."""
+        """Compare a value with the last value, and return the seconds since the value last changed."""
         if value != self.value:
             self.value, self.since = value, now
         return now - self.since
@@ -195,13 +195,15 @@ def never_meet(own: Wait, position: int, wait: Wait) -> bool:
 def is_other_collective(own: Wait, wait: Wait) -> bool:
     """Whether two ranks wait in different collectives at the same position of a group."""
     kinds = {base_kind(own.kind), base_kind(wait.kind)}
-    return own.group == wait.group and own.position == wait.position > 0 and len(kinds) == 2 and kinds <= KINDS
+    return (
+        own.group == wait.group and own.position == wait.position > 0 and len(kinds) == 2 and kinds <= COLLECTIVE_KINDS
+    )
 
 
 def has_left(own: Wait, wait: Wait) -> bool:
     """Whether another rank waits in another collective than this rank, at the same or a later position of a group."""
     is_later = own.group == wait.group and wait.position > own.position > 0 and wait.caller != WORK
-    return is_other_collective(own, wait) or (is_later and base_kind(wait.kind) in KINDS)
+    return is_other_collective(own, wait) or (is_later and base_kind(wait.kind) in COLLECTIVE_KINDS)
 
 
 def sentence_about(program: Running, rank: int) -> str:
@@ -277,7 +279,7 @@ class ReportedDeadlock(NamedTuple):
 
 @dataclass
 class DeadlockWatch:
-    """The watch of this process over the programs that run; `end` ends the process with a status."""
+    """The search for deadlocks in all programs that run in this process; `end` ends the process with a status."""
 
     programs: dict[object, list[Running]] = field(default_factory=dict)
     searches: dict[int, Search] = field(default_factory=dict)  # by ledger

@@ -40,7 +40,7 @@ class Emitter:
     ) -> BoundSymbol:
         """Return a call of an operator for the bound symbol `at`; `output` is its result, or None for a new proxy.
 
-        A call that changes state besides its results is `ordered`, so that no region and no CUDA graph takes it.
+        A call that changes state besides its results is `ordered`, so that no region and no CUDA graph contains it.
         """
         device = next(leaf.device for leaf in leaves(args) if isinstance(leaf, TensorProxy))
         result = output

@@ -49,7 +49,7 @@ class HeldGradient:
             self.gradient += gradient
 
     def take(self) -> torch.Tensor | None:
-        """Return the gradient, which is then not held any more."""
+        """Return the held gradient, or None, and hold no gradient from then on."""
         self.synchronization.pending.discard(self)
         gradient, self.gradient = self.gradient, None
         return gradient

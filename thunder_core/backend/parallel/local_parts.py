@@ -43,7 +43,7 @@ def distributed_parameter(
     """Return the DTensor parameter for the part of a parameter that this rank keeps.
 
     Programs read the `leaf`, and the gradients of the leaf become gradients of the returned parameter. `local` is the
-    leaf without the rows that only pad it.
+    leaf without padding rows.
     """
     distributed = distributor(mesh, placements)
     shard = torch.nn.Parameter(distributed(local, parameter), requires_grad=parameter.requires_grad)

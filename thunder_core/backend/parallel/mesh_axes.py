@@ -1,7 +1,7 @@
 """Names of the axes of a mesh, which are the same on all ranks, for the process groups that programs communicate in.
 
-PyTorch gives the groups of an axis different names on different ranks. A program that names such a group would serve
-one rank only. Therefore, this module registers the group of this rank a second time, by the name of the axis with its
+The groups of an axis have different names on different ranks. A program that names such a group would be valid on one
+rank only. Therefore, this module registers the group of this rank a second time, by the name of the axis with its
 layout: `shard_2x1` is the axis `shard` with two ranks, at distance 1.
 """
 

@@ -1,8 +1,8 @@
 """The position of this rank in the sequence of a process group's collectives.
 
 PyTorch counts the collectives of a group, but gloo also counts messages from one rank to another, which the other ranks
-do not see. Methods that send messages are therefore replaced by methods that also count their increments of PyTorch's
-count. This number is subtracted.
+do not see. Methods that send messages are therefore replaced by methods that also record by how much they increase
+PyTorch's count. The position is PyTorch's count without these increases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def position_of(group: object) -> int:
     return number - _messages[group] if _messages and group in _messages else number
 
 
-def counting(method: Callable[..., Any]) -> Callable[..., Any]:
+def count_messages(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of process groups that also counts by how much it advances PyTorch's count."""
 
     @wraps(method)
@@ -50,4 +50,4 @@ def counting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 if dist.is_available():
     for name in MESSAGES:
-        setattr(dist.ProcessGroup, name, counting(getattr(dist.ProcessGroup, name)))
+        setattr(dist.ProcessGroup, name, count_messages(getattr(dist.ProcessGroup, name)))

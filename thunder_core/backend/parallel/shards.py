@@ -145,7 +145,7 @@ class Sharding:
         unsharded = None
         if leaf.is_floating_point() or leaf.is_complex():
             unsharded = unsharded_leaf(leaf, rows, parameter.requires_grad)
-            reduce = self._reducing(weakref.ref(shard), distributor(mesh, placements))
+            reduce = self._make_reduce(weakref.ref(shard), distributor(mesh, placements))
             held_gradient = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
             hold_gradient_of(held_gradient)
             setattr(leaf, HELD, held_gradient)
@@ -165,7 +165,7 @@ class Sharding:
         rows = _StridedShard(0, split_factor=ranks) if part == Shard(0) else Shard(0)
         return self.parts_mesh, [*replicas, rows, part]
 
-    def _reducing(self, parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Distributed) -> Reduce:
+    def _make_reduce(self, parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Distributed) -> Reduce:
         """Return the function that reduces a held gradient and adds the shard of this rank to a parameter's `.grad`."""
 
         def reduce(gradient: torch.Tensor) -> None:

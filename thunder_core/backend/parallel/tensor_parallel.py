@@ -36,8 +36,8 @@ from thunder_core.tracing.capture.torch_facts.modes import is_recording
 COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
 STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel": COLWISE, "RowwiseParallel": ROWWISE}
 # Styles of transformers' plans for modules before and after the layers; the recipe does not divide these modules.
-LEFT_WHOLE = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
-HEADS, ATTENTION = ("num_attention_heads", "num_key_value_heads"), ".self_attn."
+UNDIVIDED_STYLES = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
+HEAD_COUNTS, ATTENTION = ("num_attention_heads", "num_key_value_heads"), ".self_attn."
 FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
 
 QUANTIZED_FIX = "use another recipe that quantizes, such as int8-weight-only"
@@ -53,7 +53,7 @@ def models_plan(model: Any, size: int) -> dict[str, str]:
     plan = getattr(model, "tp_plan", None) or getattr(config_or_none(model), "base_model_tp_plan", None)
     if not plan:
         raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
-    for name in HEADS:
+    for name in HEAD_COUNTS:
         heads = getattr(model.config, name, None)
         if isinstance(heads, int) and heads % size and any(ATTENTION in module for module in plan):
             raise RecipeMismatch(
@@ -61,7 +61,7 @@ def models_plan(model: Any, size: int) -> dict[str, str]:
                 fix="use as many ranks as divide the number, or pass a plan without the attention layers: "
                 "parallelize_plan",
             )
-    return {name: style for name, style in plan.items() if style not in LEFT_WHOLE}
+    return {name: style for name, style in plan.items() if style not in UNDIVIDED_STYLES}
 
 
 def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.nn.Module, str]]:

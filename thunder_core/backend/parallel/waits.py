@@ -21,11 +21,11 @@ from thunder_core.tracing.analysis.collectives import Collective
 
 C10D = dist.distributed_c10d.__file__ if dist.is_available() else ""
 TORCH = str(Path(torch.__file__).parent)
-GENERATED = "<thunder "
-WAITING = ("wait_tensor(", "wait_tensor.default(", "thunder_c10d.")  # in a line of a printed program
+GENERATED_PREFIX = "<thunder "
+WAIT_TEXTS = ("wait_tensor(", "wait_tensor.default(", "thunder_c10d.")  # in a line of a printed program
 EAGER, PROGRAM, WORK = "eager", "program", "work"
 WAIT_CALL = re.compile(r"(\w+)\.wait\(")
-# The collectives by the numbers of the C++ enumeration `OpType`, which a work tells.
+# The collectives by their numbers in the C++ enumeration `OpType`, which `Work._get_op_type` returns.
 OPERATIONS = {
     0: "broadcast",
     1: "all_reduce",
@@ -42,7 +42,7 @@ OPERATIONS = {
     15: "barrier",
     16: "reduce_scatter_tensor",
 }
-KINDS = {
+COLLECTIVE_KINDS = {
     "all_reduce",
     "reduce",
     "broadcast",
@@ -53,7 +53,7 @@ KINDS = {
     "all_to_all",
     "barrier",
 }
-SUFFIXES = re.compile("(_coalesced|_into_tensor|_tensor|_single|_list)+$")
+FORM_SUFFIXES = re.compile("(_coalesced|_into_tensor|_tensor|_single|_list)+$")
 
 
 class Running(NamedTuple):
@@ -90,7 +90,7 @@ class Wait(NamedTuple):
 
 def base_kind(kind: str) -> str:
     """Return the name of a collective without the form of its tensors: `all_gather` for `all_gather_into_tensor`."""
-    return SUFFIXES.sub("", kind)
+    return FORM_SUFFIXES.sub("", kind)
 
 
 def text_of_group(group: Any) -> str:
@@ -125,9 +125,9 @@ def waits(running: Sequence[Running]) -> list[Wait]:
 def waits_in_program(innermost: FrameType) -> bool:
     """Whether a thread is at a line of a printed program that waits for a collective."""
     for frame in frames_outwards(innermost):
-        if frame.f_code.co_filename.startswith(GENERATED):
+        if frame.f_code.co_filename.startswith(GENERATED_PREFIX):
             line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            return any(text in line for text in WAITING)
+            return any(text in line for text in WAIT_TEXTS)
     return False
 
 
@@ -151,7 +151,7 @@ def line_of(frame: FrameType) -> str:
 def work_wait(innermost: FrameType) -> list[Wait]:
     """Return the collective of a `Work` for which a thread waits; empty if this is not known, or for other waits.
 
-    A `Work` does not tell its group, which is known if the process has one group alone.
+    A `Work` has no reference to its group, so the group is known only if the process has a single group.
     """
     groups = list(dist.distributed_c10d._world.pg_map) if dist.is_available() else []
     work = waited_object(innermost) if len(groups) == 1 else None

@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 class NoMatch(Exception):
-    """Raised if a candidate is not the pattern or must not be replaced; the message is the reason, or empty."""
+    """Raised if a candidate differs from the pattern or must not be replaced; the message is the reason, or empty."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replaceme
 
 
 def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Iterator[frozenset[int]]:
-    """Yield the positions of each match that could be taken; symbolic sizes count as the sizes seen while tracing."""
+    """Yield the positions of each possible match; for symbolic sizes, the sizes seen while tracing are used."""
     index = TraceIndex(trace) if replacements else None
     for replacement in replacements:
         assert index is not None
@@ -69,14 +69,14 @@ def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replac
 
 
 def _apply_everywhere(replacement: Replacement, index: TraceIndex, executor: str) -> Iterator[RefusedOperations]:
-    """Replace all matches; yield the operations that only constant sizes would have let the executor take."""
+    """Replace all matches; yield the operations that would have been replaced if all sizes were constant."""
     for anchor in anchors(replacement.pattern, index):
         if index.free[anchor]:
             yield from _apply_at(replacement, index, executor, anchor)
 
 
 def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor: int) -> Iterator[RefusedOperations]:
-    """Take the first match that ends at the anchor; `refused` of the pattern lists why candidates were not taken."""
+    """Replace the first match that ends at the anchor; add the reasons against other candidates to `refused`."""
     refused = replacement.pattern.refused
     for candidate in candidates(replacement.pattern, index, anchor):
         try:
@@ -96,7 +96,7 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
 
 
 def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> None:
-    """Replace a match; the conditions on symbolic sizes that this needs are recorded as needed by the executor."""
+    """Replace a match, and require the conditions on symbolic sizes under which the replacement is correct."""
     environment = _environment_of(candidate)
     if environment is None:
         checked = _check(replacement, candidate, index, executor)
@@ -110,7 +110,7 @@ def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIn
 
 
 def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
-    """Whether a match that is not taken would be taken if its symbolic sizes were the sizes seen while tracing."""
+    """Whether a refused candidate would be a match if its symbolic sizes were the sizes seen while tracing."""
     if _environment_of(candidate) is None:
         return False
     constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
@@ -127,7 +127,7 @@ def _environment_of(candidate: MatchCandidate) -> Any:
 
 @dataclass(frozen=True)
 class _AcceptedMatch:
-    """A match with its bound symbol, and the conditions on symbolic sizes under which the replacement is right."""
+    """A match with its bound symbol, and the conditions on symbolic sizes under which the replacement is correct."""
 
     match: Match
     bsym: BoundSymbol
@@ -141,11 +141,11 @@ def _check(
     executor: str,
     sizing: Sizing | None = None,
 ) -> _AcceptedMatch:
-    """Return the match of a candidate, or raise `NoMatch` if it must not be taken. `sizing` compares sizes."""
+    """Return the match of a candidate; raise `NoMatch` if it must not be replaced. `sizing` compares sizes."""
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
     outcome = _outcome(replacement.pattern, candidate, grad)
-    match = legal(prove(outcome, candidate, index, sizing or outcome.environment), candidate, index)
+    match = require_replaceable(prove(outcome, candidate, index, sizing or outcome.environment), candidate, index)
     output = match.results[0] if outcome.single else match.results
     bsym = BoundSymbol(
         symbol=replacement.symbol,
@@ -182,7 +182,7 @@ def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Functio
         raise NoMatch("") from error
 
 
-# ---- is it the pattern? -------------------------------------------------------------------------------------------
+# ---- the proof that a candidate computes the pattern --------------------------------------------------------------
 
 
 def prove(
@@ -215,16 +215,19 @@ def prove(
     return proxies
 
 
-# ---- may it be replaced? ------------------------------------------------------------------------------------------
+# ---- the conditions for a replacement -----------------------------------------------------------------------------
 
 
-def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
-    """Return the match with its replacement position; raise `NoMatch` if the rest of the program would notice."""
+def require_replaceable(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
+    """Return the match with its replacement position.
+
+    Raises `NoMatch` if a replacement would change the behaviour of the other bound symbols.
+    """
     positions = candidate.positions
     defined = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
     names = {proxy.name for proxy in results}
     if len(names) < len(results) or not names <= defined:
-        raise NoMatch("a result of the pattern is one of its inputs, or twice the same")
+        raise NoMatch("a result of the pattern is one of its inputs, or two of its results are the same tensor")
     between = index.effect_between(min(positions), max(positions))
     if between is not None:
         raise NoMatch(f"`{index.bsym_at(between).symbol.name}` in between has an effect")
@@ -238,7 +241,10 @@ def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceInd
 
 
 def _kept_positions(positions: frozenset[int], names: set[str], index: TraceIndex) -> frozenset[int]:
-    """Return the positions of views that are read outside too; raise `NoMatch` for any other value read outside."""
+    """Return the positions of views that are also read outside of the match.
+
+    Raises `NoMatch` if any other intermediate value is read outside of the match.
+    """
     positions_of_views: set[int] = set()
     for position in sorted(positions, reverse=True):
         bsym = index.bsym_at(position)
@@ -251,7 +257,7 @@ def _kept_positions(positions: frozenset[int], names: set[str], index: TraceInde
         if not read:
             continue
         if not is_view(bsym) or len(inner) < len(bsym.defines):
-            raise NoMatch(f"`{read[0].name}` is read outside too")
+            raise NoMatch(f"`{read[0].name}` is also read outside of the match")
         positions_of_views.add(position)
     return frozenset(positions_of_views)
 

@@ -37,7 +37,7 @@ class FunctionOutcome:
     """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
 
     `shares` names, for each result, the arguments and earlier results that it shares memory with. For symbolic sizes,
-    the outcome holds under `conditions`, which were decided in its own `environment`.
+    the outcome is valid under `conditions`, which were decided in its own `environment`.
     """
 
     operations: tuple[BoundSymbol, ...]
@@ -113,7 +113,7 @@ def trace_on(
         except DataDependent as error:
             raise TypeError(error.what) from error
     tensors = _tensors_of(output)
-    # Recorded below autograd, proxies do not know whether autograd tracks a result.
+    # The proxies are recorded below autograd, so their `requires_grad` is not that of the results.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
     outcome = FunctionOutcome(
         operations=live_operations(recorder.bound_symbols, {proxy.name for proxy in results}),
@@ -135,7 +135,7 @@ def _tensors_of(output: Any) -> list[torch.Tensor]:
 
 
 def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
-    """Return a tensor without data that is like an argument, and record it under the name."""
+    """Return a tensor without data with the metadata of an argument, and record it under the name."""
     fake = fresh_fake(MemoizedResult(proxy, None, 0), [], recorder.tensors.mode)
     fake = fake.requires_grad_(True) if proxy.requires_grad else fake
     recorder.tensors.adopt(fake, proxy.named(name))
@@ -157,7 +157,7 @@ def _stand_in(
 
 
 def live_operations(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
-    """Return the aten operations of the bound symbols that lead to the names in `read`."""
+    """Return the aten operations of the bound symbols that the names in `read` depend on."""
     operations: list[BoundSymbol] = []
     for operation in reversed([inner for bsym in bsyms for inner in (bsym.subsymbols or (bsym,))]):
         if any(proxy.name in read for proxy in operation.defines):
@@ -202,7 +202,7 @@ def describe_layout(proxy: TensorProxy, environment: Sizing | None = None) -> tu
 
 
 def _may_be_channels_last(proxy: TensorProxy) -> bool:
-    """Whether PyTorch may take a tensor for channels_last: not if the last of 4 or 5 dimensions has stride 1."""
+    """Whether PyTorch may treat a tensor as channels_last: not if the last of 4 or 5 dimensions has stride 1."""
     sizes, strides = proxy.shape, proxy.stride
     return len(sizes) in (4, 5) and (strides[-1] != 1 or sizes[-1] == 1 or sizes[1] == 1)
 
@@ -224,7 +224,7 @@ class Outcomes:
     symbolic: MutableMapping[TraceShapeEnv, dict[Hashable, Any]] = field(default_factory=WeakKeyDictionary)
 
     def get(self, arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
-        """Return the outcome for arguments of this metadata in this grad mode, from memory or by calling `run`."""
+        """Return the outcome for arguments of this metadata in this grad mode, from the cache or by calling `run`."""
         environment = environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
         outcomes = self.constant if environment is None else self.symbolic.setdefault(environment, {})
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
@@ -272,7 +272,7 @@ def _shared_memory(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> t
 
 
 def refuse_value() -> NoReturn:
-    """Refuse a read of a float that is known only by its name."""
+    """Raise TypeError for a function that reads the value of a float that is known only by its name."""
     raise TypeError("the value of a number is not known while tracing")
 
 
@@ -280,7 +280,7 @@ class ParametersOnly(RecordedProgram):
     """A recorded function whose tensors are all parameters or results; other tensors raise `TypeError`."""
 
     def name_input(self, value: object) -> str:  # noqa: ARG002
-        """Refuse a tensor that is no argument."""
+        """Raise TypeError for a tensor that is not an argument."""
         raise TypeError("it uses a tensor that is not one of its parameters")
 
     def location(self) -> Location:

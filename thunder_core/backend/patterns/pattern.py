@@ -1,13 +1,15 @@
-"""Patterns: an ordinary function that stands for every part of a program with the same computation.
+"""Patterns: an ordinary function that describes the parts of a program that an executor can replace.
 
-A pattern is matched in two steps. First, its *sketch* (the calls that it makes on placeholders) is searched for
-backwards from each bound symbol that may be its last. The search is quick and yields the tensors and numbers that the
-parameters would be. Second, the function itself is traced on tensors with exactly that metadata, in the same grad mode,
-and each aten operation of that trace must be one of the matched bound symbols. A call may therefore be written in any
-way that PyTorch accepts, and a conversion that changes nothing counts as no operation on both sides. Thunder has no
-equality rules of its own: the proof is at the aten level, where PyTorch has already resolved methods, defaults and
-overloads. Traces of patterns are remembered by the metadata of their arguments, so all equal layers of a model need one
-trace.
+A pattern is matched in two steps. First, the *sketch* of the function (the calls that it makes on placeholders) is
+searched for in the trace, backwards from each bound symbol that may be the last. The search is quick, and yields the
+tensors and numbers for the parameters. Second, the function itself is traced on tensors with exactly the metadata of
+these tensors, in the same grad mode. Each aten operation of the function's trace must be one of the matched bound
+symbols.
+
+A call may therefore be written in any way that PyTorch accepts, and a conversion that changes nothing counts as no
+operation on both sides. Thunder has no equality rules of its own: the proof is at the aten level, where PyTorch has
+already resolved methods, defaults and overloads. Traces of patterns are cached by the metadata of their arguments, so
+all equal layers of a model need one trace.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ import torch
 
 from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, trace_on
 from thunder_core.backend.patterns.placeholder import Parameter, PlaceholderCall, PlaceholderValue, ResultItem, node_of
-from thunder_core.backend.patterns.sketch import ALLOWED, Sketch, nodes_behind, sketches
+from thunder_core.backend.patterns.sketch import ALLOWED_FIX, Sketch, nodes_behind, sketches
 from thunder_core.foundation.errors import BadPattern, SourceLine
 
-KINDS: dict[object, type] = {torch.Tensor: torch.Tensor, int: int, float: float}
+PARAMETER_TYPES: dict[object, type] = {torch.Tensor: torch.Tensor, int: int, float: float}
 POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(eq=False)
 class Pattern:
-    """A function whose computation is searched for; calling the pattern calls the function.
+    """A function whose computation is searched for in traces. A call of the pattern calls the function.
 
-    `parameters` are the parameters without a default, which the search binds; a parameter with a default has that value
-    in every match. `refused` lists the candidates of the latest claim that were not taken: the source line and the
-    reason.
+    `parameters` are the parameters without a default, which the search binds; a parameter with a default has the
+    default value in every match. `refused` lists the candidates that were not replaced when a trace was last claimed:
+    the source line and the reason.
     """
 
     function: Callable[..., Any]
@@ -68,14 +70,16 @@ class Pattern:
         first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
         if first is not None:
             does = "writes to a tensor" if first.mutates else "draws random numbers or changes a state of the process"
-            raise BadPattern(f"the pattern {self.name!r} {does} (`{first.symbol.name}`)", fix=ALLOWED, where=self.where)
+            raise BadPattern(
+                f"the pattern {self.name!r} {does} (`{first.symbol.name}`)", fix=ALLOWED_FIX, where=self.where
+            )
         return run.outcome
 
 
 def pattern(function: Callable[..., Any]) -> Pattern:
     """Make a pattern of an ordinary function of tensors and numbers.
 
-    Parameters without a default stand for any value in the program: a tensor, a number, a dtype. An annotation
+    A parameter without a default matches any value in the program: a tensor, a number, a dtype. An annotation
     (`Tensor`, `int`, `float`) restricts the value; a number needs its annotation if the function passes it to PyTorch
     functions that accept only numbers. A parameter with a default is a constant. Raises `BadPattern` for a function
     that cannot be a pattern.
@@ -119,7 +123,7 @@ def _parameters(function: Callable[..., Any], where: SourceLine | None) -> tuple
     except (NameError, TypeError, AttributeError):
         hints = {}
     required = [name for name, parameter in signature.parameters.items() if parameter.default is parameter.empty]
-    return tuple(Parameter(name, KINDS.get(hints.get(name))) for name in required)
+    return tuple(Parameter(name, PARAMETER_TYPES.get(hints.get(name))) for name in required)
 
 
 def _check_sketch(

@@ -1,9 +1,7 @@
-"""Placeholders: the arguments of a pattern's function before anything is known of its tensors.
+"""Placeholders: arguments for a pattern's function that have neither data nor metadata.
 
-Every operation on a placeholder returns another placeholder that remembers the call. A value that follows from a
-tensor's metadata (`x.shape[-1]
-
-2`, `x.dtype`) is a *fact*, which is known only when a match is tried.
+Every operation on a placeholder returns another placeholder that records the call. A value that depends on a tensor's
+metadata (`x.shape[-1] // 2`, `x.dtype`) is a *fact*, which is unknown until a match is tried.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ UNARY = ("neg", "abs", "invert", "pos")
 
 
 class PatternRefused(Exception):
-    """Raised if the function contains an operation that a pattern must not have; the message names the operation."""
+    """Raised if a pattern's function calls an operation that is not allowed; the message names the operation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """An input of the pattern; `kind` is the only type it may stand for: a tensor, an int, a float; None for any."""
+    """A parameter of the pattern. `kind` is the type that its values must have (a tensor, an int, a float), or None."""
 
     name: str
     kind: type | None = None
@@ -64,7 +62,7 @@ class PlaceholderCall:
 
     @cached_property
     def item(self) -> ResultItem | None:
-        """The call as an `ResultItem` if it indexes the result of another call; None otherwise."""
+        """The call as a `ResultItem` if it indexes the result of another call; None otherwise."""
         of = self.arguments.get("self")
         call = node_of(of) if isinstance(of, PlaceholderValue) else None
         index = list(self.arguments.values())[-1]
@@ -88,7 +86,7 @@ Node = Parameter | PlaceholderCall | ResultItem
 
 @dataclass
 class Decisions:
-    """The outcomes of branches on facts; branches beyond `outcomes` are taken."""
+    """The outcomes of branches on facts, in order. A branch beyond the end of `outcomes` has the outcome True."""
 
     outcomes: list[bool] = field(default_factory=list)
     position: int = 0
@@ -112,7 +110,7 @@ decisions: list[Decisions] = []
 
 
 class Fact:
-    """A value that follows from the metadata of tensors and is not known yet."""
+    """A placeholder for a value that depends on the metadata of tensors."""
 
     def __getattr__(self, name: str) -> Fact:
         if name.startswith("__"):
@@ -120,7 +118,7 @@ class Fact:
         return Fact()
 
     def __call__(self, *_: Any, **__: Any) -> Fact:
-        """Return the fact that a method returns (`x.shape.numel()`)."""
+        """Return another fact, as the result of a method (`x.shape.numel()`)."""
         return Fact()
 
     def __iter__(self) -> Iterator[Fact]:
@@ -141,7 +139,7 @@ class PlaceholderValue:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> PlaceholderValue:
-        """Remember the call."""
+        """Return a placeholder that records the call."""
         return call_placeholder(function, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
@@ -184,7 +182,7 @@ class RealNumber(float):
     node: Parameter
 
 
-NUMBERS: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNumber, float: RealNumber}
+NUMBER_CLASSES: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNumber, float: RealNumber}
 
 
 def _binary(name: str) -> Callable[[PlaceholderValue, Any], Any]:
@@ -221,7 +219,7 @@ for _name in UNARY:
 def call_placeholder(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> PlaceholderValue:
-    """Return the result of a torch function as a placeholder that remembers the call.
+    """Return the result of a torch function as a placeholder that records the call.
 
     Raises `PatternRefused` for a function with an effect, or with a tensor that is not a parameter.
     """
@@ -245,27 +243,29 @@ def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
     operators = overloads(name)
     if not any(torch.Tag.nondeterministic_seeded in operator.tags for operator in operators):
         return False
-    may_not = any(argument.name == "dropout_p" for operator in operators for argument in operator._schema.arguments)
-    probability = arguments.get("dropout_p", 0.0) if may_not else arguments.get("p", 1.0)
+    has_dropout_p = any(
+        argument.name == "dropout_p" for operator in operators for argument in operator._schema.arguments
+    )
+    probability = arguments.get("dropout_p", 0.0) if has_dropout_p else arguments.get("p", 1.0)
     return arguments.get("training") is not False and probability != 0.0
 
 
 def placeholder(parameter: Parameter) -> PlaceholderValue | WholeNumber | RealNumber:
     """Return a placeholder for a parameter while the function is sketched."""
-    if parameter.kind not in NUMBERS:
+    if parameter.kind not in NUMBER_CLASSES:
         return PlaceholderValue(parameter)
-    number = NUMBERS[parameter.kind](1)
+    number = NUMBER_CLASSES[parameter.kind](1)
     number.node = parameter
     return number
 
 
 def is_placeholder(value: object) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
-    """Whether the value stands for a value that the search has to bind."""
+    """Whether a value is a placeholder for a value that the search has to bind."""
     return isinstance(value, PlaceholderValue | WholeNumber | RealNumber)
 
 
 def node_of(value: PlaceholderValue | WholeNumber | RealNumber) -> Node:
-    """Return the node that a placeholder stands for."""
+    """Return the node of a placeholder."""
     return value._node if isinstance(value, PlaceholderValue) else value.node
 
 

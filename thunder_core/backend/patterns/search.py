@@ -152,12 +152,12 @@ def _subgoals(expected: object, actual: object) -> Goals | None:
 
     Constants are not compared here; the proof of a match compares them.
     """
-    if _is_found(actual):
+    if _must_be_bound(actual):
         return None
     if isinstance(expected, slice) and isinstance(actual, slice):
         expected, actual = ((value.start, value.stop, value.step) for value in (expected, actual))
     if not any(is_placeholder(leaf) for leaf in leaves(expected)):
-        return None if any(map(_is_found, leaves(actual))) else ()
+        return None if any(map(_must_be_bound, leaves(actual))) else ()
     if not isinstance(expected, tuple | list) or not isinstance(actual, tuple | list) or len(expected) != len(actual):
         return None
     return tuple(zip(expected, actual, strict=True))
@@ -216,7 +216,7 @@ def _argument_goals(call: PlaceholderCall, position: int, index: TraceIndex) -> 
     expected, actual = call.arguments, index.arguments(position)
     if any(name not in actual and is_placeholder(value) for name, value in expected.items()):
         return
-    if any(name not in expected and _is_found(value) for name, value in actual.items()):
+    if any(name not in expected and _must_be_bound(value) for name, value in actual.items()):
         return
     pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
     if all(_plausible(value, argument, index) for value, argument in pairs):
@@ -236,7 +236,7 @@ def _plausible(expected: object, actual: object, index: TraceIndex) -> bool:
     return position is not None and index.families[position] == node.family
 
 
-def _is_found(value: object) -> bool:
+def _must_be_bound(value: object) -> bool:
     """Whether the search has to bind a value of the trace; a symbolic number counts as a constant."""
     return isinstance(value, Proxy) and not isinstance(value, NumberProxy)
 

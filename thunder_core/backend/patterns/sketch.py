@@ -1,7 +1,7 @@
 """Sketches: the calls of a pattern, from runs of its function on placeholders.
 
-If the function branches on an unknown fact, there is a sketch for each outcome. A sketch serves only the search: a
-candidate is proved by tracing the function on the metadata of the candidate (see
+If the function branches on an unknown fact, there is a sketch for each outcome. A sketch is used only for the search:
+a candidate is proved by tracing the function on the metadata of the candidate (see
 `thunder_core.backend.patterns.pattern`).
 """
 
@@ -32,11 +32,13 @@ from thunder_core.foundation.errors import BadPattern, SourceLine
 from thunder_core.tracing.ir.tree import leaves
 
 MAX_PATHS = 16
-PLACEHOLDERS = (
+PLACEHOLDER_FIX = (
     "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) if an argument depends on shapes, "
     "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
 )
-ALLOWED = "a pattern computes new tensors from its parameters; it writes to no tensor, reads no values and has no state"
+ALLOWED_FIX = (
+    "a pattern computes new tensors from its parameters; it writes to no tensor, reads no values and has no state"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Sketch:
 
 
 def nodes_behind(*outputs: Any) -> set[Node]:
-    """Return every node that leads to the outputs."""
+    """Return all nodes that the outputs depend on."""
     reached: set[Node] = set()
     nodes = [node_of(output) for output in outputs if is_placeholder(output)]
     while nodes:
@@ -82,7 +84,7 @@ def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], wh
     while branch_outcomes is not None and len(result) + len(failures) < MAX_PATHS:
         try:
             result.append(_sketch(function, parameters, branch_outcomes, where))
-        except BadPattern as error:  # an `assert` about shapes fails for one branch outcome
+        except BadPattern as error:  # for example, an `assert` about shapes fails for this combination
             failures.append(error)
         branch_outcomes = branch_outcomes.next_combination()
     if not result:
@@ -98,17 +100,18 @@ def _sketch(
 ) -> Sketch:
     decisions.append(branch_outcomes)
     try:
-        with torch._C._EnableTorchFunction(), _Sketching():  # a program that imports its executor runs without them
+        # `__torch_function__` may be disabled: a program may import its executor while it runs.
+        with torch._C._EnableTorchFunction(), _Sketching():
             output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})
     except PatternRefused as error:
         raise BadPattern(
-            f"the function {function.__name__!r} cannot be a pattern: {error}", fix=ALLOWED, where=where
+            f"the function {function.__name__!r} cannot be a pattern: {error}", fix=ALLOWED_FIX, where=where
         ) from error
     except Exception as error:
         message = str(error).partition("\n")[0]
         raise BadPattern(
             f"the pattern {function.__name__!r} fails on placeholders: {type(error).__name__}: {message}",
-            fix=PLACEHOLDERS,
+            fix=PLACEHOLDER_FIX,
             where=where,
         ) from error
     finally:

@@ -1,8 +1,8 @@
 """Names for operations that do not depend on how they are written.
 
-`family` gives a coarse name at the torch level: `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are in the family
+`family` returns a coarse name at the torch level: `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are in the family
 `pow`, and all comparisons by size are in the family `compare`. The search for candidates (`search.py`) compares
-families. `key` gives an exact key at the aten level, and the proof of a match (`match.py`) compares keys. A key has the
+families. `key` returns an exact key at the aten level; the proof of a match (`match.py`) compares keys. A key has the
 arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes written out, and
 the operands of commutative operators sorted. Two bound symbols with equal keys compute the same.
 """
@@ -45,8 +45,8 @@ SYNONYMS = {
     **dict.fromkeys(("logical_or", "bitwise_or"), "or"),
 }
 COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
-CONVERSIONS = frozenset({"to"})  # only the first argument of these is compared by the search
-# Calls that may return their input unchanged; a trace has no bound symbol for a call that does.
+CONVERSIONS = frozenset({"to"})  # families of which the search compares only the first argument
+# Families of calls that may return their input unchanged. A trace has no bound symbol for such a call.
 MAYBE_NOOP = frozenset({"to", "contiguous", "dropout", "view"})
 
 # Arguments that may be swapped, as a slice of positions.
@@ -58,16 +58,16 @@ COMMUTATIVE = {
 }
 # Python tries the right operand first if its type is a subclass, so `x < y` may be recorded as `y > x`.
 MIRRORED = {"aten.gt.Tensor": "aten.lt.Tensor", "aten.ge.Tensor": "aten.le.Tensor"}
-SCALED = frozenset({"aten.add.Tensor"})  # where the last argument multiplies the second operand
-TAKES_SIZES = frozenset(
+SCALING_SECOND_OPERAND = frozenset({"aten.add.Tensor"})  # operators whose last argument multiplies the second operand
+OPERATORS_WITH_SIZES = frozenset(
     {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default"}
 )
-ADDS_A_DIMENSION = frozenset({"aten.unsqueeze.default", "aten.stack.default"})
+OPERATORS_ADDING_DIMENSION = frozenset({"aten.unsqueeze.default", "aten.stack.default"})
 DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1"})
 BOUNDS = frozenset({"start", "end"})
-NORMALIZED = DIMENSIONS | BOUNDS | {"size"}
+NORMALIZED_ARGUMENTS = DIMENSIONS | BOUNDS | {"size"}
 END = sys.maxsize  # the bound with which PyTorch records a slice to the end
-WHOLE = (0, END, 1)  # start, end and step of a slice from end to end
+WHOLE_SLICE = (0, END, 1)  # start, end and step of a slice from end to end
 
 
 @cache
@@ -139,8 +139,8 @@ def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[s
 def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: Sizing | None = None) -> Hashable:
     """Return a key that is equal for bound symbols that compute the same from the same tensors.
 
-    `names` maps names of proxies to new names. A proxy that is not in `names` stands for itself and is never equal to a
-    renamed proxy. Symbolic sizes are compared after `environment` has simplified them.
+    `names` maps names of proxies to new names. A proxy that is not in `names` equals only itself, and never a renamed
+    proxy. Symbolic sizes are compared after `environment` has simplified them.
     """
     bsym = bsym if environment is None else _with_numbers(bsym)
     maker = KeyMaker(names, environment)
@@ -154,11 +154,11 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: 
     values = []
     for position, (name, default) in enumerate(expected):
         argument = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
-        if name in NORMALIZED:
+        if name in NORMALIZED_ARGUMENTS:
             argument = _normalize(operator, name, argument, bsym, read, environment)
         values.append(maker.value(argument, floating))
     swappable = COMMUTATIVE.get(operator)
-    if swappable is not None and (operator not in SCALED or values[-1] == maker.value(1, floating)):
+    if swappable is not None and (operator not in SCALING_SECOND_OPERAND or values[-1] == maker.value(1, floating)):
         values[swappable] = sorted(values[swappable], key=repr)
     if operator in MIRRORED:
         return (MIRRORED[operator], tuple(reversed(values)))
@@ -188,11 +188,11 @@ def _normalize(
     without -1.
     """
     output = bsym.output
-    if operator in TAKES_SIZES and name == "size" and isinstance(output, TensorProxy):
+    if operator in OPERATORS_WITH_SIZES and name == "size" and isinstance(output, TensorProxy):
         return output.shape
     if not read or not read[0].shape:
         return value
-    rank = len(read[0].shape) + (operator in ADDS_A_DIMENSION)
+    rank = len(read[0].shape) + (operator in OPERATORS_ADDING_DIMENSION)
     if name in DIMENSIONS:
         return [item % rank for item in value] if isinstance(value, list | tuple) else _count_from_front(value, rank)
     if operator == "aten.slice.Tensor" and name in BOUNDS:
@@ -203,7 +203,7 @@ def _normalize(
 
 
 def _size_in(environment: Sizing | None, size: object) -> Any:
-    """Return a size in an environment: a symbolic size of a `TraceShapeEnv`, or a size that another one simplified.
+    """Return a size as a symbolic size of an environment, or as the expression that another `Sizing` makes of it.
 
     Without an environment, return the size unchanged.
     """
@@ -235,10 +235,10 @@ def input_of_whole_slice(bsym: BoundSymbol) -> Any:
     """
     if bsym.symbol.name.removeprefix("torch.ops.") != "aten.slice.Tensor":
         return None
-    bounds = list(WHOLE)
+    bounds = list(WHOLE_SLICE)
     bounds[: max(len(bsym.args) - 2, 0)] = bsym.args[2:]
     start, end, step = bounds
-    return bsym.args[0] if (start or 0, END if end is None else end, step) == WHOLE else None
+    return bsym.args[0] if (start or 0, END if end is None else end, step) == WHOLE_SLICE else None
 
 
 def _with_numbers(bsym: BoundSymbol) -> BoundSymbol:
@@ -255,10 +255,7 @@ def _count_from_front(value: object, rank: int) -> Any:
 
 @dataclass(frozen=True)
 class KeyMaker:
-    """Makes comparable keys of values.
-
-    A proxy becomes its new name in `names`, and a size is simplified in `environment`.
-    """
+    """Makes keys of values. The key of a proxy is its new name in `names`, and `environment` simplifies sizes."""
 
     names: Mapping[str, str] | None
     environment: Sizing | None

@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
-AMBIENT: dict[str, Callable[..., object]] = {
+AUTOCAST_STATE_QUERIES: dict[str, Callable[..., object]] = {
     "torch.set_autocast_enabled": torch.is_autocast_enabled,
     "torch.set_autocast_dtype": torch.get_autocast_dtype,
 }
@@ -24,7 +24,7 @@ AMBIENT: dict[str, Callable[..., object]] = {
 class TraceIndex:
     """The bound symbols of a trace by position: the producer and the readers of each name, and the grad modes.
 
-    The position of a bound symbol that became part of a match is empty; the replacement takes one of these positions.
+    After a replacement, the positions of the replaced bound symbols are empty, except for the replacement's position.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -35,7 +35,8 @@ class TraceIndex:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        # True for bound symbols that may become part of a match: not claimed, without effect, readable by kernels.
+        # True for bound symbols that may become part of a match: unclaimed, without effect or lazy conjugation, and
+        # under the autocast state of this thread.
         self.free: list[bool] = []
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -43,10 +44,12 @@ class TraceIndex:
         self.grad = list(grad_modes(trace.bound_symbols))
         for position, (bsym, grad) in enumerate(zip(trace.bound_symbols, self.grad, strict=True)):
             self._enter(position, bsym)
-            if bsym.ordered and bsym.symbol.name in AMBIENT:
+            if bsym.ordered and bsym.symbol.name in AUTOCAST_STATE_QUERIES:
                 modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
-            foreign = any(AMBIENT[name](*args) != value for (name, *args), value in modes.items())
-            self.free.append(bsym.is_resolved and not (bsym.executor or bsym.has_effect or foreign))
+            differs_from_now = any(
+                AUTOCAST_STATE_QUERIES[name](*args) != value for (name, *args), value in modes.items()
+            )
+            self.free.append(bsym.is_resolved and not (bsym.executor or bsym.has_effect or differs_from_now))
             if bsym.has_effect:
                 self.effects.append(position)
             if grad and any(proxy.name in self.needs_grad for proxy in bsym.inputs):
@@ -66,7 +69,7 @@ class TraceIndex:
     ) -> None:
         """Put a bound symbol at `replacement_position` in place of the bound symbols at `positions`.
 
-        The bound symbols at the `kept_positions` positions are read elsewhere and stay.
+        The bound symbols at `kept_positions` stay, because others read their results.
         """
         for position in positions - kept_positions:
             for proxy in self.bsym_at(position).inputs:

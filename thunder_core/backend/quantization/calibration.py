@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.backend.quantization.replacement import QuantizationSettings, planned_layers
+from thunder_core.backend.quantization.replacement import QuantizationSettings, plan_layers
 
 
 def importances_of(
@@ -19,7 +19,7 @@ def importances_of(
 
     Each of the calls runs the model once, on its own inputs; only the sums are kept.
     """
-    names = [name for name, plan in planned_layers(model, settings).items() if plan.kind.in_groups]
+    names = [name for name, plan in plan_layers(model, settings).items() if plan.kind.in_groups]
     sums: dict[str, Tensor] = {}
     rows = dict.fromkeys(names, 0)
 
@@ -28,16 +28,14 @@ def importances_of(
         sums[name] = sums.get(name, 0) + flat.square().sum(0)
         rows[name] += len(flat)
 
-    with watched_inputs(model, names, add), torch.no_grad():
+    with watch_inputs(model, names, add), torch.no_grad():
         for call in calls:
             call()
     return {name: (total / max(rows[name], 1)).float() for name, total in sums.items()}
 
 
 @contextmanager
-def watched_inputs(
-    model: torch.nn.Module, names: Iterable[str], watch: Callable[[str, Tensor], None]
-) -> Iterator[None]:
+def watch_inputs(model: torch.nn.Module, names: Iterable[str], watch: Callable[[str, Tensor], None]) -> Iterator[None]:
     """Call `watch` with the name and the input of each of these layers when it runs, within the block."""
 
     def hook(name: str) -> Callable[..., None]:

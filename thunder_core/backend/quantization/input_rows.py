@@ -1,4 +1,4 @@
-"""The input rows of layers with quantized weights: converted to the dtype of products, or scaled to be rounded."""
+"""The input rows of layers with quantized weights: conversion to the dtype of products, and scaling before rounding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from thunder_core.backend.quantization.integers import SMALLEST
+from thunder_core.backend.quantization.integers import SMALLEST_SCALE
 from thunder_core.foundation.errors import NotDifferentiable
 
 Reduce = Callable[[Tensor, str], Tensor]  # a reduction ("sum" or "max") of the tensors of all ranks
@@ -27,18 +27,18 @@ def in_one_process(tensor: Tensor, reduction: str) -> Tensor:
     return tensor
 
 
-def scaled_rows(x: Tensor, largest: float, reduce: Reduce = in_one_process) -> tuple[Tensor, Tensor]:
+def scale_rows(x: Tensor, largest: float, reduce: Reduce = in_one_process) -> tuple[Tensor, Tensor]:
     """Return rows (n, columns) divided by scales (n, 1), and the scales.
 
     Each row's largest magnitude becomes `largest`. Both results are in float32, or in float64 for a reference. If each
     rank has some columns, `reduce` finds the largest magnitude on all ranks.
     """
     rows = x.to(torch.promote_types(x.dtype, torch.float32))
-    scales = reduce(rows.abs().amax(1, keepdim=True), "max").clamp(min=SMALLEST) / largest
+    scales = reduce(rows.abs().amax(1, keepdim=True), "max").clamp(min=SMALLEST_SCALE) / largest
     return rows / scales, scales
 
 
-def in_compute_dtype(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def to_compute_dtype(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return numbers in the compute dtype of products: float64 if `dtype` (or their own) is float64, else bfloat16."""
     return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
 
@@ -46,8 +46,8 @@ def in_compute_dtype(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 def bfloat16_of(codes: Tensor) -> Tensor:
     """Return numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits.
 
-    PyTorch converts element by element, which is slower. Sign, exponent and fraction are moved to their bits, which
-    gives the number times 2^(7 - 127), the difference of the exponent biases.
+    PyTorch converts element by element, which is slower. This function moves sign, exponent and fraction to their bits
+    in bfloat16. Because the exponent biases are 7 and 127, it then multiplies by 2^120.
     """
     bits = codes.view(torch.uint8).to(torch.int16)
     return ((bits & 128) << 8 | (bits & 127) << 4).view(torch.bfloat16) * 2.0**120

@@ -2,9 +2,9 @@
 
 8 bits are symmetric: `scale = max(|row|) / 127` and `code = round(weight / scale)`. 4 bits are asymmetric over the
 range of the group, including zero: `scale = (max - min) / 15`, and `weight = (code - 8) * scale + zero` (Jacob et al.,
-2018, arXiv:1712.05877, with the zero point as a float, as PyTorch's kernel takes it). Scales and zeros are rounded to
-bfloat16, as PyTorch's kernels for the CPU take them, before weights are divided by them, so that this rounding is part
-of the quantization and adds no further error.
+2018, arXiv:1712.05877, with the zero point as a float, which PyTorch's kernel requires). Scales and zeros are rounded
+to bfloat16, which PyTorch's kernels for the CPU require, before weights are divided by them. This rounding is therefore
+part of the quantization, and adds no further error.
 
 A scale for a whole row loses most precision if one column is much larger than the others. `column_factors` equalizes
 the columns of a weight, for inputs that stay floats; `rotate` equalizes the columns of weights and of inputs, if both
@@ -19,18 +19,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-12  # scale, which a row of zeros has
-LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-BLOCK = 64  # rows whose codes are stored together; a byte has the codes of row i and row i + 32
-ELEMENTS = 1 << 20  # quantized at once
+SMALLEST_SCALE = 1e-12  # the smallest scale, which a row of zeros has
+LARGEST_CODE = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+BLOCK = 64  # the number of rows whose codes are stored together; a byte has the codes of row i and row i + 32
+ELEMENTS_AT_ONCE = 1 << 20  # the number of elements that are quantized at once
 LEVELS = 15  # the levels of 4 bits above the lowest level
 MIDDLE = 8  # the code of the zero point
-ROTATED = 32  # the largest number of columns that are rotated together
+MAX_ROTATED_COLUMNS = 32  # the largest number of columns that are rotated together
 
-SHRINKS = tuple(1 - step / 20 for step in range(13))  # factors of a group's range, down to two fifths
+RANGE_FACTORS = tuple(1 - step / 20 for step in range(13))  # factors of a group's range, down to two fifths
 
 
-def quantized_rows(
+def quantize_rows(
     weight: Tensor, dtype: torch.dtype = torch.int8, change: Callable[[Tensor], Tensor] = lambda rows: rows
 ) -> tuple[Tensor, Tensor]:
     """Return weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,).
@@ -46,14 +46,14 @@ def row_blocks(weight: Tensor, multiple: int = 1) -> tuple[Tensor, ...]:
 
     The block size is a multiple of `multiple`.
     """
-    rows = ELEMENTS // max(weight.shape[1], 1) // multiple * multiple
+    rows = ELEMENTS_AT_ONCE // max(weight.shape[1], 1) // multiple * multiple
     return torch.split(weight, max(multiple, rows))
 
 
 def _quantized_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     wide = weight.detach().float().contiguous()
-    scales = (wide.abs().amax(1) / LARGEST[dtype]).clamp(min=SMALLEST).bfloat16()
-    codes = (wide / scales.float()[:, None]).clamp(-LARGEST[dtype], LARGEST[dtype])
+    scales = (wide.abs().amax(1) / LARGEST_CODE[dtype]).clamp(min=SMALLEST_SCALE).bfloat16()
+    codes = (wide / scales.float()[:, None]).clamp(-LARGEST_CODE[dtype], LARGEST_CODE[dtype])
     return (codes.round() if dtype == torch.int8 else codes).to(dtype), scales
 
 
@@ -64,17 +64,17 @@ def column_factors(weight: Tensor) -> Tensor:
     powers of two, so inputs lose no digits.
     """
     squares = [block.detach().float().square().sum(0, dtype=torch.float64) for block in row_blocks(weight)]
-    exponents = (torch.stack(squares).sum(0) / len(weight)).float().clamp(min=SMALLEST).log2() / 4
+    exponents = (torch.stack(squares).sum(0) / len(weight)).float().clamp(min=SMALLEST_SCALE).log2() / 4
     return (exponents - exponents.mean()).round().exp2().bfloat16()
 
 
 def rotation(columns: int) -> Tensor:
     """Return the matrix (size, size) that rotates columns: Hadamard's, which is orthogonal and its own inverse.
 
-    `size` is the largest power of two that divides the columns, and at most `ROTATED`.
+    `size` is the largest power of two that divides the columns, and at most `MAX_ROTATED_COLUMNS`.
     """
     matrix = torch.ones(1, 1, device="cpu")
-    while len(matrix) < math.gcd(columns, ROTATED):
+    while len(matrix) < math.gcd(columns, MAX_ROTATED_COLUMNS):
         matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
     return matrix / math.sqrt(len(matrix))
 
@@ -84,11 +84,11 @@ def rotate(x: Tensor, matrix: Tensor) -> Tensor:
     return (x.reshape(-1, len(matrix)) @ matrix).view(x.shape)
 
 
-def quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def quantize_groups(weight: Tensor, group_size: int, importance: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return weights (rows, columns) as 4-bit codes (rows, columns) in uint8, and bfloat16 scales and zeros.
 
     Scales and zeros have the shape (columns / group_size, rows, 2). `importance` (columns,) is the mean square of each
-    column's inputs. If it is given, the range of each group is shrunk by the factor of `SHRINKS` with the least
+    column's inputs. If it is given, the range of each group is shrunk by the factor of `RANGE_FACTORS` with the least
     weighted square error: a few weights at the edges are clipped, and all other weights are rounded less.
     """
     blocks = (_quantized_groups(block, group_size, importance) for block in row_blocks(weight))
@@ -101,9 +101,9 @@ def _quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None
     low, high = groups.amin(2, keepdim=True).clamp(max=0), groups.amax(2, keepdim=True).clamp(min=0)
     best = _rounded_to_range(groups, low, high)
     if importance is not None:
-        weighing = importance.float().clamp(min=SMALLEST).view(-1, group_size)
+        weighing = importance.float().clamp(min=SMALLEST_SCALE).view(-1, group_size)
         least = _error(groups, *best, weighing)
-        for shrink in SHRINKS[1:]:
+        for shrink in RANGE_FACTORS[1:]:
             candidate = _rounded_to_range(groups, low * shrink, high * shrink)
             error = _error(groups, *candidate, weighing)
             better = error < least
@@ -115,7 +115,7 @@ def _quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None
 
 def _rounded_to_range(groups: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the codes of groups within their ranges, with scales and zeros rounded to bfloat16, all in float32."""
-    scales = ((high - low) / LEVELS).clamp(min=SMALLEST).bfloat16().float()
+    scales = ((high - low) / LEVELS).clamp(min=SMALLEST_SCALE).bfloat16().float()
     zeros = (low + scales * MIDDLE).bfloat16().float()
     return ((groups - zeros) / scales + MIDDLE).round().clamp(0, LEVELS), scales, zeros
 
@@ -146,7 +146,7 @@ def unpack(blocks: Tensor) -> Tensor:
     return halves.transpose(2, 3).flatten(0, 2)
 
 
-def weight_of_groups(codes: Tensor, scales_and_zeros: Tensor, dtype: torch.dtype) -> Tensor:
+def dequantize_groups(codes: Tensor, scales_and_zeros: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the weights (rows, columns) that codes and their scales and zeros represent, in `dtype`."""
     scales, zeros = scales_and_zeros.to(dtype).transpose(0, 1).unsqueeze(2).unbind(3)
     groups = codes.reshape(*scales.shape[:2], -1).to(dtype)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thunder_core.backend.quantization.integers import column_factors, quantized_rows, rotate, rotation
+from thunder_core.backend.quantization.integers import column_factors, quantize_rows, rotate, rotation
 from thunder_core.foundation.errors import NothingToTrain
 
 # By the names of tensors, the dimensions of the rows and of the columns of the weight, for tensor parallelism.
@@ -129,7 +129,7 @@ class WithScaledRows(QuantizedLayer):
 
     def _scale(self, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
         """Return the codes and scales of changed rows."""
-        codes, scales = quantized_rows(weight, self.code_dtype, change)
+        codes, scales = quantize_rows(weight, self.code_dtype, change)
         return {"codes": codes, "scales": scales}
 
     @property

@@ -18,18 +18,18 @@ from torch.nn import functional
 from thunder_core.backend.quantization.input_rows import (
     Reduce,
     bfloat16_of,
-    in_compute_dtype,
     in_one_process,
     require_no_gradient,
-    scaled_rows,
+    scale_rows,
+    to_compute_dtype,
 )
 from thunder_core.backend.quantization.integers import (
-    LARGEST,
-    ROTATED,
+    LARGEST_CODE,
+    MAX_ROTATED_COLUMNS,
+    dequantize_groups,
     pack,
-    quantized_groups,
+    quantize_groups,
     unpack,
-    weight_of_groups,
 )
 from thunder_core.backend.quantization.layers import (
     Divisions,
@@ -40,7 +40,7 @@ from thunder_core.backend.quantization.layers import (
     WithRotatedRows,
     WithScaledRows,
 )
-from thunder_core.backend.quantization.normal_float import quantized_normal, weight_of_normal
+from thunder_core.backend.quantization.normal_float import dequantize_normal, quantize_normal
 from thunder_core.backend.quantization.products import OPERATIONS
 
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
@@ -52,7 +52,7 @@ BY_ROWS: Divisions = {"codes": (0, 1), "scales": (0, None), "bias": (0, None)}
 class QuantizedLinear(QuantizedLayer):
     """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which is not quantized.
 
-    If a layer `sums_exactly`, the sum of the products of several ranks is that of one process, bit by bit.
+    If a layer `sums_exactly`, the sum of the products of several ranks equals the result of one process, bit by bit.
     """
 
     sums_exactly: ClassVar[bool] = False
@@ -105,7 +105,7 @@ class Int8WeightOnlyLinear(WithBalancedColumns, QuantizedLinear):
 
     def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the product by the operation `thunder.int8_product`."""
-        return reduce(int8_product(in_compute_dtype(x) * self.factors, self.codes, self.scales), "sum")
+        return reduce(int8_product(to_compute_dtype(x) * self.factors, self.codes, self.scales), "sum")
 
 
 class Int8DynamicLinear(WithRotatedRows, QuantizedLinear):
@@ -120,12 +120,12 @@ class Int8DynamicLinear(WithRotatedRows, QuantizedLinear):
     @property
     def inseparable_columns(self) -> int:
         """The number of columns that are rotated together."""
-        return math.gcd(self.columns, ROTATED)
+        return math.gcd(self.columns, MAX_ROTATED_COLUMNS)
 
     def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the product by `thunder.integer_product`; raise `NotDifferentiable` if a gradient is needed."""
         require_no_gradient(x, "to 8 bits (int8-dynamic)")
-        rows, scales = scaled_rows(rotated_rows(in_compute_dtype(x)), LARGEST[torch.int8], reduce)
+        rows, scales = scale_rows(rotated_rows(to_compute_dtype(x)), LARGEST_CODE[torch.int8], reduce)
         result = reduce(integer_product(rows.round().to(torch.int8), self.codes), "sum")
         return result.to(rows.dtype) * scales * self.scales.float()
 
@@ -146,15 +146,15 @@ class FP8Linear(WithScaledRows, QuantizedLinear):
 
         Raise `NotDifferentiable` if a gradient is needed.
         """
-        largest = LARGEST[torch.float8_e4m3fn]
+        largest = LARGEST_CODE[torch.float8_e4m3fn]
         require_no_gradient(x, "to 8-bit floats (fp8)")
-        rows, scales = scaled_rows(x, largest, reduce)
+        rows, scales = scale_rows(x, largest, reduce)
         codes = rows.clamp(-largest, largest).to(torch.float8_e4m3fn)
         if x.device.type == "cuda" and x.dtype != torch.float64:
             result: Tensor = fp8_product(codes, scales, self.codes, self.scales)
         else:
             weight = self.codes.double() if x.dtype == torch.float64 else bfloat16_of(self.codes)
-            result = functional.linear(in_compute_dtype(codes, x.dtype), weight).to(rows.dtype)
+            result = functional.linear(to_compute_dtype(codes, x.dtype), weight).to(rows.dtype)
             result = result * scales * self.scales.float()
         return reduce(result, "sum")
 
@@ -168,13 +168,13 @@ class Int4WeightOnlyLinear(QuantizedLinear):
 
     def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
         """Return packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
-        codes, scales_and_zeros = quantized_groups(weight, self.settings.group_size, importance)
+        codes, scales_and_zeros = quantize_groups(weight, self.settings.group_size, importance)
         return {"codes": pack(codes), "scales_and_zeros": scales_and_zeros}
 
     @property
     def weight(self) -> Tensor:
         """The codes times the scales of their groups, plus the zeros."""
-        return weight_of_groups(unpack(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
+        return dequantize_groups(unpack(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
 
     @property
     def inseparable_columns(self) -> int:
@@ -189,7 +189,7 @@ class Int4WeightOnlyLinear(QuantizedLinear):
 
     def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the product by the operation `thunder.int4_product`."""
-        return reduce(int4_product(in_compute_dtype(x), self.codes, self.scales_and_zeros), "sum")
+        return reduce(int4_product(to_compute_dtype(x), self.codes, self.scales_and_zeros), "sum")
 
 
 class NormalFloatLoRALinear(QuantizedLinear):
@@ -220,18 +220,18 @@ class NormalFloatLoRALinear(QuantizedLinear):
 
     def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return codes (rows, columns / 2) and scales (rows, groups)."""
-        codes, scales = quantized_normal(weight, self.settings.group_size)
+        codes, scales = quantize_normal(weight, self.settings.group_size)
         return {"codes": codes, "scales": scales}
 
     @property
     def weight(self) -> Tensor:
         """The values of the codes times the scales of their groups, without the trained matrices."""
-        return weight_of_normal(self.codes, self.scales, self.dtype)
+        return dequantize_normal(self.codes, self.scales, self.dtype)
 
     def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the sum of the products by `thunder.normal_product` and by the two matrices."""
         adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
-        frozen: Tensor = normal_product(in_compute_dtype(x), self.codes, self.scales)
+        frozen: Tensor = normal_product(to_compute_dtype(x), self.codes, self.scales)
         return reduce(frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank), "sum")
 
 
@@ -242,4 +242,4 @@ class BFloat16Linear(InBFloat16, QuantizedLinear):
 
     def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Multiply both in bfloat16, with the processor's accumulation, and round once."""
-        return reduce(functional.linear(in_compute_dtype(x), in_compute_dtype(self.codes, x.dtype)), "sum")
+        return reduce(functional.linear(to_compute_dtype(x), to_compute_dtype(self.codes, x.dtype)), "sum")

@@ -16,10 +16,10 @@ VALUES = (
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
-SMALLEST = 1e-12  # scale, which a group of zeros has
+SMALLEST_SCALE = 1e-12  # the smallest scale, which a group of zeros has
 
 
-def quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
+def quantize_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     """Return weights (rows, columns) as two codes a byte (rows, columns / 2), and bfloat16 scales (rows, groups).
 
     A byte has the codes of column i and column i + columns / 2.
@@ -30,7 +30,7 @@ def quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
 
 def _quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     groups = weight.detach().float().contiguous().view(len(weight), -1, group_size)
-    scales = groups.abs().amax(2).clamp(min=SMALLEST).bfloat16()
+    scales = groups.abs().amax(2).clamp(min=SMALLEST_SCALE).bfloat16()
     table = torch.tensor(VALUES, device=weight.device)
     edges = (table[1:] + table[:-1]) / 2
     codes = torch.bucketize(groups / scales.float().unsqueeze(2), edges).to(torch.uint8).flatten(1)
@@ -38,7 +38,7 @@ def _quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     return low | (high << 4), scales
 
 
-def weight_of_normal(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+def dequantize_normal(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the weights (rows, columns) that codes and scales represent, in `dtype`."""
     table = torch.tensor(VALUES, dtype=dtype, device=codes.device)
     values = table[torch.cat((codes & 15, codes >> 4), 1).int()]

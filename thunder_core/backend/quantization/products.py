@@ -2,9 +2,9 @@
 
 Each product takes rows (n, columns) in bfloat16, or in float64 for a reference, and returns (n, rows of the weight) in
 the same dtype; layers convert to it and back, and compilers fuse the conversions with neighbouring operations. Each
-call chooses its algorithm by the number of rows, so that one program serves all numbers of rows. A few rows use
-PyTorch's kernel for quantized weights, which is memory-bound; for many rows, the weight is widened block by block for a
-matrix product, so that a block stays in the processor's cache.
+call chooses its algorithm by the number of rows, so that one program is valid for all numbers of rows. A few rows are
+multiplied by PyTorch's kernel for quantized weights, which is memory-bound. For many rows, the weight is converted
+block by block for a matrix product, so that a block stays in the processor's cache.
 
 The functions here implement the operations on tensors with data; `IMPLEMENTATIONS` has them by name.
 """
@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.backend.quantization.integers import BLOCK, pack, rotate, rotation, unpack, weight_of_groups
-from thunder_core.backend.quantization.normal_float import weight_of_normal
+from thunder_core.backend.quantization.integers import BLOCK, dequantize_groups, pack, rotate, rotation, unpack
+from thunder_core.backend.quantization.normal_float import dequantize_normal
 
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
-WHOLE_VECTORS = 32  # columns that every processor reads as whole vectors of bfloat16
-FEW = 16  # rows, at which both algorithms take equally long on a Xeon with AMX (docs/quantization.md)
-FEW_ON_GPU = 17  # the minimum number of rows for `torch._int_mm` on a GPU
+WHOLE_VECTORS = 32  # a number of columns that every processor reads as whole vectors of bfloat16
+FEW_ROWS = 16  # the number of rows for which both algorithms are equally fast on a Xeon with AMX (docs/quantization.md)
+MIN_ROWS_ON_GPU = 17  # the minimum number of rows for `torch._int_mm` on a GPU
 FP8_CAPABILITY = (8, 9)  # of GPUs with Tensor Cores for 8-bit floats: Ada; Hopper is (9, 0)
-WIDENED = 1 << 20  # the minimum number of elements of a block
+MIN_BLOCK_ELEMENTS = 1 << 20  # the minimum number of elements of a block
 
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {}
@@ -68,12 +68,12 @@ def computing_dtype(device: str, dtype: torch.dtype) -> torch.dtype:
 
 def is_for_kernel(x: Tensor) -> bool:
     """Whether rows are multiplied by PyTorch's kernel for quantized weights, which takes bfloat16 on the CPU."""
-    return 0 < x.shape[0] <= FEW and x.dtype == torch.bfloat16 and x.is_cpu
+    return 0 < x.shape[0] <= FEW_ROWS and x.dtype == torch.bfloat16 and x.is_cpu
 
 
 def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], Tensor]) -> Tensor:
     """Return the product of rows with a weight whose rows `weight(start, stop)` computes in blocks."""
-    step = max(256, WIDENED // max(columns, 1)) // BLOCK * BLOCK
+    step = max(256, MIN_BLOCK_ELEMENTS // max(columns, 1)) // BLOCK * BLOCK
     if step >= rows:
         return torch.nn.functional.linear(x, weight(0, rows))
     result = x.new_empty(x.shape[0], rows)
@@ -86,7 +86,11 @@ def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], T
 @operation(lambda x: x.shape[1])
 def rotated_rows(x: Tensor) -> Tensor:
     """Return rows (n, columns) in which large values of a column are spread over up to 32 columns."""
-    dtype = computing_dtype(x.device.type, x.dtype) if x.shape[0] > FEW else torch.promote_types(x.dtype, torch.float32)
+    dtype = (
+        computing_dtype(x.device.type, x.dtype)
+        if x.shape[0] > FEW_ROWS
+        else torch.promote_types(x.dtype, torch.float32)
+    )
     return rotate(x.to(dtype), _rotation(x.shape[1], dtype, x.device)).to(x.dtype)
 
 
@@ -106,8 +110,8 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     count, columns = x.shape
     if columns == 1:
         return x.to(torch.int32) * codes.t().to(torch.int32)
-    if not x.is_cpu and count < FEW_ON_GPU:
-        padded = torch.nn.functional.pad(x, (0, 0, 0, FEW_ON_GPU - count))
+    if not x.is_cpu and count < MIN_ROWS_ON_GPU:
+        padded = torch.nn.functional.pad(x, (0, 0, 0, MIN_ROWS_ON_GPU - count))
         return torch._int_mm(padded, codes.t())[:count]
     if not (count and columns):
         return torch.zeros(count, codes.shape[0], dtype=torch.int32, device=x.device)
@@ -167,7 +171,7 @@ def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
 def int4_rows(codes: Tensor, scales_and_zeros: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:
     """Return some rows of a weight in 4 bits, starting at a block boundary, in `dtype`."""
     blocks = codes[start // BLOCK : -(-stop // BLOCK)]
-    return weight_of_groups(unpack(blocks)[: stop - start], scales_and_zeros[:, start:stop], dtype)
+    return dequantize_groups(unpack(blocks)[: stop - start], scales_and_zeros[:, start:stop], dtype)
 
 
 @functools.cache
@@ -192,7 +196,7 @@ def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     dtype = computing_dtype(x.device.type, x.dtype)
     rows, columns = codes.shape[0], x.shape[1]
     result = by_blocks(
-        x.to(dtype), rows, columns, lambda start, stop: weight_of_normal(codes[start:stop], scales[start:stop], dtype)
+        x.to(dtype), rows, columns, lambda start, stop: dequantize_normal(codes[start:stop], scales[start:stop], dtype)
     )
     return result.to(x.dtype)
 
@@ -213,7 +217,7 @@ def int4_product_backward(gradient: Tensor, codes: Tensor, scales_and_zeros: Ten
 @operation(lambda _, codes, scales: 2 * codes.shape[1])
 def normal_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     """Return the gradient (n, columns) of the rows of `normal_product`, from the gradient of its result."""
-    return _backward(gradient, lambda dtype: weight_of_normal(codes, scales, dtype))
+    return _backward(gradient, lambda dtype: dequantize_normal(codes, scales, dtype))
 
 
 def _backward(gradient: Tensor, weight: Callable[[torch.dtype], Tensor]) -> Tensor:

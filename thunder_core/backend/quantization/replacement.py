@@ -19,9 +19,14 @@ from thunder_core.backend.quantization.trained import RoundedLayer, rounded_clas
 from thunder_core.foundation.errors import BadQuantization
 
 CONV1D = "transformers.pytorch_utils.Conv1D"  # GPT-2's linear layer, whose weight is (columns, rows)
-TRAINED = "bf16"  # the scheme that trains the weights of a model in training mode
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
-SHOWN = 3
+TRAINED_SCHEME = "bf16"  # the scheme that trains the weights of a model in training mode
+HOOK_ATTRIBUTES = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+)
+MAX_SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -100,19 +105,20 @@ def quantized_model(
     importances: Mapping[str, Tensor] | None = None,
     is_empty: bool = False,
 ) -> torch.nn.Module:
-    """Return a copy of a model with quantized layers; everything else is shared with the model, with frozen parameters.
+    """Return a copy of a model with quantized layers. The copy shares all other tensors with the model; its parameters
+    are frozen.
 
-    If a model in training mode has layers with frozen weights, only these layers are quantized, and the parameters that
-    have gradients are trained.
-    Layers that share a weight share their codes. `importances` have the mean squares of the inputs of layers, by name.
-    If `is_empty` is set, codes and scales have their shapes and no values. Raises `BadQuantization` like
-    `planned_layers`. A model that `is_trained` keeps its parameters, as `trained_model` describes.
+    If a model in training mode has layers with frozen weights and other parameters that are trained, only the frozen
+    layers are quantized, and the other parameters stay trainable. A model that `is_trained` keeps its parameters, as
+    `trained_model` describes. Layers that share a weight share their codes. `importances` are the mean squares of the
+    inputs of layers, by name. If `is_empty` is set, codes and scales have their shapes and no values. Raises
+    `BadQuantization` like `plan_layers`.
     """
     if is_trained(model, settings):
         return trained_model(model, settings)
     codes: dict[Hashable, Mapping[str, Tensor]] = {}
     result = copy_model(model) if trains_others(model) else copy_with_frozen_parameters(model)
-    for name, plan in planned_layers(model, settings).items():
+    for name, plan in plan_layers(model, settings).items():
         shared = codes.get(plan.codes_key)
         layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
         codes[plan.codes_key] = dict(layer.named_buffers(recurse=False))
@@ -122,15 +128,19 @@ def quantized_model(
 
 def is_trained(model: torch.nn.Module, settings: QuantizationSettings) -> bool:
     """Whether the scheme trains the model's own parameters: in training mode, if the model has trainable parameters."""
-    return settings.scheme == TRAINED and model.training and any(one.requires_grad for one in model.parameters())
+    return (
+        settings.scheme == TRAINED_SCHEME
+        and model.training
+        and any(parameter.requires_grad for parameter in model.parameters())
+    )
 
 
 def trained_model(model: torch.nn.Module, settings: QuantizationSettings) -> torch.nn.Module:
     """Return a copy of a model that shares all parameters with the model, and rounds weights to bfloat16 at each call.
 
-    Raises `BadQuantization` like `planned_layers`.
+    Raises `BadQuantization` like `plan_layers`.
     """
-    names = planned_layers(model, settings)
+    names = plan_layers(model, settings)
     result = copy_model(model)
     for name in names:
         layer = result.get_submodule(name)
@@ -139,7 +149,7 @@ def trained_model(model: torch.nn.Module, settings: QuantizationSettings) -> tor
     return result
 
 
-def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[str, LayerPlan]:
+def plan_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[str, LayerPlan]:
     """Return the plans of the layers to quantize, by every name that they have.
 
     Raises `BadQuantization` for a pattern that matches no layer, a group size that does not divide the columns of a
@@ -176,7 +186,7 @@ def is_chosen(name: str, settings: QuantizationSettings) -> bool:
 
 def _names_like(pattern: str, names: Iterable[str]) -> str:
     module_names = list(names)
-    near = get_close_matches(pattern, module_names, SHOWN, cutoff=0.3) or module_names[:SHOWN]
+    near = get_close_matches(pattern, module_names, MAX_SHOWN_NAMES, cutoff=0.3) or module_names[:MAX_SHOWN_NAMES]
     return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
 
 
@@ -213,9 +223,9 @@ def _is_table(module: torch.nn.Module, table: object) -> bool:
 
 
 def _with_group_size(name: str, plan: LayerPlan, settings: QuantizationSettings) -> LayerPlan:
-    """Return a plan with its group size, if it has groups.
+    """Return a plan with its group size, if its class has groups.
 
-    Raise `BadQuantization` for a requested size that does not fit.
+    Raises `BadQuantization` for a requested size that does not divide the columns.
     """
     if not plan.kind.in_groups:
         return plan
@@ -274,6 +284,6 @@ def install_layer(model: torch.nn.Module, name: str, layer: QuantizedLayer) -> N
     parent_name, _, last = name.rpartition(".")
     parent = model.get_submodule(parent_name)
     before = getattr(parent, last)
-    for hooks in HOOKS:
+    for hooks in HOOK_ATTRIBUTES:
         getattr(layer, hooks).update(getattr(before, hooks))
     setattr(parent, last, layer)

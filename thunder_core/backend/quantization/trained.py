@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thunder_core.backend.quantization.input_rows import in_compute_dtype
+from thunder_core.backend.quantization.input_rows import to_compute_dtype
 
 
 class RoundedLayer(torch.nn.Module):
@@ -49,8 +49,8 @@ class RoundedEmbedding(RoundedLayer, torch.nn.Embedding):
 
 def rounded_product(x: Tensor, weight: Tensor) -> Tensor:
     """Return rows times a weight (rows, columns), both rounded to bfloat16, in the dtype of the rows of `x`."""
-    rounded = in_compute_dtype(weight.bfloat16(), x.dtype)
-    return functional.linear(in_compute_dtype(x), rounded).to(x.dtype)
+    rounded = to_compute_dtype(weight.bfloat16(), x.dtype)
+    return functional.linear(to_compute_dtype(x), rounded).to(x.dtype)
 
 
 def transposed_forward(self: Any, x: Tensor) -> Tensor:

@@ -38,12 +38,12 @@ from thunder_core.tracing.library.collectives import registered_group
 SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two reads of the store
 QUESTION_PAUSE = 0.5  # seconds between two questions
-OPT_OUT = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
-ABSTRACT = "pure virtual"  # a part of the error message of a store whose class implements no methods
+COMPARE_VARIABLE = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
+ABSTRACT_STORE_MESSAGE = "pure virtual"  # a part of the error message of a store whose class implements no methods
 NOTHING = "no more collectives"
 FIX = (
     "let all ranks call the same collectives in the same order, with tensors of the same sizes and dtypes; "
-    f"{OPT_OUT}=0 runs the programs without this comparison"
+    f"{COMPARE_VARIABLE}=0 runs the programs without this comparison"
 )
 _ledgers: WeakKeyDictionary[Any, Ledger | None] = WeakKeyDictionary()  # None for a group without a store
 
@@ -62,7 +62,7 @@ def answer_all() -> None:
 
 
 def end_all() -> None:
-    """Tell the other ranks in all groups that this process ends."""
+    """Publish in all groups that this process ends."""
     for group, ledger in known_ledgers():
         with suppress(RuntimeError):
             ledger.end(group)
@@ -84,7 +84,7 @@ def ledger_of(group: Any) -> Ledger | None:
     except (KeyError, ValueError):  # a group that a test made without a store
         return None
     except RuntimeError as error:
-        if ABSTRACT not in str(error):
+        if ABSTRACT_STORE_MESSAGE not in str(error):
             del _ledgers[group]
             raise
         return None
@@ -202,7 +202,7 @@ def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., A
     groups = {
         name: GroupCollectives(collectives, tuple(map(str, collectives))) for name, collectives in members.items()
     }
-    if not groups or os.environ.get(OPT_OUT) == "0":
+    if not groups or os.environ.get(COMPARE_VARIABLE) == "0":
         return function
     is_compared = False
 

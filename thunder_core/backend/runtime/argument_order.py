@@ -41,7 +41,7 @@ class ArgumentOrder:
     def as_in_example(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the arguments of a call as keyword arguments in the example's order.
 
-        Return None if they are passed so, or if an argument has no name.
+        Return None if the call already passes them in this way, or if an argument has no name.
         """
         named = dict(zip(self.positional, args, strict=False))
         if len(named) < len(args) or not named.keys().isdisjoint(kwargs):

@@ -51,8 +51,8 @@ class AutogradSignature:
     copies the inputs at the `kept` indices before the writes. `kept` is None if the program cannot run twice.
 
     Artifacts of earlier versions have `downstream` instead of `dependent` results. For each of `results`,
-    `downstream` has the positions in `results` of the results that are computed from it. Autograd does not know these
-    dependencies, so a hook of the result would not see the gradients that the dependent results contribute.
+    `downstream` has the positions in `results` of the results that are computed from it. These dependencies are not in
+    autograd's graph, so a hook of the result would not see the gradients that the dependent results contribute.
     """
 
     count: int

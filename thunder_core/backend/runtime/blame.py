@@ -1,4 +1,4 @@
-"""Errors of a running program: restore inference mode, and name the user's source line."""
+"""Errors of a running program: leave its inference modes, and find the user's source line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 GENERATED = "<thunder "
-OPERATION = "# operation "  # begins the comment on a line that runs one operation of a region
+OPERATION_COMMENT = "# operation "  # begins the comment on a line that runs one operation of a region
 
 
 def generated_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -27,14 +27,14 @@ def generated_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def leave_inference_modes(error: BaseException) -> None:
-    """Leave the inference modes that generated code had entered when it raised; its frames would keep them."""
+    """Leave the inference modes that generated code had entered when it raised; the error's frames keep them active."""
     for frame, _ in generated_frames(error):
         for value in reversed(list(frame.f_locals.values())):
             if isinstance(value, torch.inference_mode):
                 value.__exit__(None, None, None)
 
 
-def tell_line(error: BaseException, trace: Trace) -> None:
+def add_source_line(error: BaseException, trace: Trace) -> None:
     """Add the user's source line to an error of a bound symbol, as a note or as `where`, if it has no line yet."""
     source = user_line(error, trace)
     if source is None:
@@ -49,11 +49,11 @@ def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
     """Return the user's source line of the bound symbol that raised an error."""
     lines = (bound_symbol_at(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
     bsym = next(filter(None, lines), None)
-    return None if bsym is None else part_at_fault(bsym, error).source
+    return None if bsym is None else failed_part(bsym, error).source
 
 
 def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | None:
-    """Return the bound symbol at a line of a trace's printed text, in which each bound symbol is a statement."""
+    """Return the bound symbol at a line of a trace's printed text; None if no bound symbol of the trace is there."""
     text = "".join(linecache.getlines(filename))
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
     statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
@@ -65,12 +65,14 @@ def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | N
 
 def operation_comment(index: int) -> str:
     """Return the comment for a line of generated code that runs the operation at an index of a region."""
-    return f"{OPERATION}{index}"
+    return f"{OPERATION_COMMENT}{index}"
 
 
-def part_at_fault(bsym: BoundSymbol, error: BaseException) -> BoundSymbol:
+def failed_part(bsym: BoundSymbol, error: BaseException) -> BoundSymbol:
     """Return the operation of a region that raised, if a line of generated code names it; else the bound symbol."""
     lines = (linecache.getline(frame.f_code.co_filename, number) for frame, number in generated_frames(error))
-    indices = [int(index) for line in lines for index in line.partition(OPERATION)[2:] if index.strip().isdigit()]
+    indices = [
+        int(index) for line in lines for index in line.partition(OPERATION_COMMENT)[2:] if index.strip().isdigit()
+    ]
     parts = [part for part in bsym.subsymbols for _ in part.operations]
     return parts[indices[-1]] if indices and indices[-1] < len(parts) else bsym

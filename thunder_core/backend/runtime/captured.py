@@ -1,4 +1,4 @@
-"""The graphs that Dynamo captured of a subject, each compiled by itself, and the code left to eager PyTorch."""
+"""The graphs that Dynamo captured of a subject, each compiled separately, and the lines that run in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ class CapturedSubject:
         return [graph._thunder for graph in self.graphs]
 
     def note(self, split: Split) -> None:
-        """Add a split unless it is known; Dynamo repeats a split when it captures a function for other inputs."""
+        """Add a split, unless the list has it: Dynamo repeats a split when it captures a function for other inputs."""
         if split not in self.splits:
             self.splits.append(split)

@@ -55,7 +55,7 @@ MAX_REASONS = 100  # the latest reasons that are kept
 class Specializations:
     """The programs of a subject (a function or module), the most recently used first.
 
-    `options` limit the number of programs, and when a program is compiled. `observed` holds the numbers and sizes of
+    `options` limit the number of programs, and when a program is compiled. `observed` are the numbers and sizes of
     earlier calls; a number or size that changes between calls, such as a learning rate or a length, becomes symbolic.
     If `uses_callers_settings` is True, the subject was compiled without settings, and a traced program that calls the
     subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative this
@@ -152,7 +152,7 @@ class Specializations:
         self.last = program
 
     def _after_refusal(self, program: Program, error: Exception, route: Route) -> Program | None:
-        """Return the program to try after one has refused the call, and restore the random generators."""
+        """Return the program to try after a program has refused the call, and restore the random generators."""
         if isinstance(error, UntracedError):
             self.observed.lines_that_raised |= error.lines
         take_back_draws(self.subject)
@@ -195,7 +195,7 @@ class Specializations:
             del finish  # the traceback of an error refers to this frame
 
     @property
-    def acts(self) -> bool:
+    def writes_to_objects(self) -> bool:
         """Whether the program of the latest call writes to objects of the user."""
         return self.last is not None and has_effects(self.last)
 
@@ -222,7 +222,7 @@ class Specializations:
         return self.transformed[name]
 
     def _compile_for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
-        """Find out how to make a call that every program has refused; return the function that makes it.
+        """Return the function that makes a call which every program has refused.
 
         If another thread has compiled a program in the meantime, the call is tried again. A call that is known to raise
         runs in eager PyTorch, and so does a call that no trace can represent. Otherwise, a program is compiled. Raises

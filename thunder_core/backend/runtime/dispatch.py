@@ -12,7 +12,7 @@ from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 Refusal = tuple[Program, Exception]
 Feature = tuple[str, Hashable]  # the guard or line at which a program refused a call, and the key of the value
-MAX_FEATURES = 4096  # the size at which the index is cleared: it holds only hints
+MAX_FEATURES = 4096  # the size at which the index is cleared: its entries are only hints
 NO_PROGRAMS: dict[Program, None] = {}  # read only
 
 
@@ -42,7 +42,7 @@ class RecentPrograms(OrderedDict[Program, None]):
 class ProgramIndex:
     """An index from the values for which programs refused calls to the programs that accepted the calls.
 
-    The index holds only hints: each program that it leads to still checks all of its guards.
+    Its entries are only hints: each program still checks all of its guards.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,10 @@ class Route:
         self._tried: set[Program] = set()
 
     def after(self, program: Program, error: Exception) -> Program | None:
-        """Return the program to try next: a program that accepted calls with the features so far, else any other."""
+        """Return the program to try after a program has refused the call with an error; None if all were tried.
+
+        Programs that accepted earlier calls with the same features come first.
+        """
         tried = self._tried
         tried.add(program)
         self.refusals.append((program, error))
@@ -109,7 +112,7 @@ class Route:
 
     @property
     def passes_arguments_differently(self) -> bool:
-        """Whether a program refused the call for the number or the names of its arguments."""
+        """Whether a program refused the call because of the number or the names of its arguments."""
         errors = ((program, error) for program, error in self.refusals if isinstance(error, GuardFailed))
         return any(refusal_site(program, error) in ("args", "kwargs") for program, error in errors)
 

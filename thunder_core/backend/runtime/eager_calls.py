@@ -13,7 +13,7 @@ import torch
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
-from thunder_core.backend.runtime.retraces import OFTEN, is_line_of, warn_of
+from thunder_core.backend.runtime.retraces import RETRACES_BEFORE_WARNING, is_line_of, warn_of
 from thunder_core.backend.runtime.transformed import BENEATH
 from thunder_core.foundation.errors import CannotReplay, DataDependent, OperationFailed, ThunderError
 from thunder_core.tracing.ir.printer import print_trace
@@ -21,12 +21,12 @@ from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.draws import take_back_draws
 
-KEPT = 8  # prologues of each list; each call that is about to be traced checks all of them
+MAX_GUARDED_CALLS = 8  # prologues of each list; each call that is about to be traced checks all of them
 
 
 @dataclass(frozen=True, eq=False)
 class GuardedCall:
-    """The calls that pass the guards of a prologue."""
+    """The calls for which the guards of a prologue hold."""
 
     prologue: Trace
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
@@ -35,7 +35,7 @@ class GuardedCall:
         object.__setattr__(self, "prepare", executable(print_trace(self.prologue), "prologue"))
 
     def takes(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the guards hold."""
+        """Whether the guards hold for the arguments of a call."""
         try:
             self.prepare(subject, args, kwargs)
         except Exception:  # a path may run the user's code, which may raise anything: a refusal
@@ -47,7 +47,7 @@ class GuardedCall:
 
 @dataclass(eq=False)
 class GuardedCalls:
-    """The guarded calls of a subject that eager PyTorch makes for the same cause, the latest `KEPT`, latest first."""
+    """The latest `MAX_GUARDED_CALLS` guarded calls of a subject that run in eager PyTorch, latest first."""
 
     subject: Callable[..., Any]
     latest: list[GuardedCall] = field(default_factory=list)
@@ -57,8 +57,8 @@ class GuardedCalls:
         return next((call for call in self.latest if call.takes(self.subject, args, kwargs)), None)
 
     def add(self, call: GuardedCall) -> None:
-        """Add a guarded call, and drop the oldest one beyond `KEPT`."""
-        self.latest = [call, *self.latest[: KEPT - 1]]
+        """Add a guarded call, and drop the oldest guarded call if there are more than `MAX_GUARDED_CALLS`."""
+        self.latest = [call, *self.latest[: MAX_GUARDED_CALLS - 1]]
 
     def drop(self, dropped: GuardedCall) -> None:
         """Remove a guarded call, if the list contains it."""
@@ -129,8 +129,8 @@ class EagerFallback:
 class CallsInEager:
     """The calls of a subject that eager PyTorch makes, because no trace can represent them.
 
-    The first call for each cause issues a warning. After `OFTEN` calls with the same cause but other guards, eager
-    PyTorch makes all calls that no program accepts (`is_on`).
+    The first call for each cause issues a warning. After `RETRACES_BEFORE_WARNING` calls with the same cause but other
+    guards, eager PyTorch makes all calls that no program accepts (`is_on`).
 
     Eager PyTorch makes no call beneath transforms of torch.func. It would not see the transforms of tensors that the
     subject closes over, and their derivatives would be zero.
@@ -161,6 +161,6 @@ class CallsInEager:
         what = f"{reason.where or 'its end'}: calls like this one are made in eager PyTorch, since {reason.what}"
         self.reasons.append(what)
         self.counts[what] += 1
-        self.is_on = self.is_on or self.counts[what] == OFTEN
+        self.is_on = self.is_on or self.counts[what] == RETRACES_BEFORE_WARNING
         if self.counts[what] == 1:
             warn_of(self.subject, f"cannot be traced at {what}", reason.fix)

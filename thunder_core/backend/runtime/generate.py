@@ -99,7 +99,10 @@ def _rewrite(function: FunctionType, trace: Trace) -> None:
 def _first_rewritten_call(
     function: FunctionType, trace: Trace, rewriting: Rewriting, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Rewrite a function unless that is done, and call it; constants stay in the function's globals."""
+    """Rewrite a function, unless another thread has rewritten it, and call it.
+
+    The constants of the rewritten trace are added to the function's globals.
+    """
     with _REWRITING_LOCK:
         if rewriting in _rewriting and function.__code__ is _until_rewritten.__code__:
             source = print_trace(rewriting(trace))
@@ -109,6 +112,7 @@ def _first_rewritten_call(
 
 
 def _until_rewritten(*args: Any, **kwargs: Any) -> Any:
+    """Call `_first_rewritten_call`: functions of traces have this code until their first rewritten call."""
     return __first_rewritten_call__(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 (in the globals)
 
 

@@ -94,7 +94,7 @@ def inner_models(module: Any) -> Iterator[Any]:
 
 
 def attribute_or_none(module: Any, name: str) -> Any:
-    """Return an attribute of a module; None if the module has none, also if its `__getattr__` raises another error."""
+    """Return an attribute of a module; None if reading the attribute raises any error."""
     try:
         return getattr(module, name, None)
     except Exception:  # the user's `__getattr__` may raise any error

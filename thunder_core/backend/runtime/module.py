@@ -1,4 +1,4 @@
-"""Compiled modules: the user's module in every respect, except that calls run programs."""
+"""Compiled modules: modules that behave like the user's module, except that calls run programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def compiled_module(
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
         "__prepare_scriptable__": refuse_scripting,
-        "_thunder": OfOneModule(call, module.__dict__),
+        "_thunder": ProgramsOfOneModule(call, module.__dict__),
     }
     metaclass: Any = type(kind)
     compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
@@ -83,7 +83,7 @@ def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]
     """Return the methods that replace methods of the class, for the module with this state."""
     replacements = {**COMPILED_CALLS, **methods}
     class_methods = {name: getattr(kind, name) for name in replacements if hasattr(kind, name)}
-    return {name: of_one_module(replacements[name], method, state) for name, method in class_methods.items()}
+    return {name: for_one_module(replacements[name], method, state) for name, method in class_methods.items()}
 
 
 def calling_methods(
@@ -125,7 +125,11 @@ def call_before(before: Sequence[Callable[[], None]], method: Method, state: dic
 
 
 def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
-    """Return the copying and pickling methods: copies of the subject's state are compiled, others are of its class."""
+    """Return the copying and pickling methods.
+
+    A copy of the module with the subject's state is compiled. A copy of a module with another state is an ordinary
+    module of the subject's class.
+    """
     kind, state = type(module), module.__dict__
 
     def deep_copy(self: Any, memo: dict[int, Any]) -> torch.nn.Module:
@@ -138,16 +142,16 @@ def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
 
     def reduce(self: Any, protocol: Any) -> Any:
         if self.__dict__ is not state:
-            return itself, (plain_twin(self, kind),)
+            return return_module, (plain_twin(self, kind),)
         return placeholder_of, (kind,), (module, compile_other), None, None, become_compiled
 
     return {"__deepcopy__": deep_copy, "__copy__": shallow_copy, "__reduce_ex__": reduce}
 
 
 def compiled_call(module: torch.nn.Module, *_: Any) -> Method:
-    """Return the call of a compiled module, where `generate` of transformers would compile a call.
+    """Return the call of a compiled module, in place of the call that `generate` of transformers would compile.
 
-    Transformers stores its compiled call in the module's state. The compiled module and its subject share that state,
+    Transformers stores its compiled call in the module's state. The compiled module and its subject share this state,
     so each would use the other's call.
     """
     return module.__call__
@@ -156,7 +160,7 @@ def compiled_call(module: torch.nn.Module, *_: Any) -> Method:
 COMPILED_CALLS: Mapping[str, Method] = {"get_compiled_call": compiled_call}
 
 
-def of_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
+def for_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
     """Return a method for the module with this state, and the class's own method for modules with another state."""
 
     @functools.wraps(own)
@@ -173,14 +177,14 @@ def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn
     return twin
 
 
-def itself(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module that replaces a module of a compiled class, with its state, in a pickle."""
+def return_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module. A pickle of a module of a compiled class, with its own state, calls this function."""
     return module
 
 
 @dataclass(frozen=True)
-class OfOneModule:
-    """The attribute of a compiled class that holds the programs, for modules with the compiled module's state."""
+class ProgramsOfOneModule:
+    """The descriptor of a compiled class that returns the programs, for modules with the compiled module's state."""
 
     compiled: Specializations
     state: dict[str, Any]

@@ -70,7 +70,7 @@ def same(left: Number, right: Number) -> bool:
 
 
 def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
-    """Return the value of each path that has exactly one.
+    """Return the value of each path that has exactly one value.
 
     A path has several values if, for example, two closures have the same name.
     """

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature
-from thunder_core.backend.runtime.blame import leave_inference_modes, tell_line, user_line
+from thunder_core.backend.runtime.blame import add_source_line, leave_inference_modes, user_line
 from thunder_core.backend.runtime.generate import executable, executable_trace
 from thunder_core.backend.runtime.quick_prologue import install_quick_prologue
 from thunder_core.backend.runtime.randomness import RandomState
@@ -28,14 +28,14 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.memory_words import CAN_WATCH
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue, UntracedError
 
-RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
+FUNCTION_NAMES = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 
 
 @dataclass(frozen=True)
 class Stage:
     """A trace after a step, and the seconds that the step took.
 
-    The mask `has_cotangent` marks the results whose gradients a backward takes. The stages of a backward are
+    For a backward, `has_cotangent` marks the results whose gradients are its inputs. The stages of a backward are
     consecutive.
     """
 
@@ -53,20 +53,20 @@ class Derivative(Protocol):
 
     @property
     def signature(self) -> AutogradSignature:
-        """The results and inputs that autograd sees of the computation."""
+        """The signature of the computation for its autograd node: its results, inputs, writes and layouts."""
 
     @property
     def body(self) -> Trace:
         """The computation that is differentiated."""
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the computation, with `forward` as its code, as one operation of autograd."""
+        """Return the computation as one operation of autograd; `forward` is its compiled forward."""
 
     def backward_trace(self) -> Trace:
-        """Return the backward for all results, as it was derived."""
+        """Return the derived backward for all results, before transforms and executors."""
 
     def complete(self) -> None:
-        """Compile the backward for all results, if none was compiled yet."""
+        """Compile the backward for all results if no backward was compiled yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +74,15 @@ class Program:
     """A function for the inputs that its prologue accepts; `stages` are the stages of its traces.
 
     If `derivative` is set, the computation also returns the tensors that the backward reads. Otherwise,
-    `no_backward_reason` says why not, and PyTorch's autograd records the operations if gradients are needed.
+    `no_backward_reason` is the reason why the program has no backward of its own, and PyTorch's autograd records the
+    operations if gradients are needed.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns the inputs of the computation and
     of the epilogue. It raises `GuardFailed`, or any exception that a path raises; `guards[n]` is the requirement of
     check number n. A program that expects values of tensors may find other values while it runs. `observed` has the
     numbers and sizes that the program was traced with, by their paths. `constant_because` is the reason why sizes that
-    should be symbolic are constant, or empty; `shortfalls` name the sizes and numbers that the program does not support
-    all values of. At `caught_lines`, an operation may raise an error because of tensor values, and the program catches
+    should be symbolic are constant, or empty; `shortfalls` are the sizes and numbers of which the program supports only
+    some values. At `caught_lines`, an operation may raise an error because of tensor values, and the program catches
     the error; the program was traced for values without such an error. Calls skip the `module_reads` of the prologue
     while the module is unchanged (`QuickPrologue`).
     """
@@ -111,8 +112,8 @@ class Program:
         object.__setattr__(
             self, "_written_before_caught", inputs_written_before_caught_error(computation, self.caught_lines)
         )
-        for attribute, name in RUNS.items():
-            object.__setattr__(self, attribute, self.generated(name))
+        for attribute, name in FUNCTION_NAMES.items():
+            object.__setattr__(self, attribute, self.build_function(name))
         switches = any(map(switches_autocast, computation.bound_symbols))
         object.__setattr__(self, "_switches_autocast", switches)
         object.__setattr__(self, "_restores_random", bool(self.caught_lines) and draws(computation))
@@ -140,15 +141,15 @@ class Program:
         return self.guards[number] if 0 <= number < len(self.guards) else None
 
     def source(self, name: str) -> Source:
-        """Return the source text that runs."""
+        """Return the printed last stage of a trace (`prologue`, `computation` or `epilogue`), which runs."""
         return print_trace(self.last(name))
 
-    def generated(self, name: str) -> Callable[..., Any]:
-        """Return the function that runs."""
+    def build_function(self, name: str) -> Callable[..., Any]:
+        """Return the function of the last stage of a trace."""
         return executable_trace(self.last(name)) if name == "computation" else executable(self.source(name), name)
 
     def stages_of(self, name: str) -> list[Stage]:
-        """Return the stages of the trace of that name; backwards follow each other, the latest last."""
+        """Return the stages of the trace with a name. Stages of several backwards are consecutive, the latest last."""
         parts = self.derivative.stages if self.derivative is not None else ()
         stages = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
         if name == "backward" and not stages and self.derivative is not None:
@@ -156,11 +157,11 @@ class Program:
         return stages
 
     def traces(self, name: str) -> list[Trace]:
-        """Return the trace of that name after each stage; the last trace is the trace that runs."""
+        """Return the trace with a name after each stage; the last trace is the trace that runs."""
         return [stage.trace for stage in self.stages_of(name)]
 
     def last(self, name: str) -> Trace:
-        """Return the trace that runs."""
+        """Return the last stage of the trace with a name, which is the trace that runs."""
         return self.traces(name)[-1]
 
     def compute(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -196,7 +197,7 @@ class Program:
             if isinstance(error, UnexpectedValue) and undo is not None:
                 undo.put_back()
                 raise
-            tell_line(error, self.last("computation"))
+            add_source_line(error, self.last("computation"))
             self._require_uncaught(error, random, undo)
             raise
 

@@ -25,60 +25,62 @@ from thunder_core.tracing.library.changes.module_state import CannotWatch, Modul
 
 Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "quick_prologue"
-NAMES = re.compile(r"[^\W\d]\w*")
-MAX_WHOLE_RUNS = 16  # runs of the whole prologue after which the quick one is no longer tried
+IDENTIFIERS = re.compile(r"[^\W\d]\w*")
+MAX_WHOLE_RUNS = 16  # runs of the whole prologue after which the quick prologue is no longer tried
 # Names in the text of a quick prologue. The variables of a prologue do not begin with underscores and letters.
-OBJECTS, UNCHANGED, STILL = "_objects", "_unchanged_objects", "_is_unchanged"
+OBJECTS, UNCHANGED, IS_UNCHANGED = "_objects", "_unchanged_objects", "_is_unchanged"
 WHOLE, DIFFERS = "_whole_prologue", "_for_other_tensors"
 
 
 class QuickPrologue:
-    """The prologues of a program: the whole prologue, and the quick one once the module's state is known.
+    """The prologues of a program: the whole prologue, and the quick prologue, once the module's state is known.
 
-    A program whose prologue is called once keeps no state.
+    The state of the module is recorded from the second call on.
     """
 
     def __init__(self, program: Any, whole: Prepare, trace: Trace, reads: ModuleReads) -> None:
         self._program = weakref.ref(program)  # the program refers to this object
-        self._full_prologue = whole
+        self._whole_prologue = whole
         self._trace, self._reads = trace, reads
         self._skipped = skipped_variables(trace, reads)
         self._state: ModuleState | None = None
-        self._full_runs = 0  # runs that refused the call do not count
+        self._whole_runs = 0  # runs that refused the call do not count
 
     def first_call(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and from the next call on keep the module's state."""
-        prepared = self._full_prologue(module, args, kwargs)
-        self._install(self.run_full_prologue)
+        prepared = self._whole_prologue(module, args, kwargs)
+        self._install(self.run_whole_prologue)
         return prepared
 
-    def run_full_prologue(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def run_whole_prologue(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and keep the module's state for the next call."""
         self._state = None
         state = self._observe(module)
-        prepared = self._full_prologue(module, args, kwargs)
+        prepared = self._whole_prologue(module, args, kwargs)
         if state is not None and state.is_unchanged(module):  # the prologue has checked this state
             self._state = state
-        if self._full_runs == 0:
+        if self._whole_runs == 0:
             self._install(self._quick())
         self._note_whole_run()
         return prepared
 
     def _observe(self, module: Any) -> ModuleState | None:
-        """Return the state of the module; None if it has no such parts or cannot be watched."""
+        """Return the state of the module; None if the module lacks an object that the prologue reads, or its memory
+        cannot be watched.
+        """
         try:
             return ModuleState(
                 module, self._reads.steps, self._reads.roots, [self._reads.variables[name] for name in self._skipped]
             )
         except CannotWatch:
-            self._full_runs = MAX_WHOLE_RUNS
-        except (AttributeError, LookupError):  # the module has changed, and the prologue says what
+            self._whole_runs = MAX_WHOLE_RUNS
+        except (AttributeError, LookupError):  # the module has changed; the prologue raises the error for the change
             pass
         return None
 
     def for_other_tensors(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue for tensors whose metadata has not been seen before."""
-        prepared = self._full_prologue(module, args, kwargs)
+        prepared = self._whole_prologue(module, args, kwargs)
         self._note_whole_run()
         return prepared
 
@@ -93,11 +95,11 @@ class QuickPrologue:
         return state is not None and state.is_unchanged(module)
 
     def _note_whole_run(self) -> None:
-        """Count a run of the whole prologue; after many, no longer try the quick one."""
-        self._full_runs += 1
-        if self._full_runs > MAX_WHOLE_RUNS:
+        """Count a run of the whole prologue; after `MAX_WHOLE_RUNS`, no longer try the quick prologue."""
+        self._whole_runs += 1
+        if self._whole_runs > MAX_WHOLE_RUNS:
             self._state = None
-            self._install(self._full_prologue)
+            self._install(self._whole_prologue)
 
     def _install(self, prepare: Prepare) -> None:
         program = self._program()
@@ -110,10 +112,10 @@ class QuickPrologue:
         source = print_trace(trace)
         functions = {
             UNCHANGED: self.unchanged_objects,
-            STILL: self.is_unchanged,
-            WHOLE: self.run_full_prologue,
+            IS_UNCHANGED: self.is_unchanged,
+            WHOLE: self.run_whole_prologue,
             DIFFERS: self.for_other_tensors,
-            self._trace.name: self._full_prologue,
+            self._trace.name: self._whole_prologue,
         }
         return executable(replace(source, constants={**source.constants, **functions}), NAME)
 
@@ -124,9 +126,10 @@ def install_quick_prologue(program: Any, trace: Trace, reads: ModuleReads) -> No
 
 
 def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> Trace:
-    """Return the prologue without its reads of the module, whose `skipped` variables have the objects of a former call.
+    """Return the prologue without its reads of the module.
 
-    If the metadata of a tensor has not been seen before, the whole prologue runs.
+    The `skipped` variables get the objects of an earlier call. If the metadata of a tensor has not been seen before,
+    the whole prologue runs.
     """
     module, *_ = (proxy.name for proxy in trace.inputs)
     arguments = f"({', '.join(proxy.name for proxy in trace.inputs)})"
@@ -144,7 +147,7 @@ def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> T
         else:
             bsyms.append(bsym)
     if reads.runs_user_code:  # it may have changed the module after the objects were read
-        bsyms.append(python_statement(f"if not {STILL}({module}): {run_whole}"))
+        bsyms.append(python_statement(f"if not {IS_UNCHANGED}({module}): {run_whole}"))
     return replace(trace, name=NAME, bound_symbols=tuple(bsyms), made_by="quick prologue")
 
 
@@ -157,5 +160,5 @@ def remaining_statements(trace: Trace, reads: ModuleReads) -> Iterator[BoundSymb
 def skipped_variables(trace: Trace, reads: ModuleReads) -> tuple[str, ...]:
     """Return the variables with objects of the module that the remaining statements use."""
     texts = [statement(bsym, Scope()) for bsym in remaining_statements(trace, reads)]
-    used = {name for text in (*texts, literal(trace.output, Scope())) for name in NAMES.findall(text)}
+    used = {name for text in (*texts, literal(trace.output, Scope())) for name in IDENTIFIERS.findall(text)}
     return tuple(name for name in reads.variables if name in used)

@@ -1,4 +1,4 @@
-"""Calls in which the program raises: they run in eager Python, so that all side effects before the error happen."""
+"""Calls in which the user's code raises: they run in eager PyTorch, with all side effects before the error."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class RaisingCalls:
         """Make a call that raised while it was traced.
 
         If the eager call does not raise, tracing caused the error. Eager PyTorch then makes all calls like this one, or
-        `OperationFailed` is raised if no call may be left to eager PyTorch. If the program met a sharp edge, which may
-        have given it another value this time, a `SharpEdgeWarning` is issued instead.
+        `OperationFailed` is raised if no call may be left to eager PyTorch. If the program has a sharp edge, such as a
+        value that differed while tracing, a `SharpEdgeWarning` is issued instead.
         """
         program = self._program_of(raised, args, kwargs)
         if keep and str(program.prologue) not in self.value_dependent:
@@ -77,9 +77,9 @@ class RaisingCalls:
         return result
 
     def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall:
-        """Return the program of a call that raised while traced.
+        """Return the guarded call for a call that raised while it was traced.
 
-        Its prologue is the most general that accepts the call.
+        Of the prologues that accept the call, the most general prologue is used.
         """
         *wider, last = map(GuardedCall, raised.prologues)
         return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
@@ -127,7 +127,7 @@ def has_effects(program: Program) -> bool:
 
 
 def error_of_tracing(raised: ProgramRaised) -> str:
-    """Return the words that say that tracing caused an error."""
+    """Return the clause of a message that reports an error which was raised only while tracing."""
     return (
         f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
         "PyTorch"

@@ -21,9 +21,11 @@ from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed
 
 SYMBOL = re.compile(r"\bs\d+\b")
 MAX_KEYS = 12  # maximum keys of a dict that a message names
-MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor read at one line
-MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at one line, which rarely repeat
-MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
+# Limits of the number of programs that differ only by values of tensors: by a value that a line reads, by all data of a
+# tensor that a line reads (which rarely repeats), and by values that any lines read.
+MAX_VALUES_OF_A_LINE = 8
+MAX_DATA_OF_A_LINE = 3
+MAX_VALUES = 32
 
 
 def paths_of_refused_numbers(program: Program, error: Exception) -> Iterator[str]:
@@ -115,7 +117,7 @@ def _refusal_reason(program: Program, error: Exception) -> str:
 
 
 def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator[tuple[StatedConstraint, int]]:
-    """Yield each constraint that is on one size of the tensor at a path and does not hold, with the size.
+    """Yield each constraint that does not hold and reads only one size of the tensor at a path, with the size.
 
     The prologue checks constraints after the layouts of tensors, which follow from the sizes.
     """

@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-OFTEN = 3  # retraces for one reason before the warning
+RETRACES_BEFORE_WARNING = 3  # the number of retraces for the same reason at which a warning is issued
 VALUE_FIX = "branch on a comparison rather than on the value of a tensor, or use torch.where"
 # The advice by the class of the value that was found.
 FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -47,8 +47,11 @@ class Retraces:
         self.counts[site] += 1
         fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
         self.reasons[site] = (reason, fix)
-        if self.counts[site] == OFTEN:
-            self._warn(f"was traced again {OFTEN} times for the same reason ({reason}), which takes time", fix)
+        if self.counts[site] == RETRACES_BEFORE_WARNING:
+            self._warn(
+                f"was traced again {RETRACES_BEFORE_WARNING} times for the same reason ({reason}), which takes time",
+                fix,
+            )
 
     def note_dropped(self, limit: int) -> None:
         """Warn, the first time, that the limit of programs is reached and a program was dropped."""

@@ -19,10 +19,10 @@ from thunder_core.tracing.library.objects import CHECK_NAMES
 def lines_caught(
     computation: Trace, last: Trace, caught: frozenset[SourceLine], error: Exception
 ) -> frozenset[SourceLine]:
-    """Return the lines with caught errors at which an error of the last stage may have been raised.
+    """Return the lines with caught errors at which an error may have been raised; `last` is the trace that ran.
 
-    Empty if the call cannot be traced again, because the computation has changed a state that is not restored, or may
-    have written to its inputs after the lines. (Writes before the lines are undone.)
+    The result is empty if the call cannot be traced again, because the computation has changed a state that is not
+    restored, or may have written to its inputs after the lines. (Writes before the lines are undone.)
     """
     if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
         return frozenset()

@@ -17,16 +17,16 @@ ValueKey = Callable[[Any], Hashable]
 MAX_PATHS = 4
 MAX_KEYS = 4096
 NOWHERE = object()
-ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other root is the function or module itself
+ARGUMENT_ROOTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other root is the function or module itself
 
 
 class Selector:
     """Guesses the program that accepts a call, by one lookup in a dict; the program checks all of its guards.
 
     The key is computed from the values at a few paths, by a function that is generated again when a path is added. The
-    key is cheap until two programs have the same key; from then on it includes strides and devices of tensors. The key
-    of the call that a program was compiled for leads to this program from the start: otherwise, a program for symbolic
-    sizes would accept calls for which another program is specialized.
+    key is cheap until two programs have the same key; from then on it includes strides and devices of tensors. A new
+    program is found at once by the key of the call that it was compiled for: otherwise, a program for symbolic sizes
+    would accept calls for which another program is specialized.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Selector:
         self._compiled_for[program] = {path: (quick_key_of(value), key_of(value)) for path, value in values.items()}
 
     def _restart(self, value_key: ValueKey) -> None:
-        """Start with a new key function, under which programs are known only by the values they were compiled for."""
+        """Replace the key function, and add each program under the key of the call that it was compiled for."""
         self._value_key = value_key
         self._key = key_function(tuple(self._paths), value_key)
         self._programs.clear()
@@ -120,7 +120,7 @@ def value_at_path(path: PlainPath, owner: object) -> Any:
 def expression(path: PlainPath, constants: dict[str, Any]) -> str:
     """Return the expression that reads a path without running the user's code."""
     (kind, root), *steps = path
-    text = ARGUMENTS.get(root, "subject") if kind == "root" else constant(globals_of(root), constants)
+    text = ARGUMENT_ROOTS.get(root, "subject") if kind == "root" else constant(globals_of(root), constants)
     for count, (kind, key) in enumerate(steps):
         if count == 0 and kind == "item":  # of a plain tuple or dict
             text = f"{text}[{constant(key, constants)}]"

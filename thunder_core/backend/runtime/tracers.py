@@ -1,4 +1,4 @@
-"""Compiled functions within PyTorch's tracers: Dynamo skips them, the other tracers are refused."""
+"""Compiled functions within PyTorch's tracers: Dynamo skips the functions, and all other tracers are refused."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from thunder_core.tracing.library.tracers import Tracer, tracer_at_work
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FX = Tracer(
+FX_TRACER = Tracer(
     lambda: False,  # detected by the arguments
     "torch.fx.symbolic_trace",
     "trace the function before compiling it",
 )
-OWN = Tracer(
+OWN_TRACER = Tracer(
     is_recording,
     "code that runs natively in a program that is being traced, such as the forward of a torch.autograd.Function",
     "call it from the program itself, or call the function before compiling it",
@@ -32,20 +32,20 @@ OWN = Tracer(
 ENTER_INSIDE = (
     "enter the mode inside the compiled function, which traces the mode, or call the function before compiling it"
 )
-LEFT_ALONE = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+SKIP_STRATEGY = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 LIBRARIES = (package.FOLDER, torch.__path__[0])
 REASON = "thunder_core has compiled this function; it runs between two graphs of torch.compile"
 
 
 def left_alone_by_dynamo(function: Function) -> Function:
-    """Mark a function so that Dynamo neither traces nor replaces it, nor anything that it calls.
+    """Mark a function so that Dynamo neither traces nor replaces the function and the functions that it calls.
 
     The function's code object is marked, which costs a call nothing; `torch.compiler.disable` costs a microsecond for
     each call.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     function._torchdynamo_disable_msg = REASON  # type: ignore[attr-defined]
-    set_code_exec_strategy(function.__code__, LEFT_ALONE)
+    set_code_exec_strategy(function.__code__, SKIP_STRATEGY)
     return function
 
 
@@ -60,7 +60,9 @@ def refuse_scripting(*_: object) -> NoReturn:
 
 def require_no_tracer(arguments: Iterable[Any]) -> None:
     """Raise `NotTraceable` if a tracer or transform of PyTorch is active, or the arguments belong to a tracer."""
-    tracer = (OWN if is_recording() else tracer_at_work()) or (FX if any(map(is_proxy, leaves([*arguments]))) else None)
+    tracer = (OWN_TRACER if is_recording() else tracer_at_work()) or (
+        FX_TRACER if any(map(is_proxy, leaves([*arguments]))) else None
+    )
     if tracer is None and (mode := outer_function_mode()) is not None:
         tracer = Tracer(lambda: True, f"the TorchFunctionMode {type(mode).__name__}", ENTER_INSIDE)
     if tracer is not None:

@@ -44,11 +44,11 @@ BENEATH = Beneath()
 
 
 class CompiledFunctionLike(Protocol):
-    """A compiled function; `acts` says whether the program of its latest call writes to objects of the user."""
+    """A compiled function or a variant of it."""
 
     @property
-    def acts(self) -> bool:
-        """Whether the latest call wrote to objects of the user."""
+    def writes_to_objects(self) -> bool:
+        """Whether the program of the latest call writes to objects of the user."""
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function."""
@@ -94,7 +94,10 @@ class TransformedCall:
         kwargs: dict[str, Any],
         transformed: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
-        """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
+        """Call a compiled function; return the tensors of its result, and record the call's effects.
+
+        A result that is an argument is returned as a view.
+        """
         versions, states = versions_of(transformed), random_states()
         BENEATH.calls += 1
         try:
@@ -105,7 +108,7 @@ class TransformedCall:
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(states, random_states(), strict=True)):
             self.refusal = DRAWS
-        elif compiled.acts:
+        elif compiled.writes_to_objects:
             self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in transformed) else leaf for leaf in tensors)

@@ -1,7 +1,7 @@
 """Undo the writes of a computation before its call is repeated.
 
-A computation is undone if a value differs from the value at tracing, or if an operation raises an error that the
-program catches.
+The writes are undone if a value differs from the value at tracing, or if an operation raises an error that the program
+catches.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def inputs_written_before_caught_error(computation: Trace, lines: Collection[Sou
 
 
 def _written_inputs(computation: Trace, count: int) -> tuple[int, ...]:
-    """Return the indices of the inputs that the first `count` bound symbols may write to or replace the data of."""
+    """Return the indices of the inputs whose data the first `count` bound symbols may write to or replace."""
     before = computation.bound_symbols[:count]
     written = names_written_to(computation.having(before, made_by=computation.made_by))
     names_written_or_replaced = written | {name for bsym in before for name in written_names(bsym)}

@@ -43,7 +43,7 @@ from thunder_core.frontend.interpreter.lookup import forget_lookups
 from thunder_core.passes.autodiff.program_derivative import (
     ProgramDerivative,
     Underivable,
-    claimed_forward,
+    claim_forward,
     differentiate_program,
     is_differentiable,
 )
@@ -289,7 +289,7 @@ class Compiler:
         if derivative.tail:
             log.sink.write(derivative.tail)
         forward = self._rewrite(derivative.differentiated.forward, log)
-        return with_number_inputs(log.note(claimed_forward(derivative, forward)))
+        return with_number_inputs(log.note(claim_forward(derivative, forward)))
 
     def _rewrite(self, trace: Trace, log: StageLog) -> Trace:
         """Apply the rewrites of the transforms that run right before executors claim the trace."""

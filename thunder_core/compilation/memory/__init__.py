@@ -10,7 +10,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import AUTOGRAD_OFF, NOTHING_FOLLOWED, last_program
 from thunder_core.compilation.memory.sizes import at_upper_ends
 from thunder_core.compilation.memory.use import MemoryUse, Meter, memory_use
-from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, unpacking
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, take_single_list
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 
@@ -74,4 +74,4 @@ def _latest_backward(derivative: ProgramDerivative) -> Trace:
     compiled = [stage.trace for stage in derivative.stages if stage.trace.name == "backward"]
     if compiled:
         return compiled[-1]
-    return free_after_last_use(unpacking(derivative.backward_trace()))
+    return free_after_last_use(take_single_list(derivative.backward_trace()))

@@ -9,11 +9,11 @@ from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.lookup import python_method, remember, shortcut, type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
-_GENERIC = object.__getattribute__
-_SLOT = type(_GENERIC)
-_OF_MODULE = ModuleType.__getattribute__
+_OBJECT_GETATTRIBUTE = object.__getattribute__
+_SLOT_WRAPPER = type(_OBJECT_GETATTRIBUTE)
+_MODULE_GETATTRIBUTE = ModuleType.__getattribute__
 _HEAP_TYPE = 1 << 9
-_HOOKS = frozenset({_SLOT, FunctionType})
+_HOOK_TYPES = frozenset({_SLOT_WRAPPER, FunctionType})
 
 
 def load(machine: Machine, owner: object, name: str) -> Any:
@@ -22,11 +22,11 @@ def load(machine: Machine, owner: object, name: str) -> Any:
     shortcut_value = shortcut(kind, name)
     if shortcut_value is getattr:
         return getattr(owner, name)
-    if shortcut_value is _OF_MODULE:
+    if shortcut_value is _MODULE_GETATTRIBUTE:
         return getattr(owner, name) if name in owner.__dict__ else _load(machine, kind, owner, name)
     if shortcut_value is not None:
         try:
-            return _GENERIC(owner, name)
+            return _OBJECT_GETATTRIBUTE(owner, name)
         except AttributeError:
             pass
         return _ask_fallback(machine, shortcut_value, owner, name)
@@ -42,9 +42,11 @@ def _ask_fallback(machine: Machine, fallback: FunctionType, owner: object, name:
         raise
 
 
-def _learn(kind: type, hook: object, fallback: object, name: str) -> None:
+def _remember_shortcut(kind: type, hook: object, fallback: object, name: str) -> None:
     """Remember that only C code reads this attribute of a type's instances, except perhaps a final `__getattr__`."""
-    if (hook is not _GENERIC and hook is not _OF_MODULE) or kind in introspection.ATTRIBUTES:
+    if (
+        hook is not _OBJECT_GETATTRIBUTE and hook is not _MODULE_GETATTRIBUTE
+    ) or kind in introspection.ATTRIBUTE_READERS:
         return
     unbound = type_lookup(kind, name)
     if unbound is not ABSENT and type(unbound).__flags__ & _HEAP_TYPE:
@@ -52,8 +54,8 @@ def _learn(kind: type, hook: object, fallback: object, name: str) -> None:
     if type(unbound) is property or type(unbound) is classmethod:
         return
     if fallback is ABSENT:
-        remember(kind, name, getattr if hook is _GENERIC else _OF_MODULE)
-    elif hook is _GENERIC:
+        remember(kind, name, getattr if hook is _OBJECT_GETATTRIBUTE else _MODULE_GETATTRIBUTE)
+    elif hook is _OBJECT_GETATTRIBUTE:
         remember(kind, name, fallback)
 
 
@@ -61,14 +63,14 @@ def _load(machine: Machine, kind: type, owner: object, name: str) -> Any:
     """Return `owner.name` without a remembered shortcut."""
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
-    if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
+    if type(hook) not in _HOOK_TYPES or (fallback is not ABSENT and type(fallback) is not FunctionType):
         return machine.natively(getattr, (owner, name), {})
-    _learn(kind, hook, fallback, name)
+    _remember_shortcut(kind, hook, fallback, name)
     try:
         if fallback is ABSENT:
-            return _by_hook(machine, hook, owner, name)
+            return _load_by_hook(machine, hook, owner, name)
         try:
-            return _by_hook(machine, hook, owner, name)
+            return _load_by_hook(machine, hook, owner, name)
         except AttributeError:
             pass
         return machine.invoke(fallback, (owner, name), {})
@@ -77,7 +79,7 @@ def _load(machine: Machine, kind: type, owner: object, name: str) -> Any:
         raise
 
 
-def _by_hook(machine: Machine, hook: object, owner: object, name: str) -> Any:
+def _load_by_hook(machine: Machine, hook: object, owner: object, name: str) -> Any:
     """Read an attribute by the type's `__getattribute__`, a Python function or a C slot."""
     if type(hook) is FunctionType:
         return machine.invoke(hook, (owner, name), {})
@@ -93,28 +95,32 @@ def _add_details(error: AttributeError, owner: object, name: str) -> None:
 def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
     """Return the result of `hook`, the type's `__getattribute__` in C; getters that it would call are interpreted."""
     kind = type(owner)
-    special = introspection.ATTRIBUTES.get(kind)
+    special = introspection.ATTRIBUTE_READERS.get(kind)
     if special is not None:
         return special(machine, owner, name)
     getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
-    if getter is None and hook is _OF_MODULE and machine.observer is not None:
-        getter = _of_module(owner, name)
+    if getter is None and hook is _MODULE_GETATTRIBUTE and machine.observer is not None:
+        getter = _module_getter(owner, name)
     if getter is None:
         return machine.natively(hook, (owner, name), {}) if _may_call_python(kind, owner, name) else hook(owner, name)
     return machine.invoke(getter[0], getter[1], {})
 
 
 def _may_call_python(kind: type, owner: Any, name: str) -> bool:
-    """Whether C code that reads the attribute may call Python code that is not known yet.
+    """Whether C code that reads the attribute may call a Python function that `_getter` cannot determine.
 
-    This holds for a C `__get__` that a class inherits, for a class method around an object other than a function, and
+    This is so for a C `__get__` that a class inherits, for a class method around an object other than a function, and
     for C types that delegate attribute access, such as weak proxies.
     """
     unbound = type_lookup(kind, name)
     if unbound is ABSENT and issubclass(kind, type):
         unbound = type_lookup(owner, name)
     if unbound is ABSENT:
-        return type_lookup(kind, "__getattribute__") not in (_GENERIC, _OF_MODULE, type.__getattribute__)
+        return type_lookup(kind, "__getattribute__") not in (
+            _OBJECT_GETATTRIBUTE,
+            _MODULE_GETATTRIBUTE,
+            type.__getattribute__,
+        )
     if type(unbound) is classmethod:
         return type(unbound.__func__) is not FunctionType
     return bool(type(unbound).__flags__ & _HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
@@ -124,83 +130,86 @@ Getter = tuple[Any, tuple[Any, ...]]
 
 
 def _getter(kind: type, owner: object, name: str) -> Getter | None:
-    """Return the function that reading an instance's attribute would call, with its arguments."""
+    """Return the Python function that reading an instance's attribute would call, with its arguments."""
     unbound = type_lookup(kind, name)
     if unbound is ABSENT or type(unbound) is FunctionType:
         return None
-    return _descriptor_getter(unbound, owner, kind, lambda: _in_instance(owner, name))
+    return _descriptor_getter(unbound, owner, kind, lambda: _is_in_instance_dict(owner, name))
 
 
-def _of_module(module: object, name: str) -> Getter | None:
+def _module_getter(module: object, name: str) -> Getter | None:
     """Return the module's own `__getattr__`, for a name that the module lacks."""
     fallback = module.__dict__.get("__getattr__")
     if type(fallback) is not FunctionType:
         return None
     try:
-        _GENERIC(module, name)
+        _OBJECT_GETATTRIBUTE(module, name)
     except AttributeError:
         return fallback, (name,)
     return None
 
 
 def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
-    """Return the function that reading a class's attribute would call, with its arguments."""
+    """Return the Python function that reading a class's attribute would call, with its arguments."""
     of_metaclass = type_lookup(kind, name)
     own = type_lookup(owner, name)
     if of_metaclass is not ABSENT:
         getter = _descriptor_getter(of_metaclass, owner, kind, lambda: own is not ABSENT)
         if getter is not None:
             return getter
-        if own is ABSENT or _is_data(type(of_metaclass)):
+        if own is ABSENT or _is_data_descriptor(type(of_metaclass)):
             return None
-    if own is ABSENT or type(own) in _PLAIN_IN_CLASS:
-        return _property_of_class(own, owner)
+    if own is ABSENT or type(own) in _TYPES_WITHOUT_PYTHON_GET:
+        return _class_property_getter(own, owner)
     method = python_method(type(own), "__get__")
     return None if method is None else (method, (own, None, owner))
 
 
-_PLAIN_IN_CLASS = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
+_TYPES_WITHOUT_PYTHON_GET = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
 
 
-def _descriptor_getter(unbound: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
-    """Return the callable behind a descriptor; None if the instance hides it or C code reads it."""
+def _descriptor_getter(unbound: Any, owner: Any, kind: type, is_hidden: Any) -> Getter | None:
+    """Return the Python getter of a descriptor, with its arguments.
+
+    Return None if an entry of the instance's dictionary hides the descriptor, or if the getter is in C.
+    """
     if type(unbound) is property:
         return None if unbound.fget is None else (unbound.fget, (owner,))
     if type(unbound) is classmethod:
-        getter = _property_of_class(unbound, kind)
-        return None if getter is None or hidden() else getter
+        getter = _class_property_getter(unbound, kind)
+        return None if getter is None or is_hidden() else getter
     method = python_method(type(unbound), "__get__")
     if method is None:
-        return python_property(unbound, owner)
-    if not _is_data(type(unbound)) and hidden():
+        return property_getter(unbound, owner)
+    if not _is_data_descriptor(type(unbound)) and is_hidden():
         return None
     return method, (unbound, owner, kind)
 
 
-def python_property(unbound: object, owner: object) -> Getter | None:
-    """Return the getter of an instance of a subclass of `property` that keeps its `__get__`."""
+def property_getter(unbound: object, owner: object) -> Getter | None:
+    """Return the getter of a property, or of an instance of a subclass that inherits `property.__get__`."""
     if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
         function = property.__dict__["fget"].__get__(unbound)
         return None if function is None else (function, (owner,))
     return None
 
 
-def _property_of_class(unbound: object, owner: type) -> Getter | None:
+def _class_property_getter(unbound: object, owner: type) -> Getter | None:
     """Return the getter of a property under `classmethod`, which Python 3.11 and 3.12 call for a class's attribute."""
     if type(unbound) is not classmethod or sys.version_info >= (3, 13):
         return None
-    return python_property(unbound.__func__, owner)
+    return property_getter(unbound.__func__, owner)
 
 
-def _is_data(kind: type) -> bool:
+def _is_data_descriptor(kind: type) -> bool:
     """Whether instances of a type are data descriptors."""
     return type_lookup(kind, "__set__") is not ABSENT or type_lookup(kind, "__delete__") is not ABSENT
 
 
-def _in_instance(owner: object, name: str) -> bool:
+def _is_in_instance_dict(owner: object, name: str) -> bool:
     """Whether the instance's own dictionary has the name."""
     try:
-        names = _GENERIC(owner, "__dict__")
+        names = _OBJECT_GETATTRIBUTE(owner, "__dict__")
     except AttributeError:
         return False
     return isinstance(names, dict) and dict.__contains__(names, name)
@@ -216,7 +225,7 @@ def store(machine: Machine, owner: object, name: str, value: object) -> None:
 
 
 def store_generic(machine: Machine, hook: object, owner: object, name: str, value: object) -> None:
-    """Write as the C function `hook` does. A setter that it would call is interpreted."""
+    """Write an attribute as the C function `hook` does. A Python setter that it would call is interpreted."""
     setter = _accessor(owner, name, "fset", "__set__")
     if setter is None:
         machine.set_attr_natively(hook, owner, name, value)
@@ -234,7 +243,7 @@ def delete(machine: Machine, owner: object, name: str) -> None:
 
 
 def delete_generic(machine: Machine, hook: object, owner: object, name: str) -> None:
-    """Delete as the C function `hook` does. A deleter that it would call is interpreted."""
+    """Delete an attribute as the C function `hook` does. A Python deleter that it would call is interpreted."""
     deleter = _accessor(owner, name, "fdel", "__delete__")
     if deleter is None:
         machine.delete_attr_natively(hook, owner, name)
@@ -243,7 +252,7 @@ def delete_generic(machine: Machine, hook: object, owner: object, name: str) -> 
 
 
 def _accessor(owner: object, name: str, of_property: str, special: str) -> Getter | None:
-    """Return the function that writing or deleting an attribute would call, with its first arguments."""
+    """Return the Python function that writing or deleting an attribute would call, with its first arguments."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT:
         return None

@@ -10,8 +10,9 @@ from thunder_core.frontend.interpreter.program import DecodedCode
 
 
 def bind(function: FunctionType, program: DecodedCode, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
-    """Return the local slots of a call of `function`, with parameters filled in; raise CPython's TypeError if they
-    don't fit.
+    """Return the local slots of a call of `function`, with the values of its parameters.
+
+    Raises CPython's TypeError if the arguments do not match the parameters.
     """
     code = function.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
@@ -70,6 +71,6 @@ def _fill_defaults(function: FunctionType, slots: list[Any], positional: int, na
 
 
 def _refuse(function: FunctionType, arguments: Sequence[Any], keywords: dict[str, Any]) -> None:
-    """Make CPython raise its error: the call fails before the first instruction."""
+    """Call the function natively, so that CPython raises its TypeError before the first instruction runs."""
     function(*arguments, **keywords)
     raise SystemError(f"the interpreter could not bind the arguments of {function.__qualname__}")

@@ -35,11 +35,11 @@ class Callback:
             raise
 
     def __reduce__(self) -> Any:
-        return itself, (self._function,)
+        return unbridge, (self._function,)
 
 
-def itself(value: object) -> Any:
-    """Return the object behind a bridge. Pickled and copied bridges call this function."""
+def unbridge(value: object) -> Any:
+    """Return the value. A bridge is pickled and copied as a call of this function with the bridged object."""
     return value
 
 
@@ -57,7 +57,7 @@ def callback(machine: Machine, function: object) -> Any:
 
 
 class BridgedIterator:
-    """An iterator whose steps in Python are interpreted."""
+    """A native iterator that makes each step on the machine, so that `__next__` in Python is interpreted."""
 
     __slots__ = ("_hint", "_iterator", "_machine", "is_announced")
 
@@ -84,7 +84,7 @@ class BridgedIterator:
         return self._hint()
 
     def __reduce__(self) -> Any:
-        return itself, (self._iterator,)
+        return unbridge, (self._iterator,)
 
 
 PARTS |= {Callback: unknown_items, BridgedIterator: unknown_items}
@@ -96,12 +96,12 @@ def iterable(machine: Machine, value: object) -> Any:
     kind = type(value)
     if python_method(kind, "__iter__") is None:
         if machine.observer is not None and kind not in PLAIN:
-            return _observable(machine, value)
+            return _observable_iterable(machine, value)
         return value
     iterator = operators.iterate(machine, value)
     if python_method(type(iterator), "__next__") is not None or _is_sized_by_python(kind):
         return _bridge(machine, iterator, value)
-    return iterator if machine.observer is None else _observable(machine, iterator)
+    return iterator if machine.observer is None else _observable_iterable(machine, iterator)
 
 
 def _bridge(machine: Machine, iterator: object, value: object) -> BridgedIterator:
@@ -117,8 +117,8 @@ def _is_sized_by_python(kind: type) -> bool:
     return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
 
 
-def _observable(machine: Machine, value: Any) -> Any:
-    """Return the iterable for a C iterator, bridged if the items that it passes to C code may be the program's."""
+def _observable_iterable(machine: Machine, value: Any) -> Any:
+    """Return a value that C code iterates over, with a bridge if a step may run Python code or forward an item."""
     kind = type(value)
     if kind is GeneratorType or may_call_or_forward(kind):
         return _bridge(machine, value, value)
@@ -127,32 +127,32 @@ def _observable(machine: Machine, value: Any) -> Any:
     return value
 
 
-def compared(machine: Machine, value: object) -> Any:
-    """Return an iterable of items that C code hashes or compares when it receives them."""
+def announcing_iterable(machine: Machine, value: object) -> Any:
+    """Return an iterable for C code that hashes or compares the items. A bridge announces each item to the observer."""
     bridged = iterable(machine, value)
     if type(bridged) is BridgedIterator:
         bridged.is_announced = True
     return bridged
 
 
-def steps(machine: Machine, value: object) -> BridgedIterator:
-    """Return an iterator over a value that reports each item when C code receives it."""
+def reporting_iterator(machine: Machine, value: object) -> BridgedIterator:
+    """Return a bridged iterator over a value, even if its steps run no Python code."""
     iterator = iterable(machine, value)
     return iterator if type(iterator) is BridgedIterator else _bridge(machine, iter(iterator), value)
 
 
-# C containers, and functions that iterate over them without calling methods of their items.
-_OF_C = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
-_COPYING = frozenset({list, tuple})
+# C containers, and constructors that copy items without calling methods of the items.
+_C_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
+_COPYING_CONSTRUCTORS = frozenset({list, tuple})
 
 
-def gather(machine: Machine, gathering: Callable[[Any], Any], value: object) -> Any:
-    """Collect the items of an unpacked iterable in C, with `list`, `tuple`, or a method of a container."""
+def gather(machine: Machine, collect: Callable[[Any], Any], value: object) -> Any:
+    """Collect the items of an unpacked iterable in C. `collect` is `list`, `tuple`, or a method of a container."""
     kind = type(value)
-    if kind in _OF_C:
+    if kind in _C_CONTAINERS:
         machine.announce_iteration(value)
-        if gathering in _COPYING:
-            return gathering(value)
+        if collect in _COPYING_CONSTRUCTORS:
+            return collect(value)
     elif python_method(kind, "__iter__") is None and python_method(kind, "__next__") is None:
         machine.announce_iteration(value)
-    return machine.natively(gathering, (iterable(machine, value),), {})
+    return machine.natively(collect, (iterable(machine, value),), {})

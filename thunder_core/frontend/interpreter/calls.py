@@ -13,8 +13,9 @@ Arguments = Sequence[Any]
 Keywords = dict[str, Any]
 Route = Callable[[Machine, Any, Arguments, Keywords], Any]
 
-# How to call instances of a type, and replacements of C functions and types.
+# Functions that call instances of a type, by the type.
 ROUTES: dict[type, Route] = {}
+# Functions that replace calls of a C function or type, by the C function or type.
 REPLACED: dict[Any, Route] = {}
 
 
@@ -39,13 +40,13 @@ def replaces(*natives: Any) -> Callable[[Route], Route]:
 
 
 def route(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call any callable except a Python function."""
+    """Call any callable except a Python function, with the route of its type."""
     kind = type(function)
     registered = ROUTES.get(kind)
     if registered is not None:
         return registered(machine, function, arguments, keywords)
     if issubclass(kind, type):
-        return call_metaclass(machine, function, arguments, keywords)
+        return call_class_with_metaclass(machine, function, arguments, keywords)
     return call_object(machine, function, arguments, keywords)
 
 
@@ -62,7 +63,7 @@ def call_method(machine: Machine, method: MethodType, arguments: Arguments, keyw
 def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a C function's replacement if there is one, or the function natively."""
     replacement = REPLACED.get(function)
-    if replacement is None and function.__name__ in _READING_BUILTINS:
+    if replacement is None and function.__name__ in _METHODS_READING_BUILTINS:
         replacement = call_with_builtins
     if replacement is None:
         return machine.call_native(function, arguments, keywords)
@@ -70,7 +71,7 @@ def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords
 
 
 # C methods that look up a builtin in their caller: iterators are pickled as calls of its `iter` or `reversed`.
-_READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
+_METHODS_READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
 
 
 def call_with_builtins(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
@@ -164,12 +165,12 @@ def issubclass_natively(kind: type, base: type) -> bool:
 
 
 def bind(unbound: object, owner: object) -> Any:
-    """Return a special method as it is when read from an instance."""
+    """Return a special method, bound to an instance by the method's `__get__` if there is one."""
     binder = getattr(type(unbound), "__get__", None)
     return unbound if binder is None else binder(unbound, owner, type(owner))
 
 
-def call_metaclass(machine: Machine, kind: object, arguments: Arguments, keywords: Keywords) -> Any:
+def call_class_with_metaclass(machine: Machine, kind: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a class whose metaclass is not `type`."""
     caller = type_lookup(type(kind), "__call__")
     if type(caller) is FunctionType:
@@ -180,7 +181,10 @@ def call_metaclass(machine: Machine, kind: object, arguments: Arguments, keyword
 
 
 def delegates_call(function: Any) -> bool:
-    """Whether a call of an object other than a Python function calls another object, which is announced separately."""
+    """Whether a call of an object, not a Python function, calls another object that is announced to the observer.
+
+    For example, a bound method calls its function, and a class may call an `__init__` in Python.
+    """
     kind = type(function)
     if kind in ROUTES:
         return kind in (MethodType, functools.partial)
@@ -188,10 +192,10 @@ def delegates_call(function: Any) -> bool:
     if caller is type.__call__:  # a class whose metaclass is not `type`
         constructors = (type_lookup(function, name) for name in ("__new__", "__init__"))
         return any(type(method) in (FunctionType, staticmethod) for method in constructors)
-    return type(caller) in DELEGATING or issubclass(kind, functools.partial)
+    return type(caller) in DELEGATING_TYPES or issubclass(kind, functools.partial)
 
 
-DELEGATING = (FunctionType, staticmethod, classmethod, functools.partial, MethodType)
+DELEGATING_TYPES = (FunctionType, staticmethod, classmethod, functools.partial, MethodType)
 
 
 def call_object(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -201,7 +205,7 @@ def call_object(machine: Machine, function: Any, arguments: Arguments, keywords:
         return function()  # raises CPython's own error, which may suggest a name for a module
     if type(caller) is FunctionType:
         return machine.invoke(caller, (function, *arguments), keywords)
-    if type(caller) in DELEGATING:
+    if type(caller) in DELEGATING_TYPES:
         return machine.invoke(bind(caller, function), arguments, keywords)
     if issubclass(type(function), functools.partial):
         return call_partial(machine, function, arguments, keywords)

@@ -1,4 +1,4 @@
-"""Errors of the program: whether it may catch an error that is raised now, and whether a branch only raises one."""
+"""Analysis of a program's error handling: whether it may catch an error, and whether a branch only raises an error."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 
-# Instructions before the first `RERAISE` of a handler that can end an error. A plain `finally` has none of them.
-ENDING = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"})
-PADDING = frozenset({"CACHE", "NOP", "NOT_TAKEN"})
+# A handler that may end an error has one of these opcodes before its first `RERAISE`. A plain `finally` has none.
+ERROR_ENDING_OPCODES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"})
+PADDING_OPCODES = frozenset({"CACHE", "NOP", "NOT_TAKEN"})
 
-# Instructions between a condition and its jump, and beginnings of those after which a branch does more than raise.
-CONVERTING = frozenset({"TO_BOOL", "COMPARE_OP"})
-CONTINUING = ("STORE_", "DELETE_", "RETURN", "JUMP", "POP_JUMP", "FOR_ITER", "YIELD", "SEND", "RERAISE")
+# Opcodes between a condition and its jump.
+CONDITION_OPCODES = frozenset({"TO_BOOL", "COMPARE_OP"})
+# Prefixes of opcodes with which a branch does more than raise an error.
+CONTINUING_PREFIXES = ("STORE_", "DELETE_", "RETURN", "JUMP", "POP_JUMP", "FOR_ITER", "YIELD", "SEND", "RERAISE")
 
 Errors = tuple[type[BaseException], ...]
 Clause = tuple[str, ...] | None  # the global names of the classes that an `except` clause catches
 
 
 def is_caught(frame: Frame | None, errors: Errors = ()) -> bool:
-    """Whether this frame or a caller may catch an error that is raised now: any error, or an error of these classes."""
+    """Whether a frame or a caller may catch an error of these classes. Without classes: whether it may catch any."""
     while frame is not None:
         if may_catch(frame, errors):
             return True
@@ -32,24 +33,30 @@ def is_caught(frame: Frame | None, errors: Errors = ()) -> bool:
 
 
 def may_catch(frame: Frame, errors: Errors) -> bool:
-    """Whether a handler around a frame's current step may end such an error: an `except`, or a context manager."""
+    """Whether an `except` clause or a context manager around a frame's current step may end an error.
+
+    `errors` has the error's possible classes; it is empty if these are unknown.
+    """
     program = frame.program
-    handler = program.catches[frame.pc]
+    handler = program.exception_handlers[frame.pc]
     while handler is not None:
         names = handler_names(frame.code, program.offsets[handler.target])
         if names[1:2] == ("WITH_EXCEPT_START",):
             if may_suppress(exit_of_with(frame, handler.depth)):
                 return True
-        elif names[0] == "PUSH_EXC_INFO" and ENDING.intersection(names):
+        elif names[0] == "PUSH_EXC_INFO" and ERROR_ENDING_OPCODES.intersection(names):
             handler_clauses = except_clauses(frame.code, program.offsets[handler.target])
             if not errors or any(may_match(frame, errors, clause) for clause in handler_clauses):
                 return True
-        handler = program.catches[handler.target]
+        handler = program.exception_handlers[handler.target]
     return False
 
 
 def exit_of_with(frame: Frame, depth: int) -> Any:
-    """Return the `__exit__` of a `with` whose handler begins at this stack depth. Since 3.14, a NULL is above it."""
+    """Return the `__exit__` of a `with` statement, given the stack depth of its handler.
+
+    Since 3.14, a NULL is above the `__exit__`.
+    """
     top = frame.stack[depth - 1]
     return frame.stack[depth - 2] if top is NULL else top
 
@@ -62,18 +69,20 @@ def may_match(frame: Frame, errors: Errors, clause: Clause) -> bool:
     return any(not isinstance(kind, type) or any(issubclass(error, kind) for error in errors) for kind in kinds)
 
 
-def is_check(frame: Frame) -> bool:
-    """Whether the frame is about to branch, and one side of the branch only raises an error that nobody catches."""
+def is_error_check(frame: Frame) -> bool:
+    """Whether the frame is about to branch, and one side of the branch only raises an error that no frame catches."""
     return only_raises(frame.code, frame.program.offsets[frame.pc]) and not is_caught(frame)
 
 
 @lru_cache(maxsize=4096)
 def only_raises(code: CodeType, offset: int) -> bool:
     """Whether a side of the branch at an offset only raises an error."""
-    instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in PADDING]
+    instructions = [
+        instruction for instruction in dis.get_instructions(code) if instruction.opname not in PADDING_OPCODES
+    ]
     indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
     index = indices[offset]
-    while instructions[index].opname in CONVERTING:
+    while instructions[index].opname in CONDITION_OPCODES:
         index += 1
     jump = instructions[index]
     if not jump.opname.startswith("POP_JUMP"):
@@ -84,14 +93,16 @@ def only_raises(code: CodeType, offset: int) -> bool:
 def is_raising(instructions: list[dis.Instruction], index: int) -> bool:
     """Whether the instructions from an index on build an error and raise it, without a branch or an assignment."""
     names = (instruction.opname for instruction in instructions[index:])
-    end = next((name for name in names if name == "RAISE_VARARGS" or name.startswith(CONTINUING)), "")
+    end = next((name for name in names if name == "RAISE_VARARGS" or name.startswith(CONTINUING_PREFIXES)), "")
     return end == "RAISE_VARARGS"
 
 
 @lru_cache(maxsize=4096)
 def except_clauses(code: CodeType, offset: int) -> tuple[Clause, ...]:
     """Return the `except` clauses of a handler in order: the global names of their classes, or None if unknown."""
-    instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in PADDING]
+    instructions = [
+        instruction for instruction in dis.get_instructions(code) if instruction.opname not in PADDING_OPCODES
+    ]
     indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
     index = indices[offset] + 1  # after `PUSH_EXC_INFO`
     result: list[Clause] = []
@@ -124,9 +135,9 @@ def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def may_suppress(leave: object) -> bool:
+def may_suppress(exit_method: object) -> bool:
     """Whether a context manager, or its `__exit__`, may suppress an error. PyTorch's context managers do not."""
-    manager = getattr(leave, "__self__", leave)
+    manager = getattr(exit_method, "__self__", exit_method)
     function = getattr(manager, "func", None) if isinstance(manager, contextlib._GeneratorContextManager) else None
     module = str(getattr(function or type(manager), "__module__", ""))
     return module.partition(".")[0] != "torch" and type(manager) is not contextlib.nullcontext

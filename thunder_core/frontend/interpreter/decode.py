@@ -10,25 +10,25 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.program import (
-    Catch,
     DecodedCode,
     DecodingContext,
+    ExceptionHandler,
     Instruction,
     Step,
     local_names,
 )
 from thunder_core.frontend.interpreter.table import Row, handlers
 
-# Instructions that creating a frame already performs, or that do nothing.
-_SETUP = frozenset(
+# Opcodes that have no step: the creation of a frame performs them, or they do nothing.
+_SKIPPED_OPCODES = frozenset(
     {"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"}
 )
-_CACHE = dis.opmap["CACHE"]
-_JUMPS = frozenset(dis.hasjrel)
-_NAMES = frozenset(dis.hasname)
-_CONSTANTS = frozenset(dis.hasconst)
-_OPAQUE = (str(Path(__file__).parent), "<frozen importlib.")
-_KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_CACHE_OPCODE = dis.opmap["CACHE"]
+_JUMP_OPCODES = frozenset(dis.hasjrel)
+_NAME_OPCODES = frozenset(dis.hasname)
+_CONSTANT_OPCODES = frozenset(dis.hasconst)
+_OPAQUE_FILES = (str(Path(__file__).parent), "<frozen importlib.")
+_RESUMABLE_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def instructions(code: CodeType) -> Iterator[Instruction]:
@@ -38,7 +38,7 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
     while offset < length:
         operation, argument = bytecode[offset], argument << 8 | bytecode[offset + 1]
         end = offset + 2
-        while end < length and bytecode[end] == _CACHE:
+        while end < length and bytecode[end] == _CACHE_OPCODE:
             end += 2
         yield Instruction(offset, end, operation, names[operation], argument)
         if operation != dis.EXTENDED_ARG:
@@ -53,9 +53,9 @@ def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
     step_instructions = [
         instruction
         for instruction in all_instructions
-        if instruction.name not in _SETUP and instruction.name != "KW_NAMES"
+        if instruction.name not in _SKIPPED_OPCODES and instruction.name != "KW_NAMES"
     ][len(cells) :]
-    index = _index(all_instructions, step_instructions)
+    index = _step_by_offset(all_instructions, step_instructions)
     context = DecodingContext(code, index, all_instructions[0])
     names = local_names(code)
     count = code.co_argcount + code.co_kwonlyargcount
@@ -64,22 +64,22 @@ def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
         steps=_steps(context, all_instructions, step_instructions, table),
         offsets=[instruction.offset for instruction in step_instructions],
         lines=_lines(code, step_instructions),
-        catches=_catches(code, step_instructions, index),
+        exception_handlers=_exception_handlers(code, step_instructions, index),
         cells=cells,
         names=names,
         arguments=code.co_argcount,
-        blanks=[UNBOUND] * (len(names) - count),
+        unbound_slots=[UNBOUND] * (len(names) - count),
         first_free=len(names) - len(code.co_freevars),
         flags=code.co_flags,
-        simple=not (variadic or code.co_kwonlyargcount or is_opaque(code)),
-        opaque=is_opaque(code),
-        resumable=bool(code.co_flags & _KINDS),
+        is_simple=not (variadic or code.co_kwonlyargcount or is_opaque(code)),
+        is_opaque=is_opaque(code),
+        is_resumable=bool(code.co_flags & _RESUMABLE_FLAGS),
     )
 
 
 def is_opaque(code: CodeType) -> bool:
-    """Whether functions of this code run natively: those of the import system and of the interpreter."""
-    return code.co_filename.startswith(_OPAQUE)
+    """Whether functions of this code run natively, because it is code of the import system or of the interpreter."""
+    return code.co_filename.startswith(_OPAQUE_FILES)
 
 
 def _leading_cells(all_instructions: list[Instruction]) -> list[int]:
@@ -88,12 +88,12 @@ def _leading_cells(all_instructions: list[Instruction]) -> list[int]:
     for instruction in all_instructions:
         if instruction.name == "MAKE_CELL":
             cells.append(instruction.argument)
-        elif instruction.name not in _SETUP:
+        elif instruction.name not in _SKIPPED_OPCODES:
             break
     return cells
 
 
-def _index(all_instructions: list[Instruction], step_instructions: list[Instruction]) -> dict[int, int]:
+def _step_by_offset(all_instructions: list[Instruction], step_instructions: list[Instruction]) -> dict[int, int]:
     """Map each byte offset to the step at or after it."""
     starts = {instruction.offset: number for number, instruction in enumerate(step_instructions)}
     index: dict[int, int] = {}
@@ -110,7 +110,7 @@ def _steps(
     step_instructions: list[Instruction],
     table: dict[str, Row],
 ) -> list[Step]:
-    """Return the steps of these instructions; KW_NAMES gives names to the keyword arguments of the next CALL."""
+    """Return the steps of the instructions. The operand of KW_NAMES becomes a part of the next CALL's argument."""
     steps: list[Step] = []
     for instruction in all_instructions:
         if instruction.name == "KW_NAMES":
@@ -128,25 +128,25 @@ def _step(context: DecodingContext, table: dict[str, Row]) -> Step:
     instruction = context.instruction
     row = table.get(instruction.name)
     if row is None:
-        return _unknown, instruction.name
+        return _refuse_unknown_opcode, instruction.name
     if row.prepare is not None:
         return row.handler, row.prepare(context, instruction.argument)
-    if instruction.opcode in _JUMPS:
+    if instruction.opcode in _JUMP_OPCODES:
         return row.handler, context.target()
-    if instruction.opcode in _NAMES:
+    if instruction.opcode in _NAME_OPCODES:
         return row.handler, context.code.co_names[instruction.argument]
-    if instruction.opcode in _CONSTANTS:
+    if instruction.opcode in _CONSTANT_OPCODES:
         return row.handler, context.code.co_consts[instruction.argument]
     return row.handler, instruction.argument
 
 
-def _unknown(_frame: object, name: str) -> int | None:
-    """Refuse an instruction without a handler, when it is reached."""
+def _refuse_unknown_opcode(_frame: object, name: str) -> int | None:
+    """Raise SystemError when the program reaches an instruction without a handler."""
     raise SystemError(f"the interpreter has no handler for the opcode {name}")
 
 
 def _lines(code: CodeType, step_instructions: list[Instruction]) -> list[int | None]:
-    """Return the source line of each step. Ranges of lines are adjacent, and in the order of the steps."""
+    """Return the source line of each step. `co_lines` yields adjacent ranges, in the order of the steps."""
     lines = list[int | None]()
     ranges, after_all = code.co_lines(), len(code.co_code)
     end, line = 0, None
@@ -157,10 +157,12 @@ def _lines(code: CodeType, step_instructions: list[Instruction]) -> list[int | N
     return lines
 
 
-def _catches(code: CodeType, step_instructions: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
+def _exception_handlers(
+    code: CodeType, step_instructions: list[Instruction], index: dict[int, int]
+) -> list[ExceptionHandler | None]:
     """Return the exception handler of each step."""
     entries = [
-        (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
+        (start, start + length, ExceptionHandler(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
         for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
     ]
     if not entries:
@@ -172,7 +174,7 @@ def _catches(code: CodeType, step_instructions: list[Instruction], index: dict[i
 
 
 def _exception_table(table: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (start, length, target, depth and flag) of each entry, with offsets in bytes."""
+    """Yield four numbers of each entry: start, length and target in bytes, and `depth << 1 | push_lasti`."""
     numbers = _varints(table)
     for start in numbers:
         yield 2 * start, 2 * next(numbers), 2 * next(numbers), next(numbers)
@@ -194,7 +196,7 @@ class ProgramCache:
     def __init__(self, observed: bool) -> None:
         self.observed = observed
         self.programs: dict[int, DecodedCode] = {}
-        self._watched: dict[int, weakref.ref[CodeType]] = {}
+        self._references: dict[int, weakref.ref[CodeType]] = {}
         self._table: dict[str, Row] | None = None
 
     def __call__(self, code: CodeType) -> DecodedCode:
@@ -205,7 +207,7 @@ class ProgramCache:
             if self._table is None:
                 self._table = handlers(self.observed)
             program = decode(code, self._table)
-            self._watched[key] = weakref.ref(code, self._forget(key))
+            self._references[key] = weakref.ref(code, self._forget(key))
             self.programs[key] = program
         return program
 
@@ -214,7 +216,7 @@ class ProgramCache:
 
         def forget(_reference: object) -> None:
             self.programs.pop(key, None)
-            self._watched.pop(key, None)
+            self._references.pop(key, None)
 
         return forget
 

@@ -21,27 +21,31 @@ Find = Callable[["Frame", str], Any]
 # A stack entry that is a C NULL in CPython.
 NULL: Any = object()
 
-
 # The reasons why a frame is suspended: it yields one value, or delegates to another iterator.
 YIELDED, DELEGATED = 1, 2
 
 
 def _own_references() -> int:
-    """Return the reference count of an object with two references. Since 3.14, arguments may be borrowed references."""
+    """Return `sys.getrefcount` of an object with two references; since 3.14, an argument may be a borrowed one."""
     counted = object()
     _holder = [counted]
     return sys.getrefcount(counted)
 
 
 _OWN_REFERENCES = _own_references()
-_FIRST_DIES_FIRST = sys.version_info < (3, 14)
+_RELEASES_FIRST_LOCAL_FIRST = sys.version_info < (3, 14)
 
 
 class Frame:
     """A running code object: its names, its stack and its position.
 
     `fast` has locals, cells and free variables, as CPython's localsplus does. `names` is the namespace of a class body
-    or module, and None in functions.
+    or module, and None in functions. `caller` is the frame that called or resumed this frame. While a generator
+    delegates (`yield from`, `await`), `delegate` is the inner generator's frame, whose `delegator` is this frame.
+    `delegators` counts the frames that delegate to a frame, directly or through others.
+
+    `handling` counts the exceptions that are being handled, `pending` was thrown into the suspended frame, and
+    `resume_at` is the step at which it continues. `snapshot` is the dictionary that `locals()` returns.
     """
 
     __slots__ = (
@@ -87,12 +91,12 @@ class Frame:
 
     @property
     def filename(self) -> str:
-        """The file of the code."""
+        """The name of the source file."""
         return self.code.co_filename
 
     @property
     def lineno(self) -> int:
-        """The current line."""
+        """The number of the current source line."""
         return self.program.lines[self.pc] or self.code.co_firstlineno
 
     @property
@@ -206,7 +210,7 @@ class Frame:
                 back = self.back
                 set_back(frame, self.machine.outside if back is None else back.native())
         self.stack.clear()
-        if _FIRST_DIES_FIRST:
+        if _RELEASES_FIRST_LOCAL_FIRST:
             self.fast.reverse()
         self.fast.clear()
 
@@ -217,7 +221,7 @@ class Frame:
 
 
 class Listener(Protocol):
-    """The events that parts of the interpreter report themselves. `observer.Observer` has all events."""
+    """The events that modules below `observer` report. `observer.Observer` defines all events."""
 
     def on_enter(self, frame: Frame, /) -> None:
         """An interpreted frame starts."""
@@ -233,10 +237,10 @@ class Listener(Protocol):
 
 
 class Machine(ABC):
-    """The interface between an interpreted program and the world: calls, attributes, names and items.
+    """The operations with which an interpreted program reaches objects: calls, attributes, names and items.
 
-    Operations that use only Python's own protocols are implemented here, natively. If a machine `is_over`, suspended
-    generators end without running the rest of their bodies.
+    The default implementations are native, for a run without an observer. If a machine `is_over`, suspended generators
+    end without running the rest of their bodies. `outside` is the native frame that called the interpreter.
     """
 
     observer: Listener | None = None
@@ -265,7 +269,7 @@ class Machine(ABC):
         """Run the code of a Python function under interpretation, without an announcement."""
 
     def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
+        """Call a function of Thunder on behalf of C code, with the redirections of the C code suspended."""
         return function(*arguments)
 
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -277,7 +281,7 @@ class Machine(ABC):
         return function(*arguments, **keywords)
 
     def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
+        """Call a function natively, even a Python function. Functions that its arguments lead to are interpreted."""
         return function(*arguments, **keywords)
 
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -363,7 +367,7 @@ class Machine(ABC):
         return function(*operands)
 
     def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """Return a text that replaces the text of these operands; None if there is no replacement."""
+        """Return a string that replaces the result of a string operation; None if there is no replacement."""
         return None
 
     def for_native(
@@ -372,7 +376,7 @@ class Machine(ABC):
         arguments: Arguments,
         keywords: Keywords,
     ) -> tuple[Arguments, Keywords]:
-        """Return the arguments that a C function receives in place of these."""
+        """Return the arguments that a C function receives in place of the program's arguments."""
         return arguments, keywords
 
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:

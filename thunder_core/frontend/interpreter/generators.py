@@ -12,11 +12,13 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, Gen
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import DELEGATED, Frame, Machine
-from thunder_core.frontend.interpreter.tracebacks import below, without_own_entries
+from thunder_core.frontend.interpreter.tracebacks import traceback_below, without_own_entries
 
 # The frames that generators drive, by the identity of the generator.
 _frames: weakref.WeakValueDictionary[int, Frame] = weakref.WeakValueDictionary()
-_KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+_RESUMABLE_FLAGS = (
+    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+)
 
 
 def _drive(frame: Frame) -> Generator[Any, Any, Any]:
@@ -31,18 +33,18 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
-                error.__traceback__ = below(error)
+                error.__traceback__ = traceback_below(error)
                 frame.pending = error
             else:
                 frame.stack.append(value)
                 del value
     except BaseException as error:
-        error.__traceback__ = without_own_entries(below(error))
+        error.__traceback__ = without_own_entries(traceback_below(error))
         raise
 
 
 async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
-    """Drive an asynchronous generator. Its yields and its awaits suspend differently."""
+    """Run the frame of an asynchronous generator between its suspensions: `yield` of a value, `await` to delegate."""
     try:
         while True:
             results = [frame.machine.resume(frame)]
@@ -53,13 +55,13 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
-                error.__traceback__ = below(error)
+                error.__traceback__ = traceback_below(error)
                 frame.pending = error
             else:
                 frame.stack.append(value)
                 del value
     except BaseException as error:
-        error.__traceback__ = without_own_entries(below(error))
+        error.__traceback__ = without_own_entries(traceback_below(error))
         raise
 
 
@@ -88,8 +90,8 @@ def is_coroutine(value: Any) -> bool:
     return kind is CoroutineType
 
 
-def resumable(frame: Frame, function: FunctionType | None) -> Any:
-    """Return the generator, coroutine or asynchronous generator that a call of a frame's code makes."""
+def make_generator(frame: Frame, function: FunctionType | None) -> Any:
+    """Return the generator, coroutine or asynchronous generator that a call returns, which drives the frame."""
     memory = frame.program.memory
     code = memory.get("drive")
     if code is None:
@@ -112,7 +114,7 @@ def delegate(frame: Frame, iterator: object, resume_at: int) -> None:
     """Suspend a frame until the iterator that it delegates to has ended."""
     frame.suspended = DELEGATED
     frame.resume_at = resume_at
-    if frame.machine.observer is not None and not isinstance(iterator, _DELEGATES):
+    if frame.machine.observer is not None and not isinstance(iterator, _NATIVE_DELEGATES):
         frame.stack[-1] = _relay(frame.machine, iterator)
     inner = frame_of(iterator)
     if inner is None:
@@ -121,7 +123,7 @@ def delegate(frame: Frame, iterator: object, resume_at: int) -> None:
         frame.delegate, inner.delegator, inner.delegators = inner, frame, frame.delegators + 1
 
 
-_DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
+_NATIVE_DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 
 def _relay(machine: Machine, iterator: object) -> Generator[Any, Any, Any]:
@@ -139,12 +141,15 @@ def _relay(machine: Machine, iterator: object) -> Generator[Any, Any, Any]:
         except BaseException as error:
             thrown = error
         # After the handler, so that no additional exception is being handled during the step.
-        step = _step(machine, iterator, sent, thrown)
+        step = _next_step(machine, iterator, sent, thrown)
         del thrown
 
 
-def _step(machine: Machine, iterator: object, sent: object, thrown: BaseException | None) -> Callable[[], Any]:
-    """Return the iterator's next step for a sent value or a thrown error; raise an error that it cannot take."""
+def _next_step(machine: Machine, iterator: object, sent: object, thrown: BaseException | None) -> Callable[[], Any]:
+    """Return the iterator's next step for a sent value or a thrown error.
+
+    Raises the error if the iterator has no `throw`. For GeneratorExit, calls `close` and raises the error.
+    """
     if isinstance(thrown, GeneratorExit):
         close = getattr(iterator, "close", None)
         if close is not None:
@@ -162,18 +167,18 @@ def _step(machine: Machine, iterator: object, sent: object, thrown: BaseExceptio
 
 def _driving_code(code: CodeType) -> CodeType:
     """Return the driver's code with the name and kind of the user's code."""
-    kind = code.co_flags & _KINDS
+    kind = code.co_flags & _RESUMABLE_FLAGS
     driver = _drive_async_generator if kind & inspect.CO_ASYNC_GENERATOR else _drive
     own = driver.__code__
     return own.replace(
-        co_flags=own.co_flags & ~_KINDS | kind,
+        co_flags=own.co_flags & ~_RESUMABLE_FLAGS | kind,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_consts=(*own.co_consts, code),
     )
 
 
-def driven_code(code: CodeType) -> CodeType:
+def user_code(code: CodeType) -> CodeType:
     """Return the user's code behind a driver's code, or the code itself."""
     driven = code.co_consts[-1] if code.co_filename == __file__ and code.co_consts else code
     return driven if isinstance(driven, CodeType) else code

@@ -40,7 +40,7 @@ _IMPORT = compile("from module import attribute", __file__, "exec")
 
 
 def _import_error(module: object, name: str) -> BaseException:
-    """Return CPython's error for importing a missing name, from a stand-in module that lacks the name too."""
+    """Return CPython's error for a missing name, by importing the name natively from a stand-in module without it."""
     stand_in = ModuleType("") if isinstance(module, ModuleType) else SimpleNamespace()
     vars(stand_in).clear()
     for read in _READ_FOR_ERRORS:

@@ -1,4 +1,4 @@
-"""The intrinsic functions of Python 3.12 and later. C intrinsics run in C, through patched bytecode."""
+"""The intrinsic functions of Python 3.12 and later. A C intrinsic is called by a function with patched bytecode."""
 
 import builtins
 import dis
@@ -24,13 +24,13 @@ def binary(number: int) -> Callable[[Any, Any], Any]:
     return _patch(lambda first, second: first + second, "BINARY_OP", "CALL_INTRINSIC_2", number)
 
 
-def _patch(function: Any, replaced: str, by: str, argument: int) -> Callable[..., Any]:
+def _patch(function: Any, replaced: str, replacement: str, argument: int) -> Callable[..., Any]:
     """Return a copy of a function with one instruction, including its caches, replaced by another."""
     code: CodeType = function.__code__
     bytecode = bytearray(code.co_code)
     for offset in range(0, len(bytecode), 2):
         if dis.opname[bytecode[offset]] == replaced:
-            bytecode[offset : offset + 2] = bytes((dis.opmap[by], argument))
+            bytecode[offset : offset + 2] = bytes((dis.opmap[replacement], argument))
             following = offset + 2
             while dis.opname[bytecode[following]] == "CACHE":
                 bytecode[following : following + 2] = bytes((dis.opmap["NOP"], 0))
@@ -39,7 +39,7 @@ def _patch(function: Any, replaced: str, by: str, argument: int) -> Callable[...
 
 
 def stop_iteration_error(code: CodeType, error: BaseException) -> BaseException:
-    """Return the error that a generator raises in place of StopIteration, which would end the generator silently."""
+    """Return the RuntimeError that a generator raises in place of StopIteration; return other errors unchanged."""
     flags = code.co_flags
     kind = "generator"
     if flags & inspect.CO_ASYNC_GENERATOR:

@@ -6,58 +6,58 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, Ge
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Frame, Machine
-from thunder_core.frontend.interpreter.generators import driven_code, frame_of
+from thunder_core.frontend.interpreter.generators import frame_of, user_code
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Reader = Callable[[Machine, Any, str], Any]
 
-# Readers of attributes for types whose C getters do not know interpreted frames.
-ATTRIBUTES: dict[type, Reader] = {}
+# Functions that read attributes of objects with frames. The C getters would return the frames of drivers.
+ATTRIBUTE_READERS: dict[type, Reader] = {}
 
 
-def _attributes_of(
+def _reads_attributes_of(
     *kinds: type,
 ) -> Callable[[Callable[[Machine, Any, str], Any]], Callable[[Machine, Any, str], Any]]:
     """Register a function that reads attributes of instances of these types."""
 
     def register(reader: Callable[[Machine, Any, str], Any]) -> Callable[[Machine, Any, str], Any]:
-        ATTRIBUTES.update(dict.fromkeys(kinds, reader))
+        ATTRIBUTE_READERS.update(dict.fromkeys(kinds, reader))
         return reader
 
     return register
 
 
-@_attributes_of(FrameType)
-def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
+@_reads_attributes_of(FrameType)
+def _read_frame_attribute(machine: Machine, owner: FrameType, name: str) -> Any:
     """Read an attribute of a frame object, after updating the frame object if it represents a running frame."""
     innermost = machine.frame
     if innermost is not None:
         for frame in (innermost, *innermost.callers()):
             if frame.native_frame is owner:
                 if name == "f_locals":
-                    return local_names(frame)
+                    return locals_of(frame)
                 innermost.publish()
                 break
     return getattr(owner, name)
 
 
-@_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
-def _of_generator(_machine: Machine, owner: object, name: str) -> Any:
-    """Read an attribute of a generator or coroutine, whose frame and code are those of the program."""
+@_reads_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
+def _read_generator_attribute(_machine: Machine, owner: object, name: str) -> Any:
+    """Read an attribute of a generator or coroutine. Its frame and code are the program's, not the driver's."""
     value = getattr(owner, name)
     if name in ("gi_code", "cr_code", "ag_code"):
-        return driven_code(value)
+        return user_code(value)
     if name in ("gi_frame", "cr_frame", "ag_frame") and value is not None:
         frame = frame_of(owner)
         return value if frame is None else frame.inspect()
     return value
 
 
-@_attributes_of(super)
-def _of_super(machine: Machine, owner: object, name: str) -> Any:
+@_reads_attributes_of(super)
+def _read_super_attribute(machine: Machine, owner: object, name: str) -> Any:
     """Read `super().name`, with getters in Python interpreted."""
-    unbound, instance, kind = _behind_super(owner, name)
+    unbound, instance, kind = _find_in_super(owner, name)
     if type(unbound) is property and type(unbound.fget) is FunctionType and instance is not None:
         return machine.invoke(unbound.fget, (instance,), {})
     getter = ABSENT if unbound is ABSENT else type_lookup(type(unbound), "__get__")
@@ -66,7 +66,7 @@ def _of_super(machine: Machine, owner: object, name: str) -> Any:
     return getattr(owner, name)
 
 
-def _behind_super(owner: object, name: str) -> tuple[Any, Any, Any]:
+def _find_in_super(owner: object, name: str) -> tuple[Any, Any, Any]:
     """Return the unbound attribute that `super` finds, the instance to bind it to (None for a class) and its type."""
     get = super.__getattribute__
     this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))
@@ -80,8 +80,11 @@ def _behind_super(owner: object, name: str) -> tuple[Any, Any, Any]:
     return ABSENT, None, None
 
 
-def local_names(frame: Frame) -> Any:
-    """Return the result of `locals()` in a frame: the namespace or, in functions, a dictionary (new since 3.13)."""
+def locals_of(frame: Frame) -> Any:
+    """Return the result of `locals()` in a frame: the namespace or, in functions, a dictionary.
+
+    Since 3.13, each call in a function returns a new dictionary.
+    """
     if frame.names is not None:
         hidden = _hidden_names(frame)
         return {**frame.names, **hidden} if hidden else frame.names

@@ -34,7 +34,7 @@ def _iterated_object(iterator: object) -> Iterable[Any]:
 
 
 def _unknown_function() -> None:
-    """Do nothing. This function is a placeholder for functions that are not known yet, such as future items."""
+    """Do nothing. This function is a placeholder for functions that are unknown, such as items of later steps."""
 
 
 unknown_function: FunctionType = _unknown_function  # type: ignore[assignment]
@@ -90,7 +90,7 @@ PARTS_OF_ITERATORS: dict[type, Parts] = {
 def may_call_or_forward(kind: type) -> bool:
     """Whether a step of an iterator may run Python code, or forward an item of another iterator.
 
-    True for each type with `__next__` that is not known to call nothing. False for types that are not iterators.
+    The result is True for each type with `__next__` that is not in the sets above. It is False for other types.
     """
     if kind in _FORWARDING_ITERATORS:
         return True

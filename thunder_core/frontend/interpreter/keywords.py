@@ -9,8 +9,8 @@ from thunder_core.frontend.interpreter.frame import Frame, Machine
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
-# Since 3.12, CPython takes every KeyError with one argument for its own error about a repeated keyword.
-_TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)
+# Since 3.12, CPython replaces every KeyError with one argument by the TypeError for a repeated keyword.
+_REPLACES_EVERY_KEY_ERROR = sys.version_info >= (3, 12)
 
 
 def function_text(function: object) -> str:
@@ -28,20 +28,20 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
         for key in mapping if target else ():
-            if _has(machine, target, key):
+            if _has_keyword(machine, target, key):
                 _refuse_repeated(function, key)
         target.update(_stored_items(mapping))
         return
     try:
-        for key in _keys(machine, mapping):
-            if _has(machine, target, key):
+        for key in _collect_keys(machine, mapping):
+            if _has_keyword(machine, target, key):
                 _refuse_repeated(function, key)
             target[key] = operators.get_item(machine, mapping, key)
         return
     except AttributeError:
         text = f"{function_text(function)} argument after ** must be a mapping, not {type(mapping).__name__}"
     except KeyError as error:
-        if not _TAKES_ANY_KEY_ERROR or len(error.args) != 1:
+        if not _REPLACES_EVERY_KEY_ERROR or len(error.args) != 1:
             raise
         text = _repeated_keyword_message(function, error.args[0])
     raise TypeError(text)
@@ -54,7 +54,7 @@ def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: object) -> 
         machine.natively(target.update, (_stored_items(mapping),), {})
         return
     try:
-        for key in _keys(machine, mapping):
+        for key in _collect_keys(machine, mapping):
             machine.natively(target.__setitem__, (key, operators.get_item(machine, mapping, key)), {})
         return
     except AttributeError:
@@ -72,7 +72,7 @@ def _stored_items(mapping: Any) -> Any:
     return mapping if type(mapping) is dict else dict.items(mapping)
 
 
-def _keys(machine: Machine, mapping: object) -> Iterator[Any]:
+def _collect_keys(machine: Machine, mapping: object) -> Iterator[Any]:
     """Yield the keys of a mapping, after collecting all of them."""
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
     if type_lookup(type(keys), "__iter__") is ABSENT and type_lookup(type(keys), "__getitem__") is ABSENT:
@@ -80,8 +80,8 @@ def _keys(machine: Machine, mapping: object) -> Iterator[Any]:
     yield from bridges.gather(machine, list, keys)
 
 
-def _has(machine: Machine, keywords: dict[Any, Any], key: object) -> bool:
-    """Whether a keyword is already present. Only keys that are not plain strings may run code of the program."""
+def _has_keyword(machine: Machine, keywords: dict[Any, Any], key: object) -> bool:
+    """Whether a keyword is already present. A lookup of a key that is not a plain string may run Python code."""
     return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
 
 
@@ -95,7 +95,7 @@ def _refuse_repeated(function: object, key: object) -> NoReturn:
     raise TypeError(_repeated_keyword_message(function, key))
 
 
-def as_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[Any, ...]:
+def unpack_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[Any, ...]:
     """Return a tuple of the values that are unpacked with `*`."""
     kind = type(iterable)
     if kind is tuple:

@@ -9,11 +9,11 @@ from thunder_core.tracing.library.changes.type_versions import ClassCaches, cach
 
 PARTIAL_FIELDS = {name: vars(functools.partial)[name].__get__ for name in ("func", "args", "keywords")}
 
-_found = ClassCaches()
+_lookups = ClassCaches()
 _shortcuts = ClassCaches()
 
 
-@cached_by_version(_found)
+@cached_by_version(_lookups)
 def type_lookup(kind: type, name: str) -> tuple[Any, bool]:
     """Return the unbound attribute that the type or a base defines; ABSENT if there is none."""
     return class_entry(kind, name), True
@@ -28,28 +28,31 @@ def shortcut(kind: type, name: str) -> Any:
 
 
 def remember(kind: type, name: str, value: object) -> None:
-    """Store a value for a name of a type, until the type changes. The value depends on a lookup in the type."""
-    cached = _found.get(id(kind))
+    """Store a value for a name of a type, until the type changes.
+
+    Nothing is stored unless `type_lookup` has been called for the type, because its cache has the type's version.
+    """
+    cached = _lookups.get(id(kind))
     if cached is not None:
         _shortcuts.current(kind).store(name, value, cached.version)
 
 
 def forget_lookups() -> None:
-    """Drop all cached lookups, which keep attributes alive, and the classes that functions among these refer to."""
-    _found.clear()
+    """Drop all cached lookups. They keep attributes alive, and the classes that functions among these refer to."""
+    _lookups.clear()
     _shortcuts.clear()
 
 
 def parts_of_partial(partial: object) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return the function and the arguments that a call of a partial uses.
 
-    A subclass may have attributes of its own under their names (`func`).
+    They are read with the C getters of `functools.partial`, because a subclass may define its own attribute `func`.
     """
     function, args, keywords = (field(partial) for field in PARTIAL_FIELDS.values())
     return function, args, keywords
 
 
 def python_method(kind: type, name: str) -> FunctionType | None:
-    """Return the Python function that a type has under a special name; None for anything else."""
+    """Return the type's special method if it is a Python function; None otherwise."""
     attribute = type_lookup(kind, name)
     return attribute if type(attribute) is FunctionType else None

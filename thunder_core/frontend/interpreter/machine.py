@@ -12,7 +12,7 @@ from thunder_core.frontend.interpreter import namespaces as names_of
 from thunder_core.frontend.interpreter.binding import bind
 from thunder_core.frontend.interpreter.decode import ProgramCache, programs
 from thunder_core.frontend.interpreter.frame import Arguments, Frame, Keywords, Machine
-from thunder_core.frontend.interpreter.generators import resumable
+from thunder_core.frontend.interpreter.generators import make_generator
 from thunder_core.frontend.interpreter.native import set_handled_exception
 from thunder_core.frontend.interpreter.table import LEAVE
 from thunder_core.frontend.interpreter.tracebacks import catch, raise_again
@@ -33,7 +33,7 @@ class PlainMachine(Machine):
     # Calls
 
     def invoke(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call any callable of the program, by its kind."""
+        """Call any callable: a Python function is interpreted, and other callables are called by their type."""
         if type(function) is FunctionType:
             return self.call_function(function, arguments, keywords)
         return calls.route(self, function, arguments, keywords)
@@ -49,7 +49,7 @@ class PlainMachine(Machine):
         return operators.next_of(self, iterator)
 
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
-        """Interpret a Python function. For generators and coroutines, make the object.
+        """Interpret a Python function. A generator function or coroutine function returns its generator or coroutine.
 
         Arguments in a list belong to this call: the list and the keywords are cleared, so that only the frame refers to
         them.
@@ -57,9 +57,9 @@ class PlainMachine(Machine):
         code = function.__code__
         cache = self.cache
         program = cache.programs.get(id(code)) or cache(code)
-        if program.simple and not keywords and len(arguments) == program.arguments:
-            fast = [*arguments, *program.blanks]
-        elif program.opaque:
+        if program.is_simple and not keywords and len(arguments) == program.arguments:
+            fast = [*arguments, *program.unbound_slots]
+        elif program.is_opaque:
             return self.call_native(function, arguments, keywords)
         else:
             fast = bind(function, program, arguments, keywords)
@@ -71,8 +71,8 @@ class PlainMachine(Machine):
             fast[program.first_free :] = closure
         names = None if program.flags & CO_OPTIMIZED else function.__globals__
         frame = Frame(self, program, code, function, function.__globals__, builtins_of(function), fast, names)
-        if program.resumable:
-            return resumable(frame, function)
+        if program.is_resumable:
+            return make_generator(frame, function)
         return run(frame)
 
     def run_code(
@@ -81,14 +81,14 @@ class PlainMachine(Machine):
     ) -> Any:  # fmt: skip
         """Interpret the code of a module, class or `exec` in a namespace."""
         program = self.cache(code)
-        fast = list(program.blanks)
+        fast = list(program.unbound_slots)
         if closure:
             fast[program.first_free :] = closure
         if builtins is None:
             builtins = names_of.builtins_of(global_names)
         frame = Frame(self, program, code, function, global_names, builtins, fast, names)
-        if program.resumable:
-            return resumable(frame, None)
+        if program.is_resumable:
+            return make_generator(frame, None)
         return run(frame)
 
     def resume(self, frame: Frame) -> Any:
@@ -120,11 +120,11 @@ class PlainMachine(Machine):
 
     def load_deref(self, frame: Frame, slot: int) -> Any:
         """Return the value of a cell or free variable."""
-        return names_of.contents(frame, slot)
+        return names_of.cell_contents(frame, slot)
 
     def delete_deref(self, frame: Frame, slot: int) -> None:
         """Delete a cell or free variable."""
-        names_of.contents(frame, slot)
+        names_of.cell_contents(frame, slot)
         del frame.fast[slot].cell_contents
 
 

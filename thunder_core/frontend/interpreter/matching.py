@@ -4,9 +4,9 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Machine
 
-SEQUENCE, MAPPING = 1 << 5, 1 << 6
+SEQUENCE_FLAG, MAPPING_FLAG = 1 << 5, 1 << 6
 # Classes whose only positional pattern is the subject itself (Py_TPFLAGS_MATCH_SELF).
-_MATCH_SELF = 1 << 22
+_MATCH_SELF_FLAG = 1 << 22
 
 
 def match_keys(machine: Machine, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -66,7 +66,7 @@ def _positional_names(machine: Machine, kind: type) -> tuple[Any, ...] | None:
     try:
         match_args = machine.load_attr(kind, "__match_args__")
     except AttributeError:
-        return None if kind.__flags__ & _MATCH_SELF else ()
+        return None if kind.__flags__ & _MATCH_SELF_FLAG else ()
     if type(match_args) is not tuple:
         raise TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {type(match_args).__name__})")
     return match_args

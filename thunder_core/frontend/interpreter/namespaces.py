@@ -15,15 +15,18 @@ def builtins_of(global_names: dict[str, Any]) -> Any:
 
 
 def find_global(frame: Frame, name: str) -> Any:
-    """Return the value that LOAD_GLOBAL finds, by item access unless globals and builtins are plain dictionaries."""
+    """Return the value that LOAD_GLOBAL finds. If globals or builtins are not exactly a dict, `[]` reads them."""
     if type(frame.globals) is not dict or type(frame.builtins) is not dict:
         return _first_item(frame, (frame.globals, frame.builtins), name)
     value = frame.globals.get(name, NULL)
     return find_builtin(frame, name) if value is NULL else value
 
 
-def find_beyond_locals(frame: Frame, name: str) -> Any:
-    """Return the value that LOAD_NAME finds after the namespace. Globals of all classes are read as a dictionary."""
+def find_outside_namespace(frame: Frame, name: str) -> Any:
+    """Return the global or builtin that LOAD_NAME finds for a name that the namespace lacks.
+
+    Globals are read as a plain dictionary, even if their class overrides `__getitem__`.
+    """
     value = dict.get(frame.globals, name, NULL)
     return find_builtin(frame, name) if value is NULL else value
 
@@ -37,7 +40,7 @@ def find_builtin(frame: Frame, name: str) -> Any:
 
 
 def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
-    """Return the item with a name from the first mapping that has it. Only a KeyError means that a mapping lacks it."""
+    """Return the item with a name from the first mapping whose `[]` raises no KeyError."""
     for names in mappings:
         try:
             return get_item(frame.machine, names, name)
@@ -51,30 +54,30 @@ def raise_undefined(name: str) -> NoReturn:
     raise NameError(f"name {name!r} is not defined", name=name)
 
 
-def unbound_local(name: str) -> NoReturn:
+def raise_unbound_local(name: str) -> NoReturn:
     """Raise the error for a local variable without a value."""
     raise UnboundLocalError(f"cannot access local variable {name!r} where it is not associated with a value")
 
 
-def unbound_free(name: str) -> NoReturn:
+def raise_unbound_free(name: str) -> NoReturn:
     """Raise the error for a free variable without a value."""
     message = f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope"
     raise NameError(message, name=name)
 
 
-def unbound_slot(frame: Frame, slot: int) -> NoReturn:
+def raise_unbound(frame: Frame, slot: int) -> NoReturn:
     """Raise the error for a local, cell or free variable without a value."""
     name = frame.program.names[slot]
     if slot >= frame.program.first_free:
-        unbound_free(name)
-    unbound_local(name)
+        raise_unbound_free(name)
+    raise_unbound_local(name)
 
 
-def contents(frame: Frame, slot: int) -> Any:
+def cell_contents(frame: Frame, slot: int) -> Any:
     """Return the value in a cell; raise NameError if the cell is empty."""
     cell: CellType = frame.fast[slot]
     try:
         return cell.cell_contents
     except ValueError:
         pass
-    return unbound_slot(frame, slot)
+    return raise_unbound(frame, slot)

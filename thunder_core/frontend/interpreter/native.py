@@ -1,7 +1,7 @@
 """Access to CPython's C structures: set the handled exception, make a frame object.
 
-Each name here is CPython's own, accessed through `ctypes`. The offsets are those of the versions and builds in
-`versions`. On other versions and builds, nothing is read or written, and the first use of an offset raises an error.
+All C functions and fields are accessed through `ctypes`. The offsets of fields are known for the versions and builds
+in `versions`. On other versions and builds, the first use of an offset raises an error, and no memory is accessed.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from thunder_core.frontend.interpreter.versions import HERE, Build, Version, require_supported
+from thunder_core.frontend.interpreter.versions import RUNNING_VERSION, Build, Version, require_supported
 
 _api = ctypes.pythonapi
 _POINTER = struct.calcsize("P")
@@ -43,10 +43,10 @@ class UnknownOffsets(Offsets):
     """The offsets of an unknown Python version: each use raises `PythonNotSupported`."""
 
     def __init__(self, version: Version, build: Build) -> None:
-        object.__setattr__(self, "asked", (version, build))
+        object.__setattr__(self, "requested", (version, build))
 
     def __getattribute__(self, name: str) -> Any:
-        require_supported(*object.__getattribute__(self, "asked"))
+        require_supported(*object.__getattribute__(self, "requested"))
         return super().__getattribute__(name)
 
 
@@ -65,10 +65,10 @@ def offsets_of(version: Version, build: Build) -> Offsets:
     return OFFSETS[version] if is_known else UnknownOffsets(version, build)
 
 
-_at = offsets_of(HERE, Build())
+_offsets = offsets_of(RUNNING_VERSION, Build())
 
 # Objects are passed to C as addresses, because ctypes' own conversion of objects would read their `__class__`.
-_set_handled = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyErr_SetHandledException", _api))
+_set_handled_exception = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyErr_SetHandledException", _api))
 _increment = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_IncRef", _api))
 _decrement = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", _api))
 _thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", _api))
@@ -80,11 +80,11 @@ UNBOUND: Any = object()
 
 def proxied_object(proxy: object) -> Any:
     """Return the object behind a proxy of `weakref.proxy`; None if it no longer exists."""
-    return ctypes.py_object.from_address(id(proxy) + _at.referent).value
+    return ctypes.py_object.from_address(id(proxy) + _offsets.referent).value
 
 
 def is_proxy(value: object) -> bool:
-    """Whether a value is a `weakref.proxy`. Its class is not called, because its metaclass may be the user's."""
+    """Whether a value is a `weakref.proxy`. This runs no code of the value's metaclass, as `isinstance` would."""
     kind = type(value)
     return kind is weakref.ProxyType or kind is weakref.CallableProxyType
 
@@ -99,7 +99,7 @@ def unwrap(value: object) -> Any:
 
 def set_handled_exception(error: BaseException | None) -> None:
     """Make `error` the exception that is being handled in this thread or in the innermost native generator."""
-    _set_handled(id(error))
+    _set_handled_exception(id(error))
 
 
 def new_frame(code: CodeType, global_names: dict[str, Any], namespace: object) -> FrameType:
@@ -112,43 +112,50 @@ def new_frame(code: CodeType, global_names: dict[str, Any], namespace: object) -
 
 def set_back(frame: FrameType, back: FrameType | None) -> None:
     """Set `frame.f_back`."""
-    _own(ctypes.c_void_p.from_address(id(frame) + _at.frame_back), UNBOUND if back is None else back)
+    _store_reference(ctypes.c_void_p.from_address(id(frame) + _offsets.frame_back), UNBOUND if back is None else back)
 
 
 def set_instruction(frame: FrameType, offset: int) -> None:
     """Set `frame.f_lasti` to a byte offset in the code; `f_lineno` changes accordingly."""
-    pointer = ctypes.c_void_p.from_address(_data(frame) + _at.data_instruction)
-    now = frame.f_lasti
-    pointer.value = (pointer.value or 0) - (now if now >= 0 else -2) + offset
+    pointer = ctypes.c_void_p.from_address(_frame_data(frame) + _offsets.data_instruction)
+    old_offset = frame.f_lasti
+    pointer.value = (pointer.value or 0) - (old_offset if old_offset >= 0 else -2) + offset
 
 
 def set_locals(frame: FrameType, values: Sequence[Any], start: int = 0) -> None:
     """Write `values` (cells for cell variables, UNBOUND for none) to the local slots from `start` on."""
-    data = _data(frame)
+    data = _frame_data(frame)
     _set_stack_top(data, start + len(values))
     for index, value in enumerate(values, start):
-        _own(ctypes.c_void_p.from_address(data + _at.data_locals + index * _POINTER), value, _at.empty, _at.borrowed)
+        _store_reference(
+            ctypes.c_void_p.from_address(data + _offsets.data_locals + index * _POINTER),
+            value,
+            _offsets.empty,
+            _offsets.borrowed,
+        )
 
 
 def _set_stack_top(data: int, count: int) -> None:
     """Set the number of used slots of a frame."""
-    if _at.top_is_address:
-        ctypes.c_void_p.from_address(data + _at.data_stack_top).value = data + _at.data_locals + count * _POINTER
+    if _offsets.top_is_address:
+        ctypes.c_void_p.from_address(data + _offsets.data_stack_top).value = (
+            data + _offsets.data_locals + count * _POINTER
+        )
     else:
-        ctypes.c_int.from_address(data + _at.data_stack_top).value = count
+        ctypes.c_int.from_address(data + _offsets.data_stack_top).value = count
 
 
 def c_calls_left() -> ctypes.c_int:
-    """Return a view of the remaining C recursion depth of this thread in 3.12. Other versions have it elsewhere."""
-    return ctypes.c_int.from_address(_thread_state() + _at.thread_c_calls)
+    """Return a view of the remaining C recursion depth of this thread. The field's offset is valid for 3.12 only."""
+    return ctypes.c_int.from_address(_thread_state() + _offsets.thread_c_calls)
 
 
-def _data(frame: FrameType) -> int:
-    """Return the address of the interpreter's half of a frame object."""
-    return ctypes.c_void_p.from_address(id(frame) + _at.frame_data).value or 0
+def _frame_data(frame: FrameType) -> int:
+    """Return the address of the _PyInterpreterFrame of a frame object."""
+    return ctypes.c_void_p.from_address(id(frame) + _offsets.frame_data).value or 0
 
 
-def _own(slot: ctypes.c_void_p, value: object, empty: int = 0, borrowed: int = 0) -> None:
+def _store_reference(slot: ctypes.c_void_p, value: object, empty: int = 0, borrowed: int = 0) -> None:
     """Store a counted reference to `value` in a C slot, and release the slot's old reference unless it is borrowed."""
     old = slot.value or 0
     if value is UNBOUND:

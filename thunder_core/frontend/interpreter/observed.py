@@ -11,25 +11,25 @@ from thunder_core.frontend.interpreter.decode import is_opaque, observed_program
 from thunder_core.frontend.interpreter.frame import Arguments, Find, Frame, Keywords
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.machine import PlainMachine
-from thunder_core.frontend.interpreter.namespaces import contents
+from thunder_core.frontend.interpreter.namespaces import cell_contents
 from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
 from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.frontend.interpreter.profiler import NativeCodeProfiler
 from thunder_core.frontend.interpreter.reach import Functions, Reach
 from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
 from thunder_core.frontend.interpreter.texts import concatenate
-from thunder_core.frontend.interpreter.witness import Witness
 
-# Operators that make texts from other texts.
-MAKE_TEXTS = frozenset({operator.add, operator.iadd, operator.mod, concatenate})
-# Containers that find items by a plain key without calling code of the program.
-_MAKE_ITEM = defaultdict.__missing__
-_PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
+# Operators that make a string from other strings.
+STRING_OPERATORS = frozenset({operator.add, operator.iadd, operator.mod, concatenate})
+_DEFAULTDICT_MISSING = defaultdict.__missing__
+# Containers whose lookup of a plain key runs no Python code.
+_C_INDEXED_CONTAINERS = frozenset({dict, list, tuple, str, bytes})
 
 
-def _makes_items(kind: type) -> bool:
-    """Whether a type makes missing items as defaultdict does."""
-    return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _MAKE_ITEM
+def _makes_missing_items(kind: type) -> bool:
+    """Whether a type inherits `defaultdict.__missing__`, which makes missing items with a factory."""
+    return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _DEFAULTDICT_MISSING
 
 
 class ObservedMachine(PlainMachine):
@@ -40,7 +40,7 @@ class ObservedMachine(PlainMachine):
         self.observer: Observer = observer
         self.redirection: Redirection | None = None
         self.reach = Reach(self._is_redirected, observer.quiet)
-        self.witness = Witness(observer.on_native_code) if observer.watches else None
+        self.profiler = NativeCodeProfiler(observer.on_native_code) if observer.watches else None
         observer.machine = self
 
     def _is_redirected(self, function: FunctionType) -> bool:
@@ -64,12 +64,12 @@ class ObservedMachine(PlainMachine):
         )  # fmt: skip
 
     def natively(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively. Known functions that it calls back are interpreted."""
+        """Call a function natively. The functions that it or its arguments lead to are interpreted."""
         reached = self.reach.functions_of_call(function, arguments, keywords)
         return self._redirecting(reached, function, arguments, keywords)
 
     def call_uninterpreted(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
+        """Call a function natively, even a Python function. Functions that its arguments lead to are interpreted."""
         return self._redirecting(
             self.reach.functions_of_values(*arguments, *keywords.values()), function, arguments, keywords
         )
@@ -77,25 +77,25 @@ class ObservedMachine(PlainMachine):
     def _redirecting(self, reached: Functions, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively while calls of these functions are redirected to the machine."""
         if not reached:
-            return self._run(function, arguments, keywords)
+            return self._run_natively(function, arguments, keywords)
         redirection = Redirection(self)
         try:
             redirection.add(reached)
-            return self._run(function, arguments, keywords)
+            return self._run_natively(function, arguments, keywords)
         finally:
             redirection.end()
 
     def call_cached(self, cached: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function under `functools.lru_cache`: interpret the function, and report the value to the observer.
+        """Call a function under `functools.lru_cache`, and report the value to the observer.
 
-        A value from the cache is C's, and the program would get the same value.
+        The C code of the cache decides whether it has a value. If not, it calls the function, which is interpreted.
         """
         arguments = tuple(arguments)
         redirection = Redirection(self)
         redirection.cached = cached
         try:
             redirection.add(self.reach.functions_of_call(cached, arguments, keywords))
-            value = self._run(cached, arguments, keywords)
+            value = self._run_natively(cached, arguments, keywords)
             if not redirection.missed:
                 self.observer.on_cached(cached, arguments, dict(keywords), value, hit=True)
         except NotKeptError as passed:
@@ -105,10 +105,7 @@ class ObservedMachine(PlainMachine):
         return self.observer.on_call_result(cached, arguments, keywords, value)
 
     def call_back(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function on behalf of C code, without redirections.
-
-        Functions in the result are redirected afterwards.
-        """
+        """Call a function on behalf of C code, with redirections suspended; then redirect the result's functions."""
         return self.call_from_c(self.invoke, function, arguments, keywords)
 
     def next_for_native(self, iterator: object) -> Any:
@@ -119,13 +116,13 @@ class ObservedMachine(PlainMachine):
         """Run the frame of a generator, which C code may drive."""
         return self.call_from_c(super().resume, frame)
 
-    def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, with a witness if the observer watches native code."""
+    def _run_natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call a function natively, with a profiler if the observer watches native code."""
         arguments, keywords = self.for_native(function, arguments, keywords)
         try:
-            if self.witness is None:
+            if self.profiler is None:
                 return function(*arguments, **keywords)
-            return self.witness.call(function, arguments, keywords)
+            return self.profiler.call(function, arguments, keywords)
         except TypeError as error:
             if self.observer.substitutes:
                 self.observer.on_refusal(error)
@@ -138,12 +135,12 @@ class ObservedMachine(PlainMachine):
         return self.observer.for_native(function, arguments, keywords)
 
     def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
-        if self.witness is not None and self.witness.watch(False):
+        """Call a function of Thunder on behalf of C code, with the redirections of the C code suspended."""
+        if self.profiler is not None and self.profiler.watch(False):
             try:
                 return self.call_from_c(function, *arguments)
             finally:
-                self.witness.watch(True)
+                self.profiler.watch(True)
         active = self.redirection
         if active is None:
             return function(*arguments)
@@ -205,20 +202,20 @@ class ObservedMachine(PlainMachine):
 
     def delete_deref(self, frame: Frame, slot: int) -> None:
         """Empty a cell, and report this if the variable is free."""
-        contents(frame, slot)
+        cell_contents(frame, slot)
         if slot >= frame.program.first_free:
             self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
         super().delete_deref(frame, slot)
 
     def class_of(self, value: object) -> type:
-        """Return the class of an operand, as given by the observer."""
+        """Return the observer's class for an operand."""
         return self.observer.class_of(value)
 
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Announce an operation unless all operands are plain, and then apply the operation."""
         for operand in operands:
             if type(operand) not in PLAIN:
-                if function in MAKE_TEXTS and (text := self.text_of(function, operands)) is not None:
+                if function in STRING_OPERATORS and (text := self.text_of(function, operands)) is not None:
                     return text
                 if (value := self.observer.on_operation(function, operands)) is not NOT_TAKEN:
                     return value
@@ -226,11 +223,11 @@ class ObservedMachine(PlainMachine):
         return function(*operands)
 
     def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Return the observer's text for an operation that makes a text; None if the observer has none."""
+        """Return the observer's string for a string operation; None if the observer has none."""
         return self.observer.on_text(function, operands)
 
     def announce_iteration(self, iterable: object) -> None:
-        """Announce that the items of an iterable are about to be taken natively."""
+        """Announce that C code is about to iterate over an iterable."""
         self.observer.on_operation(list, (iterable,))
 
     def announce_hash(self, value: object) -> None:
@@ -253,7 +250,7 @@ class ObservedMachine(PlainMachine):
         self._write(owner, super().delete_attr_natively, hook, owner, name)
 
     def _write(self, owner: object, write: Callable[..., Any], *arguments: Any) -> Any:
-        """Make an announced write, and report to the observer if it raises."""
+        """Make an announced write. If the write raises, report this to the observer."""
         try:
             return write(*arguments)
         except BaseException:
@@ -264,9 +261,9 @@ class ObservedMachine(PlainMachine):
         """Read an item, and report the value."""
         if (value := self.observer.on_operation(operator.getitem, (container, key))) is not NOT_TAKEN:
             return value
-        if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
+        if _makes_missing_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
             return self._missing_item(container, key)
-        if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
+        if type(key) in PLAIN and type(container) in _C_INDEXED_CONTAINERS:
             value = container[key]
         else:
             value = self.natively(operator.getitem, (container, key), {})

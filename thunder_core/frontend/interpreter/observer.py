@@ -21,11 +21,11 @@ class Observer:
     """Receives the reads, writes and calls of an interpreted program, and may answer with other values."""
 
     machine: Machine
-    # Types whose instances lead C code to no Python function that this observer needs to see.
+    # Types through whose instances C code calls no Python function that must be redirected.
     quiet: frozenset[type] = frozenset()
-    # Whether to report Python code that runs natively. This profiles each native call.
+    # Whether `on_native_code` is called for Python code that runs natively. This profiles each native call.
     watches = False
-    # Whether the program has objects that are replaced by others in the arguments of C functions.
+    # Whether `for_native` replaces arguments of C functions.
     substitutes = False
 
     def on_load_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
@@ -51,11 +51,11 @@ class Observer:
         return value
 
     def on_call(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002
-        """Return the result of a call that the observer makes itself, or `NOT_TAKEN` before a call of the machine."""
+        """Return the result of a call that the observer makes, or `NOT_TAKEN` if the machine is to make the call."""
         return NOT_TAKEN
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:  # noqa: ARG002
-        """Return the step after a branch whose arms the observer runs, or `NOT_TAKEN` before the machine takes one."""
+        """Return the step after a branch if the observer runs both arms, or `NOT_TAKEN` if the machine is to branch."""
         return NOT_TAKEN
 
     def on_call_result(
@@ -80,7 +80,7 @@ class Observer:
         *,
         hit: bool,  # noqa: ARG002
     ) -> bool:
-        """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
+        """Whether the cache of `functools.lru_cache` may keep a value. `hit`: the value is from the cache."""
         return True
 
     def on_called_back(self, function: FunctionType, value: object) -> Any:  # noqa: ARG002
@@ -95,7 +95,7 @@ class Observer:
         return type(value)
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """Return None before a text is made of operands, or a text that replaces it."""
+        """Return a string that replaces the result of a string operation, or None if the machine is to apply it."""
         return None
 
     def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:  # noqa: ARG002
@@ -103,14 +103,14 @@ class Observer:
         return args, kwargs
 
     def for_caller(self, value: object) -> Any:
-        """Return the value that C code receives for a value of the program's iterator."""
+        """Return the value that C code receives for a value that an iterator of the program has returned."""
         return value
 
     def on_refusal(self, error: TypeError) -> None:
-        """Note an error of a C function that received arguments which the observer `substitutes`."""
+        """Note a TypeError of a C function, perhaps about replaced arguments. Called only if `substitutes` is true."""
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """Return the result of an operator or protocol step, or `NOT_TAKEN` before it is applied natively."""
+        """Return the result of an operator or protocol step, or `NOT_TAKEN` if it is to be applied natively."""
         return NOT_TAKEN
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:  # noqa: ARG002
@@ -128,7 +128,7 @@ class Observer:
         """Note that `container[key]` is about to be deleted natively."""
 
     def on_unwritten(self, owner: object) -> None:
-        """Note that the last announced write to this object, if any, has raised."""
+        """Note that a write to this object has raised. Its last announced write, if any, did not happen."""
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to a global."""

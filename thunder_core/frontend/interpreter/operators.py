@@ -28,13 +28,13 @@ COMPARISONS: tuple[Operator, ...] = (
 _STEMS = (
     "add", "and", "floordiv", "lshift", "matmul", "mul", "mod", "or", "pow", "rshift", "sub", "truediv", "xor",
 )  # fmt: skip
-_PLAIN_OF = dict(zip(BINARY, [f"__{stem}__" for stem in _STEMS] * 2, strict=True))
-_IN_PLACE_OF = dict(zip(BINARY[13:], [f"__i{stem}__" for stem in _STEMS], strict=True))
-_NAME_OF = {
+_METHOD_NAME_OF = dict(zip(BINARY, [f"__{stem}__" for stem in _STEMS] * 2, strict=True))
+_IN_PLACE_METHOD_NAME_OF = dict(zip(BINARY[13:], [f"__i{stem}__" for stem in _STEMS], strict=True))
+_COMPARISON_NAME_OF = {
     operator.lt: "__lt__", operator.le: "__le__", operator.eq: "__eq__",
     operator.ne: "__ne__", operator.gt: "__gt__", operator.ge: "__ge__",
 }  # fmt: skip
-_SWAPPED = {
+_SWAPPED_NAME_OF = {
     "__lt__": "__gt__", "__le__": "__ge__", "__eq__": "__eq__",
     "__ne__": "__ne__", "__gt__": "__lt__", "__ge__": "__le__",
 }  # fmt: skip
@@ -44,8 +44,8 @@ _SIGNS = dict(zip(_STEMS, ("+", "&", "//", "<<", "@", "*", "%", "|", "** or pow(
 def binary(machine: Machine, function: Operator, left: object, right: object) -> Any:
     """Apply a binary or in-place operator."""
     left_kind, right_kind = machine.class_of(left), machine.class_of(right)
-    name = _PLAIN_OF[function]
-    in_place = _IN_PLACE_OF.get(function)
+    name = _METHOD_NAME_OF[function]
+    in_place = _IN_PLACE_METHOD_NAME_OF.get(function)
     if in_place is not None:
         value = _in_place(machine, function, in_place, left, right)
         if value is not NotImplemented:
@@ -82,7 +82,7 @@ def binary(machine: Machine, function: Operator, left: object, right: object) ->
 
 
 def _in_place(machine: Machine, function: Operator, name: str, left: object, right: object) -> Any:
-    """Return the result of an in-place method; NotImplemented if there is no such method or it returns that."""
+    """Return the result of an in-place method; NotImplemented if there is no such method."""
     kind = machine.class_of(left)
     method = python_method(kind, name)
     if method is not None:
@@ -99,15 +99,15 @@ def _unsupported_message(name: str, left_kind: type, right_kind: type, *, in_pla
 
 def compare(machine: Machine, function: Operator, left: object, right: object) -> Any:
     """Apply a comparison."""
-    name = _NAME_OF[function]
+    name = _COMPARISON_NAME_OF[function]
     left_kind, right_kind = machine.class_of(left), machine.class_of(right)
     first = python_method(left_kind, name)
-    second = python_method(right_kind, _SWAPPED[name])
-    prior = is_asked_first(right_kind, left_kind)
-    if first is None and second is None and prior == is_asked_first(type(right), type(left)):
+    second = python_method(right_kind, _SWAPPED_NAME_OF[name])
+    tries_right_first = is_right_first(right_kind, left_kind)
+    if first is None and second is None and tries_right_first == is_right_first(type(right), type(left)):
         return machine.operate(function, left, right)
-    attempts = [(first, left_kind, name, left, right), (second, right_kind, _SWAPPED[name], right, left)]
-    for method, kind, special, owner, operand in reversed(attempts) if prior else attempts:
+    attempts = [(first, left_kind, name, left, right), (second, right_kind, _SWAPPED_NAME_OF[name], right, left)]
+    for method, kind, special, owner, operand in reversed(attempts) if tries_right_first else attempts:
         if method is not None:
             value = machine.invoke(method, (owner, operand), {})
         else:
@@ -122,9 +122,9 @@ def compare(machine: Machine, function: Operator, left: object, right: object) -
     raise TypeError(f"'{sign}' not supported between instances of '{left_kind.__name__}' and '{right_kind.__name__}'")
 
 
-def is_asked_first(kind: type, left_kind: type) -> bool:
-    """Whether the right operand's method is tried first, because its class is a subclass of the left one's."""
-    return kind is not left_kind and issubclass(kind, left_kind)
+def is_right_first(right_kind: type, left_kind: type) -> bool:
+    """Whether the right operand's method is tried first: its class is a proper subclass of the left operand's."""
+    return right_kind is not left_kind and issubclass(right_kind, left_kind)
 
 
 UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
@@ -165,7 +165,7 @@ def length(machine: Machine, value: object) -> int:
 
 
 class _Sized:
-    """Lets `len` check the result of a `__len__`, with its own errors."""
+    """An object whose `__len__` returns a given value, so that `len` checks the value and raises CPython's errors."""
 
     __slots__ = ("size",)
 
@@ -193,8 +193,8 @@ def contains(machine: Machine, container: object, item: object) -> bool:
     unbound = type_lookup(kind, "__contains__")
     if type(unbound) is FunctionType:
         return truth(machine, machine.invoke(unbound, (container, item), {}))
-    steps_python = kind is GeneratorType or may_call_or_forward(kind)
-    if unbound is ABSENT and (steps_python or python_method(kind, "__iter__") is not None):
+    may_step_python = kind is GeneratorType or may_call_or_forward(kind)
+    if unbound is ABSENT and (may_step_python or python_method(kind, "__iter__") is not None):
         iterator = iterate(machine, container)
         while True:
             element = advance(machine, iterator, ABSENT)

@@ -10,8 +10,8 @@ Step = tuple[Callable[[Any, Any], int | None], Any]
 
 
 @dataclass(frozen=True)
-class Catch:
-    """The target of control if a step raises: the step, its stack depth, and whether to push the position."""
+class ExceptionHandler:
+    """The step at which a frame continues if a step raises, its stack depth, and whether to push the raising step."""
 
     target: int
     depth: int
@@ -19,7 +19,7 @@ class Catch:
 
 
 class Instruction(NamedTuple):
-    """One instruction as CPython stores it: its start, the next instruction's start, its name and full argument."""
+    """One instruction. `end` is the offset of the next one, and `argument` includes EXTENDED_ARG prefixes."""
 
     offset: int
     end: int
@@ -30,7 +30,10 @@ class Instruction(NamedTuple):
 
 @dataclass
 class DecodingContext:
-    """The state of decoding a code object that preparations may read."""
+    """The code object that is decoded, and the current instruction, for `table.Preparation` functions.
+
+    `index` maps the offset of each instruction to its step. `keyword_names` are those of the next CALL (3.11, 3.12).
+    """
 
     code: CodeType
     index: dict[int, int]
@@ -46,21 +49,28 @@ class DecodingContext:
 
 @dataclass
 class DecodedCode:
-    """A decoded code object, with the data that its frames need."""
+    """A decoded code object, with the data that its frames need.
+
+    `offsets`, `lines` and `exception_handlers` have one entry for each of the `steps`. `cells` are the slots that
+    become cells when a frame is created. `names` has the name of each slot, and `first_free` is the slot of the first
+    free variable. `arguments` is the number of positional parameters, and `unbound_slots` has UNBOUND for each slot
+    that is not a parameter. A code object `is_simple` if it has only positional parameters and is interpreted;
+    it `is_opaque` if it runs natively; it `is_resumable` if it is of a generator or coroutine.
+    """
 
     steps: list[Step]
     offsets: list[int]
     lines: list[int | None]
-    catches: list[Catch | None]
+    exception_handlers: list[ExceptionHandler | None]
     cells: list[int]
     names: tuple[str, ...]
     arguments: int
-    blanks: list[Any]
+    unbound_slots: list[Any]
     first_free: int
     flags: int
-    simple: bool
-    opaque: bool
-    resumable: bool
+    is_simple: bool
+    is_opaque: bool
+    is_resumable: bool
     memory: dict[str, Any] = field(default_factory=dict)
 
 

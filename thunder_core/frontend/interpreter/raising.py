@@ -11,17 +11,17 @@ def raise_new(machine: Machine, raised: object, cause: object, has_cause: bool) 
     """Run `raise raised [from cause]`."""
     error = _instance(machine, raised, "exceptions must derive from BaseException")
     if has_cause:
-        error.__cause__ = None if cause is None else _instance(machine, cause, _CAUSE)
+        error.__cause__ = None if cause is None else _instance(machine, cause, _CAUSE_MESSAGE)
     if machine.observer is not None:
         machine.observer.on_raise(error)
     raise error
 
 
-_CAUSE = "exception causes must derive from BaseException"
+_CAUSE_MESSAGE = "exception causes must derive from BaseException"
 
 
-def _instance(machine: Machine, raised: Any, refusal: str) -> BaseException:
-    """Return the exception; a class is called without arguments."""
+def _instance(machine: Machine, raised: Any, message: str) -> BaseException:
+    """Return the exception to raise, by calling a class without arguments. Raises TypeError for other objects."""
     if issubclass(type(raised), type) and issubclass_natively(raised, BaseException):
         instance = machine.invoke(raised, (), {})
         if not isinstance(instance, BaseException):
@@ -31,7 +31,7 @@ def _instance(machine: Machine, raised: Any, refusal: str) -> BaseException:
         return instance
     if issubclass_natively(type(raised), BaseException):
         return raised  # type: ignore[no-any-return]
-    raise TypeError(refusal)
+    raise TypeError(message)
 
 
 def handled_exception() -> BaseException:
@@ -84,15 +84,18 @@ def split_group(machine: Machine, error: BaseException, error_types: object) -> 
 
 
 def merge_exceptions(original: BaseException, raised: list[Any]) -> BaseException | None:
-    """Return the exception that a `try` with `except*` finally raises: the unchanged parts, merged, and new errors."""
+    """Return the exception that a `try` with `except*` raises at its end; None if there is none.
+
+    It contains the parts of the original group that were raised again, as one group, and the new errors.
+    """
     errors = [error for error in raised if error is not None]
     if not errors:
         return None
     if not isinstance(original, BaseExceptionGroup):
         return errors[0]  # type: ignore[no-any-return]
     new = [error for error in errors if not _is_part(error, original)]
-    again = [error for error in errors if _is_part(error, original)]
-    projection = _projection(original, again)
+    reraised = [error for error in errors if _is_part(error, original)]
+    projection = _projection(original, reraised)
     if not new:
         return projection
     if projection is not None:
@@ -117,14 +120,14 @@ def _projection(original: BaseExceptionGroup[Any], parts: list[Any]) -> BaseExce
         return None
     leaves: set[int] = set()
     for part in parts:
-        _collect(part, leaves)
+        _add_leaves(part, leaves)
     return original.subgroup(lambda leaf: id(leaf) in leaves)
 
 
-def _collect(part: BaseException, leaves: set[int]) -> None:
+def _add_leaves(part: BaseException, leaves: set[int]) -> None:
     """Add the identities of the leaves of a group."""
     if isinstance(part, BaseExceptionGroup):
         for error in part.exceptions:
-            _collect(error, leaves)
+            _add_leaves(error, leaves)
     else:
         leaves.add(id(part))

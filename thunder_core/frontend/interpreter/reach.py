@@ -1,4 +1,4 @@
-"""Reach: the Python functions that C code may call, derived from its arguments."""
+"""The Python functions that C code may call, found from the function that is called and its arguments."""
 
 import _json
 import functools
@@ -49,7 +49,7 @@ _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
 
 # Types whose instances lead to no Python function.
-QUIET = PLAIN | {
+QUIET_TYPES = PLAIN | {
     BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray,
     memoryview, object, range,
     type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
@@ -67,7 +67,8 @@ def _parts_of_partial(partial: object) -> Iterable[Any]:
     return function, *args, *keywords.values()
 
 
-# The parts that C code finds in arguments, by exact type. Special methods of other types are examined too.
+# Functions that return the parts of an argument which C code may use, by the argument's exact type. For instances of
+# other types, the special methods of the type count as well.
 PARTS: dict[type, Parts] = {
     MethodType: lambda method: (method.__func__, method.__self__),
     functools.partial: _parts_of_partial,
@@ -93,18 +94,20 @@ _ITEMS_OF_CONTAINERS |= {type(view): iter for view in VIEWS}
 PARTS |= _ITEMS_OF_CONTAINERS | dict.fromkeys((OrderedDict, Counter), _ITEMS_OF_CONTAINERS[dict])
 PARTS[defaultdict] = lambda mapping: (mapping.default_factory, *_ITEMS_OF_CONTAINERS[dict](mapping))
 
-# C functions that call no method of their arguments, methods of containers by name, and methods that look up keys.
+# C functions that call no method of their arguments.
 _QUIET_FUNCTIONS: frozenset[Any] = frozenset((id, callable))
 # C functions and types that call special methods of their arguments, but not of the arguments' items.
 _SHALLOW_FUNCTIONS: frozenset[Any] = frozenset({len, iter, isinstance, issubclass})
 _SHALLOW_TYPES = frozenset({type, list, tuple})
 _ITEM_OPERATORS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
+# Methods of containers that call no method of items and keys.
 _QUIET_METHODS = frozenset(
     {
         "append", "appendleft", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values", "items", "__len__",
         "__iter__",
     }
 )  # fmt: skip
+# Methods of dictionaries and sets that hash and compare their first argument.
 _KEYED_METHODS = frozenset(
     {"get", "setdefault", "add", "discard", "pop", "__contains__", "__getitem__", "__setitem__", "__delitem__"}
 )
@@ -123,8 +126,9 @@ def _is_keyed(kind: type) -> bool:
     return issubclass(kind, dict | set | frozenset)
 
 
-# Finalizers may run at any time. PyTorch's own protocol is captured regardless of its caller.
-_NEVER_REDIRECTED = frozenset(
+# Special methods that are not redirected for each instance that C code receives. Finalizers may run at any time. The
+# others instantiate or subclass a class: `_constructors` adds most of them for classes.
+_EXCLUDED_SPECIAL_METHODS = frozenset(
     {"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"}
 )
 _CONSTRUCTOR_METHODS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
@@ -141,9 +145,9 @@ class Reach:
 
     def __init__(self, is_redirectable: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
         self._is_redirectable = is_redirectable
-        self._quiet = QUIET | quiet
+        self._quiet = QUIET_TYPES | quiet
         # The redirectable functions of a type, by the identity of the tuple of its functions.
-        self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
+        self._redirectable_of: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
 
     def functions_of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
         """Return the Python functions that a C function may call with these arguments."""
@@ -202,7 +206,7 @@ class Reach:
         return reached
 
     def _functions_of_step(self, iterator: object) -> Functions:
-        """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
+        """Return the functions that a step of a C iterator may call. Bridges are among its parts, and add nothing."""
         kind = type(iterator)
         if kind in APPLYING_ITERATORS:
             reached: Functions = {unknown_function: None}
@@ -221,7 +225,10 @@ class Reach:
         return reached
 
     def _add_functions_of(self, value: Any, reached: Functions, depth: int) -> None:
-        """Add the functions that a value leads to. Constructors of classes are added only if the depth says so."""
+        """Add the functions that C code may call if it receives a value, up to a depth of nested parts.
+
+        Constructors of a class are added only if `depth` is at least `_CONSTRUCTOR_DEPTH`.
+        """
         kind = type(value)
         if kind is FunctionType:
             if value is unknown_function or self._can_be_redirected(value):
@@ -248,10 +255,10 @@ class Reach:
         """Add the functions whose code can be redirected."""
         if not functions:
             return
-        entry = self._chosen.get(id(functions))
+        entry = self._redirectable_of.get(id(functions))
         if entry is None:
             chosen = dict.fromkeys(function for function in functions if self._can_be_redirected(function))
-            entry = self._chosen[id(functions)] = functions, chosen
+            entry = self._redirectable_of[id(functions)] = functions, chosen
         reached.update(entry[1])
 
     def _can_be_redirected(self, function: FunctionType) -> bool:
@@ -285,12 +292,16 @@ def _constructors(kind: type) -> tuple[FunctionType, ...]:
 
 
 def _is_special(name: str) -> bool:
-    special = name[:2] == "__" == name[-2:] and name not in _NEVER_REDIRECTED
+    """Whether C code may call a method with this name. `__torch_function__` is captured regardless of its caller."""
+    special = name[:2] == "__" == name[-2:] and name not in _EXCLUDED_SPECIAL_METHODS
     return name in _METHODS_CALLED_BY_NAME or (special and not name.startswith("__torch_"))
 
 
 def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
-    """Return the functions that a type has under the chosen names, cached until the type changes."""
+    """Return the Python functions that a type and its bases define under the chosen names.
+
+    The result is cached under `label` until the type changes.
+    """
     cached: tuple[FunctionType, ...] | None = shortcut(kind, label)
     if cached is not None:
         return cached
@@ -309,7 +320,7 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
 
 
 def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
-    """Return the functions behind an entry of a class."""
+    """Return the Python functions of a class attribute: a function, a method's function, or a property's functions."""
     kind = type(unbound)
     if kind is FunctionType:
         return (unbound,)

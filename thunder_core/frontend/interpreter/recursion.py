@@ -19,7 +19,7 @@ class _State:
 
 
 class _Thread(threading.local):
-    """The number of active runs in a thread, and the number of C calls added to its remaining ones."""
+    """The number of active runs in a thread, and the number that was added to its remaining C calls."""
 
     entered = 0
     added = 0
@@ -51,7 +51,7 @@ def leave() -> None:
 
 
 def _allow_c_calls() -> None:
-    """Let C code of this thread call as deep as in 3.13. Python 3.12 counts C calls and allows fewer."""
+    """On Python 3.12, raise this thread's limit of nested C calls to that of 3.13."""
     _thread.added = 0
     if (3, 12) <= sys.version_info < (3, 13):
         calls_left = c_calls_left()

@@ -47,7 +47,8 @@ def _call_target(*arguments: Any, **keywords: Any) -> Any:
     return target(*arguments, **keywords)
 
 
-# By identity, in a plain dictionary, because a mapping in Python may itself be redirected.
+# Replacement code and target of a function, by the function's identity. A `WeakKeyDictionary` would not do, because its
+# methods are Python functions, which may themselves be redirected.
 _targets: dict[int, tuple[CodeType, Target]] = {}
 
 
@@ -64,7 +65,7 @@ def _replacement_of(function: FunctionType) -> tuple[CodeType, Target]:
 
 
 class NotKeptError(Exception):
-    """Passes the value of a cached function around the cache, which stores no value of a call that raises."""
+    """Raised through the C code of `functools.lru_cache`, so that it does not store the value of the call."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class Redirection:
         self._outer = machine.redirection
         machine.redirection = self
         self._originals: dict[FunctionType, tuple[CodeType, Target]] = {}
-        # The `functools.lru_cache` function that is called, and whether its cache had no value.
+        # The `functools.lru_cache` function that is called, and whether the cache had no value.
         self.cached: Any = None
         self.missed = False
 
@@ -91,6 +92,7 @@ class Redirection:
                 self._redirect(function)
 
     def _redirect(self, function: FunctionType) -> None:
+        """Replace the code of a function by code that calls the machine."""
         code, target = _replacement_of(function)
         self._originals[function] = function.__code__, target
         target.redirection = self
@@ -115,7 +117,10 @@ class Redirection:
         self._machine.redirection = self._outer
 
     def call(self, function: FunctionType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call a function on the machine on behalf of C code, and redirect functions that the result leads to."""
+        """Call a function on the machine on behalf of C code. Functions that the result leads to are redirected, too.
+
+        Raises `NotKeptError` with the value if the observer refuses to let `functools.lru_cache` store the value.
+        """
         machine = self._machine
         misses_cache = getattr(self.cached, "__wrapped__", None) is function
         if misses_cache:

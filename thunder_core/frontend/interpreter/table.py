@@ -6,7 +6,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.program import DecodingContext
-from thunder_core.frontend.interpreter.versions import HERE, Version, require_supported
+from thunder_core.frontend.interpreter.versions import RUNNING_VERSION, Version, require_supported
 
 # A handler changes the frame and returns None, the index of the next step, LEAVE or RERAISE.
 Handler = Callable[[Frame, Any], int | None]
@@ -21,7 +21,7 @@ RERAISE = -2
 
 @dataclass(frozen=True)
 class Row:
-    """One handler: its versions, whether it is only for observed runs, and its preparation."""
+    """A handler, with its range of versions, whether it is only for observed runs, and its preparation."""
 
     handler: Handler
     since: Version
@@ -50,10 +50,10 @@ def opcode(
     return register
 
 
-def handlers(observed: bool, version: Version = HERE) -> dict[str, Row]:
+def handlers(observed: bool, version: Version = RUNNING_VERSION) -> dict[str, Row]:
     """Return the row of each opcode for a version. An observed run prefers the rows for observed runs.
 
-    Rows have no upper bound by default, so unknown versions are refused: raises `PythonNotSupported`.
+    Raises `PythonNotSupported` for an unknown version, because most rows have no upper bound.
     """
     require_supported(version)
     table: dict[str, Row] = {}

@@ -49,5 +49,5 @@ def apply_format(machine: Machine, value: object, specification: object) -> Any:
 
 
 def concatenate(*texts: str) -> str:
-    """Concatenate texts, as an f-string does with its parts."""
+    """Concatenate strings, as an f-string does with its parts."""
     return "".join(texts)

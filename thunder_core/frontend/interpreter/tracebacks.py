@@ -8,8 +8,8 @@ from typing import NoReturn
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.table import LEAVE, RERAISE
 
-_HERE = str(Path(__file__).parent)
-_DRIVERS = str(Path(__file__).with_name("generators.py"))
+_INTERPRETER_FOLDER = str(Path(__file__).parent)
+_DRIVER_FILE = str(Path(__file__).with_name("generators.py"))
 
 
 def catch(frame: Frame, error: BaseException) -> int:
@@ -26,7 +26,7 @@ def catch(frame: Frame, error: BaseException) -> int:
 
 def unwind(frame: Frame, error: BaseException, position: int | None = None) -> int:
     """Cut the stack to the handler's depth and return the handler's step; LEAVE if there is no handler."""
-    handler = frame.program.catches[frame.pc]
+    handler = frame.program.exception_handlers[frame.pc]
     if handler is None:
         return LEAVE
     stack = frame.stack
@@ -64,14 +64,14 @@ def raise_again(error: BaseException) -> NoReturn:
 
 
 def without_own_entries(entry: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the interpreter's frames. There are none below an entry that `catch` has made."""
+    """Return a traceback without the interpreter's frames. The search ends at an entry that `catch` has made."""
     entries: list[TracebackType] = []
     while entry is not None and entry.tb_frame.f_trace_lines:
         code = entry.tb_frame.f_code
-        if not code.co_filename.startswith(_HERE):
+        if not code.co_filename.startswith(_INTERPRETER_FOLDER):
             entries.append(entry)
-        elif code.co_filename == _DRIVERS and isinstance(code.co_consts[-1], CodeType):
-            entries.append(_not_started(entry.tb_frame.f_locals["frame"]))
+        elif code.co_filename == _DRIVER_FILE and isinstance(code.co_consts[-1], CodeType):
+            entries.append(_entry_of_unstarted(entry.tb_frame.f_locals["frame"]))
         entry = entry.tb_next
     for kept_entry in reversed(entries):
         if kept_entry.tb_next is not entry:
@@ -80,12 +80,12 @@ def without_own_entries(entry: TracebackType | None) -> TracebackType | None:
     return entry
 
 
-def below(error: BaseException) -> TracebackType | None:
+def traceback_below(error: BaseException) -> TracebackType | None:
     """Return the traceback of an exception without its outermost entry."""
     entry = error.__traceback__
     return None if entry is None else entry.tb_next
 
 
-def _not_started(frame: Frame) -> TracebackType:
+def _entry_of_unstarted(frame: Frame) -> TracebackType:
     """Return the entry of a generator that received an exception before it ran, in place of its driver's entry."""
     return TracebackType(None, frame.native(), 0, frame.code.co_firstlineno)

@@ -12,12 +12,12 @@ from thunder_core.foundation.errors import PythonNotSupported
 Version = tuple[int, int]
 
 # A version must be checked before it is added here. CONTRIBUTING.md describes how.
-SUPPORTED: tuple[Version, ...] = ((3, 11), (3, 12), (3, 13))
+SUPPORTED_VERSIONS: tuple[Version, ...] = ((3, 11), (3, 12), (3, 13))
 # Versions whose bytecode is known, but on which the project's tests never ran with PyTorch. They are refused unless the
 # user allows them.
-UNTESTED: tuple[Version, ...] = ((3, 14),)
-ALLOW = "THUNDER_ALLOW_UNTESTED_PYTHON"  # an environment variable
-HERE: Version = sys.version_info[:2]
+UNTESTED_VERSIONS: tuple[Version, ...] = ((3, 14),)
+ALLOW_VARIABLE = "THUNDER_ALLOW_UNTESTED_PYTHON"  # an environment variable
+RUNNING_VERSION: Version = sys.version_info[:2]
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Build:
         return ", ".join(problem for problem, holds in problems.items() if holds)
 
 
-def require_supported(version: Version = HERE, build: Build = Build()) -> None:
+def require_supported(version: Version = RUNNING_VERSION, build: Build = Build()) -> None:
     """Raise `PythonNotSupported` for a version that is neither supported nor allowed, or a build of unknown layout."""
-    if version not in SUPPORTED and not (version in UNTESTED and allows_untested()):
+    if version not in SUPPORTED_VERSIONS and not (version in UNTESTED_VERSIONS and allows_untested()):
         raise refusal(f"this is Python {_text(version)}", version)
     if problem := build.problem:
         raise refusal(f"this is Python {_text(version)}, {problem}")
@@ -54,16 +54,16 @@ def require_supported(version: Version = HERE, build: Build = Build()) -> None:
 
 def allows_untested() -> bool:
     """Whether the user allows Python versions on which the project's tests never ran."""
-    return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
+    return os.environ.get(ALLOW_VARIABLE, "").lower() in ("1", "true", "yes", "on")
 
 
 def refusal(description: str, version: Version | None = None) -> PythonNotSupported:
     """Return the error for an unsupported Python, with the supported versions and, if possible, how to try this one."""
-    versions = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
+    versions = f"{', '.join(map(_text, SUPPORTED_VERSIONS[:-1]))} and {_text(SUPPORTED_VERSIONS[-1])}"
     return PythonNotSupported(
         f"Thunder supports the bytecode of CPython {versions}, but {description}",
-        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}"
-        + (f", or try this version with {ALLOW}=1 in the environment" if version in UNTESTED else ""),
+        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED_VERSIONS[0])} to {_text(SUPPORTED_VERSIONS[-1])}"
+        + (f", or try this version with {ALLOW_VARIABLE}=1 in the environment" if version in UNTESTED_VERSIONS else ""),
     )
 
 

@@ -26,11 +26,11 @@ from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 Tensors = tuple[torch.Tensor, ...]
 Gradients = Sequence[torch.Tensor | None]
 Backward = Callable[[list[torch.Tensor]], Gradients]
-GONE = (
+FREED_GRAPH_MESSAGE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
     "freed). Specify retain_graph=True if you need to backward through the graph a second time."
 )
-CHANGED = (
+MODIFIED_INPUT_MESSAGE = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: an input of the "
     "compiled program of shape {shape} is at version {found}; expected version {wanted} instead."
 )
@@ -68,7 +68,10 @@ class Bridge:
         return results
 
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
-        """Run a backward; the list is emptied, so that each saved value can be freed after its last use."""
+        """Run a backward on the saved values and the incoming gradients.
+
+        The backward empties the list `saved`, so that each value can be freed after its last use.
+        """
         pairs = zip(incoming, self.signature.layouts, strict=True)
         saved += [with_layout(gradient, layout) for gradient, layout in pairs if gradient is not None]
         del incoming, pairs
@@ -76,7 +79,7 @@ class Bridge:
             return run(saved)
 
     def mode(self) -> AbstractContextManager[Any]:
-        """Return the context that all parts run under."""
+        """Return the context for running the program: without autocast if the program was decomposed under autocast."""
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
     def gradients_by_autograd(self, node: object, incoming: Gradients, call: object = None) -> Gradients:
@@ -84,7 +87,7 @@ class Bridge:
 
         With a `DependentCall`, the gradients are those of a split backward pass.
         """
-        outputs, aliases = self._once_more(node, incoming, call)
+        outputs, aliases = self._run_again(node, incoming, call)
         pairs = [
             (outputs[index], gradient)
             for index, gradient in zip(self.signature.results, incoming, strict=True)
@@ -110,12 +113,12 @@ class Bridge:
         incoming[position] = gradient
         if run is not None:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
-        outputs, _ = self._once_more(node, incoming, call)
+        outputs, _ = self._run_again(node, incoming, call)
         sources = dict(zip(self.signature.source_indices, outputs[self.signature.count :], strict=True))
         source_outputs = [sources[index] for index in dependent.sources]
         return self._by_autograd([outputs[dependent.place]], source_outputs, [gradient])
 
-    def _once_more(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
+    def _run_again(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
         """Run the program of a node again while autograd records it; return its results and the inputs that it read."""
         present = _require_unchanged(node.inputs)
         inputs = inputs_before_writes(self.signature, present, node.former)
@@ -150,12 +153,13 @@ class Bridge:
 class Compiled(torch.autograd.Function):
     """A program as an operation of autograd.
 
-    If the node is the first of a `chain`, it takes the next node's tensor, and None for the inputs of later nodes.
+    If the node is the first node of a `chain`, its first input is the tensor of the next node, and the inputs that
+    belong to later nodes are None.
     """
 
     @staticmethod
     def forward(ctx: Any, bridge: Bridge, chain: Any, *inputs: torch.Tensor) -> Tensors:
-        """Run the forward without recording by autograd."""
+        """Run the forward, and save the values for the backward."""
         signature, ctx.chain = bridge.signature, chain
         inputs = inputs if chain is None else chain.take_inputs()
         ctx.state = RandomState.now() if signature.random else None
@@ -167,7 +171,7 @@ class Compiled(torch.autograd.Function):
         ctx.dependent_call = None
         ctx.set_materialize_grads(False)
         saved = outputs[signature.count :]
-        ctx.save_for_backward(*(savable(value) for value in saved if isinstance(value, torch.Tensor)))
+        ctx.save_for_backward(*(to_savable(value) for value in saved if isinstance(value, torch.Tensor)))
         ctx.numbers = [value for value in saved if not isinstance(value, torch.Tensor)]
         rest = (result for index, result in enumerate(results) if index not in signature.results)
         ctx.mark_non_differentiable(*(result for result in rest if isinstance(result, torch.Tensor)))  # not numbers
@@ -185,7 +189,7 @@ class Compiled(torch.autograd.Function):
         chain, offset = ctx.chain, 2 if ctx.chain is None else 3  # the arguments before the inputs
         if all(gradient is None for gradient in incoming):
             return tuple(input_gradients)
-        _require_seen(ctx.watched, incoming)
+        _require_no_missed_hook(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
         backward = (chain or bridge).backward if call is None else bridge.split.backward
@@ -193,10 +197,10 @@ class Compiled(torch.autograd.Function):
         if run is None:
             outgoing = bridge.gradients_by_autograd(ctx, incoming, call)
             if not torch.is_grad_enabled():
-                _let_go(ctx)
+                _free_saved(ctx)
         else:
             saved = [*ctx.saved_tensors, *ctx.numbers]
-            _let_go(ctx)
+            _free_saved(ctx)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
         outgoing = outgoing if chain is None else chain.keep(ctx, outgoing)
@@ -211,7 +215,7 @@ def split_call(reference: ref[Any] | None) -> Any:
     return call if call is not None and call.is_split else None
 
 
-def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
+def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
     """Raise `NotDifferentiable` if a hook of a result would miss a gradient that flows to it inside the program."""
     for reference, downstream in watched:
         result = reference()
@@ -225,7 +229,7 @@ def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], 
             )
 
 
-def _let_go(ctx: Any) -> None:
+def _free_saved(ctx: Any) -> None:
     """Free the saved values, unless the graph is retained."""
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
@@ -237,10 +241,12 @@ def _let_go(ctx: Any) -> None:
 def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int | None]] | None) -> list[torch.Tensor]:
     """Return the inputs of a program if those with a version are unchanged; raise PyTorch's own errors otherwise."""
     if inputs is None:
-        raise RuntimeError(GONE)
+        raise RuntimeError(FREED_GRAPH_MESSAGE)
     for tensor, version in inputs:
         if version is not None and version_of(tensor) != version:
-            raise RuntimeError(CHANGED.format(shape=list(tensor.shape), found=tensor._version, wanted=version))
+            raise RuntimeError(
+                MODIFIED_INPUT_MESSAGE.format(shape=list(tensor.shape), found=tensor._version, wanted=version)
+            )
     return [tensor for tensor, _ in inputs]
 
 
@@ -263,8 +269,8 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
     return run
 
 
-def savable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that autograd can save: one with the same memory and no base, or a copy of an inference tensor.
+def to_savable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that autograd can save: an alias without a base, or a copy of an inference tensor.
 
     A view of a result refers to the result, the result to its node in autograd's graph, and the node to the view.
     Python never collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory.
@@ -291,7 +297,7 @@ def strides_for(layout: Strides | DimensionOrder, shape: Sequence[int]) -> tuple
 
 
 def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> torch.Tensor:
-    """Return a gradient in a memory layout, with resolved values: the gradient itself, or a copy."""
+    """Return a gradient in a memory layout and without lazy conjugate or negative bits, copying it if needed."""
     stride = strides_for(layout, gradient.shape)
     if gradient.stride() == stride and not (gradient.is_neg() or gradient.is_conj()):
         return gradient

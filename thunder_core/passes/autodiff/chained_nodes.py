@@ -78,8 +78,8 @@ class Rest:
 class Chain:
     """The state that the nodes of a call share; `inputs` are the inputs of the program, until the forward has run.
 
-    In a backward pass, each node leaves the remaining pieces and their inputs (`Rest`) for the next node, by the number
-    of the pass.
+    In a backward pass, each node stores the remaining pieces and their inputs (`Rest`) for the next node, under the
+    number of the pass.
     """
 
     bridge: ChainedBridge
@@ -88,7 +88,7 @@ class Chain:
     _rests: dict[int, Rest] = field(default_factory=dict)
 
     def take_inputs(self) -> list[Any]:
-        """Return the inputs of the program, which the chain then no longer holds."""
+        """Return the inputs of the program, and remove them from the chain."""
         inputs, self.inputs = self.inputs, []
         return inputs
 
@@ -104,14 +104,14 @@ class Chain:
         return run
 
     def keep(self, node: object, gradients: Gradients) -> Gradients:
-        """Return the gradients of the first group, with None for others; keep the others for the next nodes."""
+        """Return the gradients of the first group, and None for other groups; store those for the next nodes."""
         task = torch._C._current_graph_task_id()
         others = list(gradients)
         first: list[torch.Tensor | None] = [None] * len(others)
         for position in self.groups[0]:
             first[position], others[position] = others[position], None
         self._rests.setdefault(task, Rest(gradients=others))
-        self._end(node, task)
+        self._drop_unused_rest(node, task)
         return first
 
     def gradients_of(self, node: object, number: int) -> Gradients:
@@ -128,11 +128,11 @@ class Chain:
         gradients_of_group = [gradients[position] for position in self.groups[number]]
         for position in self.groups[number]:
             gradients[position] = None  # autograd may then take the memory of the gradient
-        self._end(node, task)
+        self._drop_unused_rest(node, task)
         return gradients_of_group
 
-    def _end(self, node: Any, task: int) -> None:
-        """Drop the rest of a backward pass that does not run the node after this one."""
+    def _drop_unused_rest(self, node: Any, task: int) -> None:
+        """Drop the rest of a backward pass if the pass does not run the next node of the chain."""
         following: Any = node.next_functions[0][0] if node.next_functions else None
         is_chained = isinstance(following, PieceNode._backward_cls)
         if not (is_chained and torch._C._will_engine_execute_node(following)):

@@ -24,10 +24,10 @@ from thunder_core.tracing.library.control_flow import cond, map_slices, scan
 
 
 def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> Derivation | None:
-    """Return the derivation of a call of a higher-order operator; None if autograd stops there.
+    """Return the derivation of a call of a higher-order operator; None if autograd would track none of its results.
 
-    Raises `Underivable` for an operator without a derivative here, whose iterations or branches autograd has to record,
-    and for functions that cannot be derived or recomputed.
+    Raises `Underivable` for an operator that is not in `DERIVATIONS`, and for functions that cannot be derived or
+    recomputed. Autograd then has to record the operations of the call.
     """
     if not any(map(is_differentiable_proxy, bsym.outputs)):
         return None
@@ -71,7 +71,7 @@ class BranchDerivation(Derivation):
 
 
 def derive_branch(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> BranchDerivation:
-    """Return the derivation of a `cond`. As in eager PyTorch, all its results require gradients if an operand does."""
+    """Return the derivation of a `cond`. As in eager PyTorch, all results require gradients if any operand does."""
     operands = bsym.args[3]
     requires_grad = [isinstance(operand, Proxy) and operand.name in requires_grad_names for operand in operands]
     indices = tuple(index for index, flag in enumerate(requires_grad) if flag)

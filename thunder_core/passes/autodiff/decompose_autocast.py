@@ -28,12 +28,13 @@ def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
 def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
     """Return the aten operations of bound symbols, without switches of autocast.
 
-    Raises `Underivable` for a bound symbol that takes tensors and whose operations are not known.
+    Raises `Underivable` for a bound symbol with tensor inputs whose operations were not recorded.
     """
     return [part for bsym in bsyms if not switches_autocast(bsym) for part in _parts(bsym)]
 
 
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    """Yield the aten operations of a bound symbol, or the bound symbol itself if it has none and needs none."""
     if has_derivative_rule(bsym):
         raise Underivable(f"`{bsym.symbol.name}` has its own derivative under autocast")
     if bsym.functions:
@@ -43,11 +44,12 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
             yield bsym
             return
-        raise Underivable(f"`{bsym.symbol.name}`: its form under autocast is not known")
+        raise Underivable(f"`{bsym.symbol.name}`: its operations under autocast are not known")
     for part in bsym.operations:
-        # A write to a detached tensor is none to the tensor that it was detached from, but here they are one tensor.
-        shown = replace(part, symbol=symbol_of(ALIAS)) if detaches_new_tensor(part, bsym) else part
-        yield shown if part is bsym else as_bound_symbol(shown, bsym)
+        # Autograd does not track a tensor that a factory function has just made, so detaching it only makes an alias. A
+        # `detach` would hide from autograd that a later write to the detached tensor also changes the original.
+        operation = replace(part, symbol=symbol_of(ALIAS)) if detaches_new_tensor(part, bsym) else part
+        yield operation if part is bsym else as_bound_symbol(operation, bsym)
 
 
 def _decomposed_function(function: Trace) -> Trace:

@@ -20,7 +20,7 @@ from torch.autograd.graph import Node
 
 from thunder_core.backend.runtime.autograd_signature import DependentResult
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.autograd_node import GONE, Compiled, refuse_hooks
+from thunder_core.passes.autodiff.autograd_node import FREED_GRAPH_MESSAGE, Compiled, refuse_hooks
 from thunder_core.tracing.library.changes.node_hooks import has_hooks
 
 ENGINE_CODE = torch.autograd.graph._engine_run_backward.__code__
@@ -57,7 +57,7 @@ class SourceTensors:
 class DependentCall:
     """The state that the nodes of a program's call share in a backward pass.
 
-    The state holds results by weak references only: a node that keeps its own result alive would never be freed.
+    The references to results are weak: a node that keeps its own result alive would never be freed.
     """
 
     def __init__(self, bridge: Any, node: Any) -> None:
@@ -199,7 +199,7 @@ class DependentNode(torch.autograd.Function):
         if gradient is None:
             return (None, None, None, None, *source_gradients)
         if sources.is_freed:
-            raise RuntimeError(GONE)
+            raise RuntimeError(FREED_GRAPH_MESSAGE)
         sources.is_freed = not torch._C._autograd._get_current_graph_task_keep_graph()
         if call.decide_split(ctx.next_functions[0][0]):
             call.add_sources(dependent.sources, sources)

@@ -1,4 +1,4 @@
-"""The search for results of a program that are computed from other results, and the cut of a computation at them."""
+"""Results of a program that are computed from other results: how they are found, and how a computation is cut there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _names_of_views(name: str, tail: Trace | None) -> set[str]:
 
 
 def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
-    """Return the names of the tensors from which autograd's graph leads to a tensor, including the tensor."""
+    """Return the names of all tensors that autograd's graph computes from a tensor, including the tensor."""
     reached = {name}
     for step in sweep.steps:
         if any(proxy.name in reached for proxy in step.differentiated_inputs):
@@ -66,9 +66,10 @@ def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
 
 
 def cut_at_sources(body: Trace, names: Sequence[str]) -> Trace:
-    """Give the body an input for each of these names, which replaces the computed tensor for all later readers.
+    """Return the body with an additional input for each of these names.
 
-    The new body returns its results as it computed them, followed by the tensors of the names.
+    All later bound symbols read the input in place of the computed tensor. The new body returns its results as it
+    computed them, followed by the tensors of the names.
     """
     computed: dict[str, TensorProxy] = {}
     bsyms: list[BoundSymbol] = []
@@ -88,5 +89,5 @@ def cut_at_sources(body: Trace, names: Sequence[str]) -> Trace:
     proxies = {proxy.name: proxy for bsym in body.bound_symbols for proxy in bsym.outputs}
     outputs = (*(computed.get(proxy.name, proxy) for proxy in body.output), *(proxies[name] for name in names))
     inputs = (*body.inputs, *replacements.values())
-    cut = body.having(bsyms, made_by="cut at results")
+    cut = body.having(bsyms, made_by="cut at sources")
     return replace(cut, name=RECORDED, inputs=inputs, output=outputs)

@@ -1,4 +1,4 @@
-"""Derivations: bound symbols with known vector-Jacobian products, from any source."""
+"""Derivations: bound symbols with their vector-Jacobian products, from any source."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Derivation(ABC):
     """A bound symbol that autograd tracks, with its backward.
 
     `bsyms` are the forward, `differentiated_inputs` the inputs that gradients are computed for, and `results` the
-    outputs of the bound symbol that autograd tracks. All names are names of the bound symbol that was derived.
+    outputs of the bound symbol that autograd tracks. All names are those of `bsym`; equal bound symbols, which share
+    the derivation, have other names.
     """
 
     bsym: BoundSymbol

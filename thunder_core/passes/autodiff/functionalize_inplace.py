@@ -29,7 +29,7 @@ from thunder_core.tracing.library.objects import CHECK_NAMES
 
 # PyTorch's gradient for the first argument of this operation is wrong: it keeps the elements that the operation
 # overwrites, and sets the others to zero.
-WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
+SCATTER_WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
 
 
 def functionalize_tracked_writes(trace: Trace) -> Trace | None:
@@ -45,12 +45,12 @@ def functionalize_tracked_writes(trace: Trace) -> Trace | None:
         return None
     functional = Functionalize()(trace)
     tracked = tracked_by_autograd(functional)
-    scatters = (bsym for bsym in functional.bound_symbols if bsym.symbol.name == WITH_WRONG_DERIVATIVE)
+    scatters = (bsym for bsym in functional.bound_symbols if bsym.symbol.name == SCATTER_WITH_WRONG_DERIVATIVE)
     return None if any(bsym.args[0].name in tracked for bsym in scatters) else functional
 
 
 def require_accepted_writes(trace: Trace) -> None:
-    """Raise `Underivable` for a trace that writes to tracked tensors while autograd is off, and that autograd refuses.
+    """Raise `Underivable` if a trace writes to tracked tensors while autograd is off, and `autograd_refuses` it.
 
     A trace with a backward that has to run after the program is not checked, because the check would run the backward.
     """
@@ -65,6 +65,7 @@ def require_accepted_writes(trace: Trace) -> None:
 
 
 def _has_live_backward(trace: Trace) -> bool:
+    """Whether a trace applies a user's `torch.autograd.Function` whose backward has to run after the program."""
     return any(is_live(bsym.symbol.target) for bsym in trace.bound_symbols)
 
 

@@ -54,7 +54,7 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
 
 
 def _is_pytorch_operation(operation: BoundSymbol) -> bool:
-    """Whether an operation is PyTorch's; other operations that only have a backward lose tangents."""
+    """Whether an operation is PyTorch's own. Forward AD drops the tangents of other operations with a backward only."""
     return operation.symbol.name.startswith("torch.ops.aten.")
 
 
@@ -148,9 +148,10 @@ def _prune(
     bsyms: Sequence[BoundSymbol],
     result_tangents: Mapping[str, TensorProxy],
 ) -> JVP:
-    """Return the product with only the operations that lead to the tangents.
+    """Return the product with only the operations that the tangents depend on.
 
-    If one of these has an effect or makes a result, they replace the bound symbol, and also lead to its results.
+    If one of these operations has an effect or makes a result, the operations replace the bound symbol. They then
+    include the operations that its results depend on.
     """
     results = {proxy.name for proxy in bsym.outputs}
     names = {proxy.name for proxy in result_tangents.values()}
@@ -164,7 +165,7 @@ def _prune(
 def _operations_for(
     bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
 ) -> Iterator[BoundSymbol]:
-    """Return the bound symbols, in order, that lead to these names from the `available` names."""
+    """Return the bound symbols, in order, that compute these names from the `available` names."""
     defined, operations = set(available), []
     read = set(names) - defined
     for bsym in reversed(bsyms):

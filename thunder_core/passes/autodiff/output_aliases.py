@@ -14,14 +14,14 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
-PART_VIEWS = "part views"  # `made_by` of a computation without the returned views, which a tail makes
+SPLIT_VIEWS = "split off views"  # `made_by` of a computation without the returned views, which a tail makes
 
 
 def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
-    """Split a trace into a body without returned views, and the tail that makes them; None if there are no views.
+    """Split a trace into a body without returned views and a tail that makes the views; None if there are no views.
 
-    The body returns the tensors that own their memory. The tail takes the inputs of the trace that it reads, followed
-    by these tensors. Raises `Underivable` if it is unknown whether a result is a view.
+    The body returns the tensors that own their memory. The inputs of the tail are the inputs of the trace that the tail
+    reads, followed by these tensors. Raises `Underivable` if it is unknown whether a result is a view.
     """
     views = _ReturnedViews(trace)
     for proxy in trace.outputs:
@@ -40,9 +40,9 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
         if name not in defined and name not in inputs and not isinstance(proxy, NumberProxy)
     )
     inputs_read = tuple(proxy for proxy in trace.inputs if proxy.name in read)
-    body = trace.having(views.remaining(bases), made_by=PART_VIEWS, output=bases)
-    ends = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, PART_VIEWS, trace.origins)
-    return body, ends
+    body = trace.having(views.bsyms_of_body(bases), made_by=SPLIT_VIEWS, output=bases)
+    tail_trace = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, SPLIT_VIEWS, trace.origins)
+    return body, tail_trace
 
 
 def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
@@ -95,15 +95,17 @@ class _ReturnedViews:
         for proxy in bsym.inputs:
             self.reach(proxy.name)
 
-    def remaining(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
-        """Return the bound symbols of the computation without returned views that it does not read itself."""
+    def bsyms_of_body(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
+        """Return the bound symbols of the trace, without operations that only make returned views."""
         read = {proxy.name for proxy in returned}
         live: list[BoundSymbol] = []
         for bsym in reversed(self.trace.bound_symbols):
             parts = bsym.operations or (bsym,)
-            apart = any(id(part) in self.bsyms for part in parts)
-            with_lines = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
-            for part, old in zip(reversed(with_lines), reversed(parts if apart else (bsym,)), strict=True):
+            is_split = any(id(part) in self.bsyms for part in parts)
+            with_lines = (
+                [replace(part, source=bsym.source, module=bsym.module) for part in parts] if is_split else [bsym]
+            )
+            for part, old in zip(reversed(with_lines), reversed(parts if is_split else (bsym,)), strict=True):
                 if id(old) not in self.bsyms or any(proxy.name in read for proxy in part.defines):
                     live.append(part)
                     read |= {proxy.name for proxy in part.inputs}

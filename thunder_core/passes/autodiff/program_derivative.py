@@ -1,4 +1,4 @@
-"""Programs with their own backward: the division of a computation, and the compilation of its parts."""
+"""Programs with their own backward: the division of a computation into forward, backward and tail, and compilation."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 SAVED = "saved"
-UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols that draw no random numbers
+ORDERED_WITHOUT_RANDOMNESS = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols that draw no random numbers
 
 
 @dataclass(eq=False)
 class ProgramDerivative:
-    """A differentiated computation: its `body`, the forward and backward of it, and the `tail` that makes views.
+    """A differentiated computation: its `body`, the body's forward and backward, and the `tail` that makes views.
 
     `steps` are the traces on the way to the forward. A backward is compiled when it is first needed, and its stages are
     then written to the `sink`. The `schedulers` rewrite it right before executors claim it.
@@ -85,14 +85,14 @@ class ProgramDerivative:
         return (*tail, *recorded, *self._backwards)
 
     def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
-        """Give the body the inputs of its forward, which may include new symbolic numbers.
+        """Set the inputs of the body to those of its forward, which may include new symbolic numbers.
 
-        Returns the body if it changed, else None. The backward of a program with symbolic numbers is compiled at once,
-        because decisions on the numbers are constraints that the program's prologue checks.
+        Return the body if it changed, and None otherwise. The backward of a program with symbolic numbers is compiled
+        at once, because the program's prologue checks the constraints that this compilation adds.
         """
         changed = len(inputs) > len(self.body.inputs)
         if changed:
-            self.body = self.body.having(self.body.bound_symbols, made_by="take sizes", inputs=inputs)
+            self.body = self.body.having(self.body.bound_symbols, made_by="add size inputs", inputs=inputs)
         if environment_of(inputs) is not None:
             self.complete()
         return self.body if changed else None
@@ -104,7 +104,7 @@ class ProgramDerivative:
 
     @cached_property
     def signature(self) -> AutogradSignature:
-        """The results and inputs that autograd sees of the computation."""
+        """The signature of the computation for its autograd node: its results, inputs, writes and layouts."""
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
         written, kept_indices = written_inputs(self.body, self.differentiated.results)
         return AutogradSignature(
@@ -112,7 +112,9 @@ class ProgramDerivative:
             results=self.differentiated.results,
             layouts=tuple(layout_of(cotangent_of(self.body.output[index])) for index in self.differentiated.results),
             requires_grad_inputs=self.differentiated.requires_grad_inputs,
-            random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
+            random=any(
+                bsym.ordered and bsym.symbol.name not in ORDERED_WITHOUT_RANDOMNESS for bsym in self.body.bound_symbols
+            ),
             writes=bool(written),
             written=written,
             kept=kept_indices,
@@ -127,7 +129,7 @@ class ProgramDerivative:
         """Return the function that computes all results of the computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
-        bridge = ChainedBridge(self.signature, forward, self.compiled, recorded, pieces=self)
+        bridge = ChainedBridge(self.signature, forward, self.compile_backward, recorded, pieces=self)
         if not self.signature.dependent:
             return connect_tail(bridge, tail)
         split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
@@ -144,20 +146,20 @@ class ProgramDerivative:
         return tuple(outputs[index].name for index in self.signature.source_indices)
 
     def backward_trace(self) -> Trace:
-        """Return the backward for all results, as it was derived."""
-        return self.differentiated.backward(self._all)
+        """Return the derived backward for all results, before transforms and executors."""
+        return self.differentiated.backward(self._all_results)
 
     def complete(self) -> None:
-        """Compile the backward for all results, if none was compiled yet."""
+        """Compile the backward for all results if no backward was compiled yet."""
         if not self._backwards:
-            self.compiled(self._all)
+            self.compile_backward(self._all_results)
 
     @property
-    def _all(self) -> tuple[bool, ...]:
+    def _all_results(self) -> tuple[bool, ...]:
         return (True,) * len(self.differentiated.results)
 
     def _compiled_part(self, key: int | tuple[bool, ...]) -> Backward | None:
-        """Return the backward part of a node, as `SplitBackward.backward`; None if autograd has to record it."""
+        """Implement `SplitBackward.backward`: return a part of the backward, or None if autograd has to record it."""
         if key not in self._parts:
             with self._lock:
                 if key not in self._parts:
@@ -180,15 +182,15 @@ class ProgramDerivative:
             return None
 
     def groups(self, buckets: BucketSizes) -> Groups:
-        """Return the groups of gradients for which the backward is cut, as `BackwardPieces`."""
+        """Implement `BackwardPieces.groups`: return the groups of gradients for which the backward is cut."""
         if buckets not in self._groups:
             with self._lock:
-                self.compiled(self._all)
+                self.compile_backward(self._all_results)
                 self._groups[buckets] = self._groups_of(buckets)
         return self._groups[buckets]
 
     def _groups_of(self, buckets: BucketSizes) -> Groups:
-        claimed = self._claimed.get(self._all)
+        claimed = self._claimed.get(self._all_results)
         names = {proxy.name for proxy in self.body.inputs}
         returns_input = any(isinstance(proxy, Proxy) and proxy.name in names for proxy in self.body.output)
         if claimed is None or returns_input or not can_be_cut(claimed):
@@ -198,26 +200,26 @@ class ProgramDerivative:
         return groups_of_gradients(claimed, sizes, buckets)
 
     def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
-        """Return the pieces of the backward for these cotangents, as `BackwardPieces`."""
+        """Implement `BackwardPieces.functions`: return the compiled pieces of the backward for these cotangents."""
         key = (has_cotangent, groups)
         if key not in self._pieces:
             with self._lock:
-                self.compiled(has_cotangent)
+                self.compile_backward(has_cotangent)
                 claimed = self._claimed.get(has_cotangent)
                 pieces = () if claimed is None or not can_be_cut(claimed) else cut_into_pieces(claimed, groups)
-                traces = (check_trace(free_after_last_use(unpacking(piece))) for piece in pieces)
+                traces = (check_trace(free_after_last_use(take_single_list(piece))) for piece in pieces)
                 self._pieces[key] = [executable_trace(trace) for trace in traces] or None
         return self._pieces[key]
 
-    def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+    def compile_backward(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for the results that have cotangents; None if autograd has to record the body."""
         if has_cotangent not in self._compiled:
             with self._lock:
                 if has_cotangent not in self._compiled:
-                    self._compiled[has_cotangent] = self._compiled_or_left(has_cotangent)
+                    self._compiled[has_cotangent] = self._compile_or_fall_back(has_cotangent)
         return self._compiled[has_cotangent]
 
-    def _compiled_or_left(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+    def _compile_or_fall_back(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for these cotangents, or with zeros for the others; None if autograd has to record."""
         try:
             return self._compile(has_cotangent)
@@ -226,8 +228,11 @@ class ProgramDerivative:
             return self._with_zeros(has_cotangent) if zeros else None
 
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
-        """Return the backward for all results with zeros for missing cotangents, because the body may not run again."""
-        run = self._compile(self._all)
+        """Return a function that calls the backward for all results, with zeros for missing cotangents.
+
+        It is used if the body cannot run again for autograd, because the body writes to inputs.
+        """
+        run = self._compile(self._all_results)
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
         reached = self.differentiated.reached_gradients(has_cotangent)
 
@@ -265,13 +270,13 @@ class ProgramDerivative:
             raise Underivable("its compiled form reads other sizes")
         if not cuts:
             self._claimed[has_cotangent] = trace
-        trace = note(check_trace(free_after_last_use(unpacking(trace))))
+        trace = note(check_trace(free_after_last_use(take_single_list(trace))))
         self._backwards += [] if cuts else stages
         return executable_trace(trace)
 
 
 def require_derivable(trace: Trace) -> None:
-    """Raise `Underivable` for a trace that autograd has to record: one with a generator, a compiled call or hooks."""
+    """Raise `Underivable` for a trace with a generator, a compiled call or hooks: autograd has to record the trace."""
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a random number generator")
     require_no_compiled_call(trace.bound_symbols)
@@ -296,7 +301,7 @@ def differentiate_program(
     steps: list[Trace] = []
     under = runs_under_autocast(trace.bound_symbols)
     if under:
-        trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="go beneath autocast")
+        trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="decompose autocast")
         steps.append(trace)
 
     def divide(computation: Trace) -> ProgramDerivative:
@@ -324,7 +329,7 @@ def _divide(
     computation: Trace, executors: Sequence[Executor], budget: float
 ) -> tuple[Trace, Trace | None, tuple[Trace, ...], Differentiated]:
     """Return the body and the tail of a computation, the stages of its forward, and its derivative."""
-    body, tail = taking_numbers(*split_output_aliases(computation))
+    body, tail = with_number_inputs_of_tail(*split_output_aliases(computation))
     early = claim_operations(body, executors)
     fuses = any(executor.fuses_regions for executor in executors)
     parts = differentiate(early, recompute=fuses, budget=budget)
@@ -332,8 +337,8 @@ def _divide(
     return body, tail, (*stages, parts.forward), parts
 
 
-def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
-    """Return the body and the tail with the symbolic numbers that the tail reads among the inputs of both."""
+def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
+    """Return the body and the tail, with the symbolic numbers that the tail reads as inputs of both."""
     numbers = () if tail is None else numbers_of(tail)
     if tail is None or not numbers:
         return body, tail
@@ -346,14 +351,14 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
     return replace(body, inputs=inputs), tail
 
 
-def claimed_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
+def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
     """Return the forward with an executor on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
         return claim(forward, derivative.executors, derivative.body)
 
 
-def unpacking(trace: Trace) -> Trace:
-    """Return the trace as a function of one list, which it empties. Each value can then be freed after its last use."""
+def take_single_list(trace: Trace) -> Trace:
+    """Return the trace with its inputs popped from one list, so that each value can be freed after its last use."""
     bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
     return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
@@ -378,4 +383,4 @@ def is_differentiable(trace: Trace) -> bool:
     )
 
 
-__all__ = ["ProgramDerivative", "Underivable", "claimed_forward", "differentiate_program", "is_differentiable"]
+__all__ = ["ProgramDerivative", "Underivable", "claim_forward", "differentiate_program", "is_differentiable"]

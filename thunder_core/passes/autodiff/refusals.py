@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
 
 # Methods that change autograd's treatment of a tensor, by their short names.
-CHANGES_AUTOGRAD = frozenset(
+AUTOGRAD_METHODS = frozenset(
     {
         "requires_grad_",
         "detach_",
@@ -29,13 +29,13 @@ CHANGES_AUTOGRAD = frozenset(
         "register_post_accumulate_grad_hook",
     }
 )
-NAMES = backward_hooks.NAMES | saved_tensors_hooks.NAMES
-DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
+HOOK_FUNCTIONS = backward_hooks.NAMES | saved_tensors_hooks.NAMES
+DETACHING_OPERATIONS = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 
 def changes_autograd(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes autograd's treatment of a tensor, like hooks and `requires_grad_`."""
-    return bsym.ordered and (bsym.symbol.short_name in CHANGES_AUTOGRAD or bsym.symbol.name in NAMES)
+    """Whether a bound symbol changes how autograd treats a tensor, for example by a hook or `requires_grad_`."""
+    return bsym.ordered and (bsym.symbol.short_name in AUTOGRAD_METHODS or bsym.symbol.name in HOOK_FUNCTIONS)
 
 
 def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
@@ -62,14 +62,14 @@ def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
 def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
     """Raise `Underivable` if a bound symbol registers a hook that only autograd's own nodes call."""
     for bsym in bsyms:
-        if bsym.symbol.name in NAMES:
+        if bsym.symbol.name in HOOK_FUNCTIONS:
             raise underivable(bsym, "it registers a hook, which only autograd's own nodes call")
 
 
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
     """Raise `Underivable` for a bound symbol that changes autograd, autocast or the results of later operations.
 
-    Also raises for a bound symbol that writes to one of these tensors, which require a gradient.
+    Also raises `Underivable` for a bound symbol that writes to a tensor in `requires_grad_names`.
     """
     if switches_autocast(bsym) or changes_autograd(bsym):
         raise underivable(bsym, "it changes a setting of autograd or autocast")
@@ -87,21 +87,23 @@ def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]
     """
     names = set(requires_grad_names)
     for operation in bsym.at_level("aten"):
-        is_attached_view = is_view(operation) and operation.symbol.target not in DETACHING
+        is_attached_view = is_view(operation) and operation.symbol.target not in DETACHING_OPERATIONS
         if is_attached_view and any(proxy.name in names for proxy in operation.inputs):
             names |= {proxy.name for proxy in operation.outputs}
     return {proxy.name for proxy in bsym.outputs if proxy.name in names} - requires_grad_names
 
 
 def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, enabled: bool) -> None:
-    """Raise `Underivable` if a bound symbol uses one of these views while autograd is on, or writes to one."""
+    """Raise `Underivable` if a bound symbol uses a view in `no_grad_views` while autograd is on, or writes to it."""
     used = {proxy.name for proxy in bsym.inputs} if enabled else set(bsym.mutates)
     if used & no_grad_views:
         raise underivable(bsym, "it uses a view of a tensor that needs a gradient, made while autograd was off")
 
 
 def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:
-    """Raise `Underivable` for a write to a tensor that an earlier bound symbol saves; eager raises in the backward.
+    """Raise `Underivable` for a write to a tensor that the backward of an earlier bound symbol reads.
+
+    Eager PyTorch raises an error in the backward for such a write.
 
     `aliases` are the groups of names that share memory before the first step.
     """

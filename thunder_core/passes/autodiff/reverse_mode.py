@@ -1,6 +1,7 @@
 """Reverse mode: a computation becomes a forward that also returns saved values, and a backward that reads them.
 
-Each bound symbol's derivative is PyTorch's own, derived once for a signature; the reverse sweep composes them.
+The derivative of each bound symbol is PyTorch's own. Equal bound symbols share a derivative. The reverse sweep composes
+the derivatives.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def dependent_names(names: Iterable[str], trace: Trace) -> set[str]:
 
 
 def _saved_tensors(full_backward: Trace) -> tuple[TensorProxy, ...]:
-    """Return the tensors that a backward reads or returns, and neither makes nor takes as cotangents."""
+    """Return the tensors that a backward reads or returns, except its own results and the incoming cotangents."""
     bsyms = full_backward.bound_symbols
     needed = (*(proxy for bsym in bsyms for proxy in bsym.inputs), *full_backward.outputs)
     read = {proxy.name: proxy for proxy in needed if isinstance(proxy, TensorProxy)}

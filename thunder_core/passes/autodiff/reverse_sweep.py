@@ -36,7 +36,7 @@ REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set
 
 @dataclass(eq=False)
 class ReverseSweep:
-    """The bound symbols of a trace with their derivations, and the forward and backward that they make."""
+    """The bound symbols of a trace with their derivations. Makes the forward and the backward of the trace."""
 
     trace: Trace
     steps: list[Step]
@@ -100,7 +100,7 @@ class ReverseSweep:
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
     def _drop_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """Leave out a call that only sets `requires_grad` to True, if that is safe; return whether it is left out.
+        """If a bound symbol only sets `requires_grad` to True, record this, and return True: it is left out.
 
         The call can be left out for tensors that already require a gradient, and for tensors that the trace creates and
         does not return.
@@ -159,7 +159,7 @@ class ReverseSweep:
     def apply_vjps(
         self, cotangents: Mapping[str, TensorProxy], cuts: Sequence[str] = ()
     ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols that compute gradients from those of the results, and the gradients by tensor.
+        """Return the bound symbols that compute gradients from the results' `cotangents`, and the gradients by tensor.
 
         At a cut, the gradient that was computed is set aside, and the sweep continues with the incoming gradient of the
         tensor, if there is one.
@@ -197,7 +197,7 @@ class ReverseSweep:
         for bsym in (*recomputed_views(step.derivation, vjp), *vjp.bsyms):
             self._assign_names(bsym, fresh, {p.name: p for p in bsym.inputs})
             names |= fresh
-            bsyms.append(step.renamed(bsym, names, step.bsym))
+            bsyms.append(step.rename(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
         contributions = zip(step.differentiated_inputs, vjp.gradients, includes_accumulated_each, strict=True)
         for proxy, gradient, includes_accumulated in contributions:
@@ -216,7 +216,7 @@ class ReverseSweep:
             gradients[name] = new
             return
         bsym = add_gradients(old, new, next(self._names))
-        bsyms.append(step.renamed(bsym, {}, step.bsym))
+        bsyms.append(step.rename(bsym, {}, step.bsym))
         gradients[name] = bsym.output
 
     # ---- forward --------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class ReverseSweep:
     def with_exposed_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
         """Yield the bound symbols of the trace, with aten operations in place of calls that compute `intermediates`.
 
-        Intermediates are also the results that an operator only has if autograd is on. A bound symbol with its own
+        Results that an operator has only while autograd is on count as intermediates, too. A bound symbol with its own
         derivative rule is kept, followed by its operations under fresh names.
         """
         steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
@@ -272,8 +272,8 @@ def _vjp_with_accumulation(
 ) -> tuple[VJP, tuple[bool, ...]]:
     """Return the VJP for cotangents, and for each of its gradients whether it includes the accumulated gradient.
 
-    Autograd adds the contributions to a tensor's gradient one after another. If a VJP is itself a sum, like that of `x
-    * x`, adding the finished sum would round differently, so its summands are added to the accumulated gradient.
+    Autograd adds the contributions to a tensor's gradient one after another. If a VJP is itself a sum, as for `x * x`,
+    adding the finished sum would round differently, so the summands are added to the accumulated gradient one by one.
     """
     vjp = derivation.vjp(incoming)
     pairs = zip(accumulated, vjp.sums, strict=True)
@@ -303,7 +303,7 @@ def cotangent_of(proxy: TensorProxy) -> TensorProxy:
 
 
 def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
-    """Return a label for each gradient: the names that it is the gradient of."""
+    """Return a label for each gradient, such as `gradient of x, y` for a gradient of two tensors."""
     labels: dict[str, str] = {}
     for name, gradient in gradients:
         if gradient is not None:

@@ -24,7 +24,7 @@ SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 _rules: dict[Operation, Operation] = {}
 _applied_classes: dict[Operation, type[torch.autograd.Function]] = {}
-_live: set[Operation] = set()  # applied functions whose backward has to run after the program
+_live: set[Operation] = set()  # applied functions whose backward has to run after the program: "live" functions
 
 
 def register_derivative(
@@ -45,14 +45,14 @@ def register_derivative(
         )
 
     def register(backward: Operation) -> Operation:
-        _rules[operation] = _with_rules(operation, setup_context, backward)
+        _rules[operation] = _make_rule(operation, setup_context, backward)
         OWN_DERIVATIVES.add(operation)
         return backward
 
     return register
 
 
-def _with_rules(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
+def _make_rule(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
     class Rule(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
@@ -75,11 +75,11 @@ def _with_rules(operation: Operation, setup_context: SetupContext | None, backwa
         )
         return Rule.apply(*blank, *tensors)  # type: ignore[no-untyped-call]
 
-    return _named_like(symbol_of(operation).name, apply)
+    return _set_qualified_name(symbol_of(operation).name, apply)
 
 
 class _NumberedTensor:
-    """A placeholder for the tensor with a number."""
+    """A placeholder for a tensor among the arguments of a rule, by the number of the tensor."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -89,7 +89,7 @@ def _fill(tree: object, tensors: tuple[torch.Tensor, ...]) -> Any:
     return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _NumberedTensor) else leaf)
 
 
-def _named_like(name: str, function: Operation) -> Operation:
+def _set_qualified_name(name: str, function: Operation) -> Operation:
     function.__module__, _, function.__name__ = name.rpartition(".")
     function.__qualname__ = function.__name__
     return function
@@ -97,7 +97,7 @@ def _named_like(name: str, function: Operation) -> Operation:
 
 @cache
 def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
-    """Return a user's `torch.autograd.Function` as one operation, which never returns an input object unchanged.
+    """Return a user's `torch.autograd.Function` as one operation. In place of an unchanged input, it returns a view.
 
     A snapshot and the values in it may take the place of the arguments. The backward of a live function reads or writes
     objects that the program writes, so it cannot be derived ahead of time.
@@ -108,13 +108,13 @@ def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) 
             (args, kwargs), _ = args[0].fill(args[1])
         versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
 
-        def apart(leaf: Any) -> Any:
+        def as_new_object(leaf: Any) -> Any:
             unchanged = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
             return leaf.view_as(leaf) if unchanged else leaf
 
-        return replace_leaves(apply_of(kind)(*args, **kwargs), apart)
+        return replace_leaves(apply_of(kind)(*args, **kwargs), as_new_object)
 
-    function = _named_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
+    function = _set_qualified_name(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
     OWN_DERIVATIVES.add(function)
     _applied_classes[function] = kind
     if is_live:
@@ -123,8 +123,8 @@ def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) 
 
 
 def register_live(name: str, function: Operation) -> Operation:
-    """Name an operation whose backward has to run after the program, and return it."""
-    OWN_DERIVATIVES.add(_named_like(name, function))
+    """Register an operation whose backward has to run after the program, set its qualified name, and return it."""
+    OWN_DERIVATIVES.add(_set_qualified_name(name, function))
     _live.add(function)
     return function
 
@@ -152,7 +152,7 @@ def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trac
     """
     rules = dict(_rules)
     if missing_formula is not None:
-        rules[missing_formula.symbol.target] = _refusing(missing_formula)
+        rules[missing_formula.symbol.target] = _make_refusing_rule(missing_formula)
     return _with_each_rule(trace, rules)
 
 
@@ -171,10 +171,10 @@ def names_with_rules(trace: Trace) -> tuple[str, ...]:
 
 
 def _with_each_rule(trace: Trace, rules: dict[Operation, Operation]) -> Trace:
-    """Return the trace with rules called in it and in its sub-traces; the same trace if nothing is replaced."""
+    """Return the trace with rules in place of operations, also in sub-traces; the same trace if nothing is replaced."""
     bsyms = tuple(_with_rule(bsym, rules) for bsym in trace.bound_symbols)
     is_unchanged = all(new is old for new, old in zip(bsyms, trace.bound_symbols, strict=True))
-    return trace if is_unchanged else trace.having(bsyms, made_by="give rules")
+    return trace if is_unchanged else trace.having(bsyms, made_by="use derivative rules")
 
 
 def _with_rule(bsym: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
@@ -183,7 +183,7 @@ def _with_rule(bsym: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSym
     return bsym if rule is None else replace(bsym, symbol=Symbol(f"derivative.{rule.__name__}", rule))
 
 
-def _refusing(bsym: BoundSymbol) -> Operation:
+def _make_refusing_rule(bsym: BoundSymbol) -> Operation:
     def backward(ctx: object, *gradients: Any) -> Any:
         raise NotDifferentiable(
             f"PyTorch has no derivative of `{bsym.symbol.name}`",
@@ -191,4 +191,4 @@ def _refusing(bsym: BoundSymbol) -> Operation:
             where=bsym.source,
         )
 
-    return _with_rules(bsym.symbol.target, None, backward)
+    return _make_rule(bsym.symbol.target, None, backward)

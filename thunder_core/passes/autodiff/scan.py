@@ -134,13 +134,13 @@ class ReverseScan:
         return zeros_of(self._append, like)
 
     def _last_gradient(self, carry: TensorProxy, cotangent: TensorProxy | None) -> TensorProxy:
-        """Return the gradient of a final carry, contiguous like the gradients of a `FunctionBackward` at every step."""
+        """Return the gradient of a final carry, as a contiguous tensor like the gradients of a `FunctionBackward`."""
         if cotangent is None:
             return self._zeros(carry)
         return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
 
     def _reverse(self, stack: TensorProxy) -> TensorProxy:
-        """Return a stack with its last row first; unchanged if nothing is carried, since the order does not matter."""
+        """Return a stack in reverse order. Without a carry, the order does not matter, and the stack is unchanged."""
         return self._append(aten.flip.default, stack, [0]) if self.call.initial else stack
 
     def _backward_of_function(self, cotangents: Cotangents, carries: list[int]) -> FunctionBackward:

@@ -26,10 +26,10 @@ MAXIMUM_BYTES = 64 << 20  # limit for the copies that each call makes for a deri
 
 
 def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the indices of the inputs that a trace writes to, and of those whose values its results depend on.
+    """Return the indices of the inputs that a trace writes to, and of the written inputs that its results depend on.
 
-    The second is None if the trace cannot run on copies: written inputs overlap with other inputs, or the values
-    are too large to be copied in each call.
+    The second result is None if the trace cannot run on copies, because written inputs overlap with other inputs, or
+    because the values are too large to be copied in each call.
     """
     names = names_written_to(trace)
     written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
@@ -43,7 +43,7 @@ def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...
 
 
 def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
-    """Return the inputs whose values before the first write decide some results, or values that the trace checks."""
+    """Return the inputs whose values before the first write affect these results, or values that the trace checks."""
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     sources: dict[str, frozenset[str]] = {}
 
@@ -116,7 +116,7 @@ def reason_against_second_run(signature: AutogradSignature, inputs: Sequence[Any
 
 
 class WithValue(torch.autograd.Function):
-    """A tensor with the value of another tensor, in memory of its own."""
+    """A copy of a value as a differentiable function of another tensor, which receives the copy's gradient."""
 
     @staticmethod
     def forward(_: object, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ARG004

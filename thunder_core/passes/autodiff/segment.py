@@ -1,4 +1,4 @@
-"""A segment: the bound symbols of a recording between two moments, which can be replaced."""
+"""A segment: consecutive bound symbols of a recording, which other bound symbols can replace."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class RecordedSegment:
         return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
 
     def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
-        """Return the bound symbols as a trace from some tensors that autograd tracks; they may read other tensors."""
+        """Return the bound symbols as a trace. Its inputs are tensors that autograd tracks; it may read others, too."""
         return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
 
     def replace_with(self, bsyms: Sequence[BoundSymbol]) -> None:
-        """Replace the bound symbols by others that make the same values and perhaps more.
+        """Replace the bound symbols of the segment by bound symbols that define at least the same names.
 
-        Raises `Underivable` if they have already been replaced.
+        Raises `Underivable` if the bound symbols of the segment have already been replaced.
         """
         recorded = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
         if list(map(id, recorded)) != list(map(id, self.bsyms)):

@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 aten = torch.ops.aten
 
 
-def filled_on_cpu(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+def fill_selected_on_cpu(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     """Yield the bound symbols of a backward, with `where` in place of the product of a mask and an equal share."""
     makers: dict[str, BoundSymbol] = {}
     for bsym in bsyms:

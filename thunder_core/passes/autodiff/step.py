@@ -42,9 +42,9 @@ class Step:
     def bsyms(self) -> tuple[BoundSymbol, ...]:
         """The forward as aten operations, with intermediate tensors in the names of the trace."""
         assert self.derivation is not None
-        return tuple(self.renamed(bsym, self.names) for bsym in self.derivation.bsyms)
+        return tuple(self.rename(bsym, self.names) for bsym in self.derivation.bsyms)
 
-    def renamed(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
+    def rename(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
         """Return an operation of the derivation in the names of the trace, with the bound symbol's source line."""
         renamed = bsym.rename(names, at=(self.bsym.source, self.bsym.module))
         return replace(renamed, executor=self.bsym.executor, derives=derives)
@@ -74,7 +74,7 @@ def recomputed_views(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
     recomputation: dict[int, BoundSymbol] = {}
 
     def reach(name: str) -> bool:
-        """Whether only views lead to a tensor; these are then recorded, the first one first."""
+        """Whether a tensor is a view of inputs and outputs. If so, add the views to the recomputation, in order."""
         if name in outside:
             return True
         bsym = makers.get(name)

@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.operators.unsized_results import FUNCTIONS
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
-QUERIES = frozenset({torch.ops.prim.device.default})  # return no tensor, and are not recorded
+QUERIES = frozenset({torch.ops.prim.device.default})  # operations that return no tensor, and are not recorded
 
 # A fake may have other strides than the real tensor (e.g. a result of softplus_backward). A view of the fake may be
 # impossible for the real tensor, so a reshape is recorded.
@@ -56,7 +56,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._last = -1
 
     def continue_in_backward(self) -> Tape:
-        """Return a new tape for the backward, which knows the proxies of all tensors on this tape."""
+        """Return a new tape for the backward, with the proxies of all tensors on this tape."""
         return Tape("%g", self._proxies)
 
     def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
@@ -97,7 +97,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._proxies[identity] = (tensor_of_proxy, proxy)
 
     def functionalize(self) -> list[BoundSymbol]:
-        """Return the bound symbols, without in-place writes to tensors that they allocate, as far as possible."""
+        """Return the bound symbols, with functionalized writes to the tensors that they allocate, where possible."""
         if not any(bsym.mutates for bsym in self.bsyms):
             return self.bsyms
         return functionalize_local(self.bsyms, (f"{self._prefix}w{number}" for number in itertools.count()))

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.passes.autodiff.derivation import VJP, Derivation
 from thunder_core.passes.autodiff.rules import is_live, target_of
-from thunder_core.passes.autodiff.selected_gradients import filled_on_cpu
+from thunder_core.passes.autodiff.selected_gradients import fill_selected_on_cpu
 from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, pairs_of
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
@@ -44,9 +44,9 @@ MISSING_FORMULA = (
 
 @dataclass(eq=False)
 class RecordedDerivation(Derivation):
-    """A bound symbol that ran once under PyTorch's autograd on tensors without data, ready to be run backward.
+    """A bound symbol that ran once under PyTorch's autograd on fakes, with the autograd graph of this run.
 
-    `bsyms` are the aten operations of the forward; `inputs` and `outputs` are the tensors of `mode` that represent the
+    `bsyms` are the aten operations of the forward. `inputs` and `outputs` are the fakes of `mode` for the
     differentiated inputs and the results.
     """
 
@@ -76,11 +76,11 @@ class RecordedDerivation(Derivation):
         except Underivable:
             raise
         except Exception as error:  # PyTorch's formulas may raise any exception
-            failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
-            failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
-            raise failed from error
+            failure = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
+            failure.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
+            raise failure from error
         gradients = tuple(None if gradient is None else tape.proxy(gradient) for gradient in input_gradients)
-        bsyms, results = tuple(filled_on_cpu(bsyms_for(tape.functionalize(), gradients))), len(self.outputs)
+        bsyms, results = tuple(fill_selected_on_cpu(bsyms_for(tape.functionalize(), gradients))), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
 
@@ -88,8 +88,8 @@ class RecordedDerivation(Derivation):
 class ProbedDerivation(RecordedDerivation):
     """A derivation with probe values in place of symbolic floats; its `twin` has different probe values.
 
-    A number that differs between both is a symbolic float, or was computed from a symbolic float in C++; `names` has
-    its proxy.
+    If a number in the bound symbols differs between the two derivations, it is a symbolic float, or C++ has computed it
+    from a symbolic float. `names` maps such numbers to proxies.
     """
 
     twin: RecordedDerivation | None = field(default=None, repr=False)
@@ -110,37 +110,37 @@ class ProbedDerivation(RecordedDerivation):
 
 
 def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """Return the derivation of a bound symbol whose named inputs require gradients; None if autograd stops there.
+    """Return the derivation of a bound symbol whose named inputs require gradients; None if autograd tracks no result.
 
-    A bound symbol with symbolic floats is derived with the floats themselves. If C++ reads their values, it is derived
-    with probe values, if two runs show where the values go. Otherwise it is derived for the floats' values, which are
-    guarded.
+    A bound symbol with symbolic floats is derived with the floats themselves. If C++ code reads their values, the bound
+    symbol is derived with probe values, provided that a comparison of two such runs identifies the floats. Otherwise,
+    it is derived for the floats' current values, which are guarded.
     """
     floats = [p for p in bsym.inputs if isinstance(p, NumberProxy) and isinstance(p.value, torch.SymFloat)]
     if not floats:
-        return derive_as_it_is(bsym, requires_grad_names)
+        return derive_with_own_numbers(bsym, requires_grad_names)
     environment = floats[0].value.node.shape_env
     try:
         with environment.withholding_floats():
-            derivation = derive_as_it_is(bsym, requires_grad_names)
+            derivation = derive_with_own_numbers(bsym, requires_grad_names)
             if derivation is not None:
                 derivation.vjp(derivation.results)
             return derivation
     except (FloatValueRead, Underivable):
-        return derive_by_probes(bsym, requires_grad_names, floats) or derive_as_it_is(bsym, requires_grad_names)
+        return derive_by_probes(bsym, requires_grad_names, floats) or derive_with_own_numbers(bsym, requires_grad_names)
 
 
 def derive_by_probes(
     bsym: BoundSymbol, requires_grad_names: frozenset[str], floats: Sequence[NumberProxy]
 ) -> ProbedDerivation | None:
-    """Return the derivation with probe values in place of symbolic floats; None if these cannot be identified."""
+    """Return the derivation with probe values in place of symbolic floats; None if the floats cannot be identified."""
     pairs = stand_ins([proxy.value for proxy in floats])
     if pairs is None:
         return None
     try:
         names = FloatProxies([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
         probe, twin = (
-            derive_as_it_is(
+            derive_with_own_numbers(
                 with_values(bsym, {proxy.name: pair[index] for proxy, pair in zip(floats, pairs, strict=True)}),
                 requires_grad_names,
             )
@@ -159,8 +159,8 @@ def derive_by_probes(
     return derivation
 
 
-def derive_as_it_is(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """Return the derivation of a bound symbol with its numbers as they are; None if autograd stops there.
+def derive_with_own_numbers(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
+    """Return the derivation of a bound symbol, without probe values; None if autograd tracks no result.
 
     An operation without a derivative, such as some backward operations, is decomposed if PyTorch has a decomposition.
     Raises `Underivable` for a bound symbol that writes to a tracked tensor, or that does not run on tensors without
@@ -179,10 +179,10 @@ def derive_as_it_is(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> R
             _require_differentiable_at_hints(bsym, requires_grad_names)
     if derivation is not None and any(_lacks_formula(output) for output in derivation.outputs):
         target = bsym.symbol.target
-        apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
-        if apart is not None:
+        decomposition = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
+        if decomposition is not None:
             with torch.inference_mode(False):
-                return _derive(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
+                return _derive(replace(bsym, symbol=replace(bsym.symbol, target=decomposition)), requires_grad_names)
         error = Underivable("PyTorch has no derivative of this operation")
         error.missing_formula = bsym
         raise error
@@ -199,8 +199,8 @@ def is_symbolic_and_empty(bsym: BoundSymbol) -> bool:
 def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> None:
     """Raise `Underivable` if the bound symbol has no backward for the sizes seen while tracing.
 
-    For symbolic sizes, PyTorch decomposes some operations, such as bilinear interpolation, and loses the kernels'
-    refusal of tensors without elements. The kernels' formulas for constant sizes also refuse them.
+    For symbolic sizes, PyTorch decomposes some operations, such as bilinear interpolation. The decomposition accepts
+    tensors without elements, which the kernels refuse. For constant sizes, the kernels' formulas refuse them, too.
     """
     if any(operation.gives_number for operation in bsym.at_level("aten")):
         return
@@ -245,7 +245,7 @@ def _lacks_formula(output: torch.Tensor) -> bool:
 def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
     """Run a bound symbol once under autograd, on fakes; fakes that require gradients are leaves.
 
-    Those fakes have real or complex dtypes, since autograd tracks no others (`is_differentiable_proxy`), so
+    These fakes have real or complex dtypes, because autograd tracks only such tensors (`is_differentiable_proxy`), so
     `requires_grad_` accepts them. The caller leaves inference mode, in which autograd records nothing in any grad mode.
     """
     mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs)), estimates_sizes=True), Tape("%s")
@@ -304,7 +304,7 @@ def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
-    """Return the result for the tensors by input names, with its aten operations recorded on the tape."""
+    """Return the result of a bound symbol for fakes by input names, and record its aten operations on the tape."""
     try:
         with (
             torch.enable_grad(),
@@ -328,9 +328,9 @@ def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
 
 
 def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """Return the bound symbols that gradients depend on, writes, and collectives.
+    """Return the bound symbols that gradients depend on, and all writes and collectives.
 
-    A write may be to a view of a read tensor.
+    All writes are kept, because a write may be to a view of a tensor that is read.
     """
     read = {proxy.name for proxy in gradients if proxy is not None}
     live: list[BoundSymbol] = []

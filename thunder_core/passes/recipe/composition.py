@@ -10,7 +10,7 @@ from typing import Any
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.foundation.errors import EnvironmentLacks, RecipeConflict, UnknownName
 from thunder_core.passes.recipe.plugin import Composable, ExecutorRank
-from thunder_core.passes.recipe.settings import WITHOUT, merged_settings, settings_of
+from thunder_core.passes.recipe.settings import WITHOUT, merge_settings, settings_of
 from thunder_core.tracing.extension.arrangement import Arrangement, Member, StatedOrder
 from thunder_core.tracing.extension.declaration import checked_parts
 from thunder_core.tracing.extension.leaving_out import FALLBACK, remaining, require_parts
@@ -77,12 +77,12 @@ class Composition:
         return tuple((transform, (component,)) for component, row in rows for transform in row)
 
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """Return the ordered transforms, with the transforms of every program in `more`, and without left-out ones."""
+        """Return the ordered transforms, including those of every program (`more`), without left-out transforms."""
         every = self.every_transform(more)
         return every.keeping(remaining(every.parts, self.without))
 
     def every_transform(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """Return the ordered transforms, including left-out ones."""
+        """Return the ordered transforms, including left-out transforms."""
         return arranged_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
 
     @cached_property
@@ -95,15 +95,15 @@ class Composition:
     def executors(self) -> Arrangement[ListedExecutor]:
         """The executors in claiming order, without eager PyTorch and without left-out executors.
 
-        The order of two executors is the order of the list that a recipe or plug-in gives, otherwise it follows their
-        traits. If both leave a choice, operators come first, then executors of plug-ins, then executors of recipes.
-        Raises `RecipeConflict` for two objects of one name, and for contradictory lists.
+        If a recipe or plug-in lists two executors, they have the order of the list. Otherwise, their traits decide. If
+        neither decides, operators come first, then executors of plug-ins, then executors of recipes. Raises
+        `RecipeConflict` for two executor objects with the same name, and for contradictory lists.
         """
         return self.every_executor.keeping(remaining(self.every_executor.parts, self.without))
 
     @cached_property
     def every_executor(self) -> Arrangement[ListedExecutor]:
-        """The executors including left-out ones, without eager PyTorch, which comes last."""
+        """The executors in claiming order, including left-out executors, without eager PyTorch."""
         members: dict[str, Member[ListedExecutor]] = {}
         orders = []
         for component in self.components:
@@ -114,7 +114,7 @@ class Composition:
             ranked += [(each, component.executor_rank) for each in row]
             for executor, rank in ranked:
                 if (name := name_of(executor)) != FALLBACK:
-                    members[name] = merged_member(members.get(name), executor, rank, component)
+                    members[name] = merge_member(members.get(name), executor, rank, component)
         return Arrangement(list(members.values()), orders)
 
     @cached_property
@@ -132,7 +132,7 @@ class Composition:
 
         Raises `RecipeConflict` if two parts request different values.
         """
-        return merged_settings([(component.title, settings_of(component)) for component in self.components])
+        return merge_settings([(component.title, settings_of(component)) for component in self.components])
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -165,12 +165,12 @@ class Composition:
         require_compatible(self.parts)
 
 
-def merged_member(
+def merge_member(
     twin: Member[ListedExecutor] | None, executor: str | Executor, rank: ExecutorRank, owner: Composable
 ) -> Member[ListedExecutor]:
-    """Return the merged member of an executor that several parts may add, by name or as an object; the object counts.
+    """Return the member of an executor that another part may have added as `twin`, by name or as an object.
 
-    Raises `RecipeConflict` for two objects of one name, because only one of them could claim.
+    An object takes precedence over a name. Raises `RecipeConflict` for two different objects with the same name.
     """
     name = name_of(executor)
     first = None if twin is None else twin.part.value
@@ -179,7 +179,7 @@ def merged_member(
     value = first if isinstance(first, Executor) else executor
     known_rank: Any = rank if twin is None else twin.key[0]
     owners = () if twin is None else twin.owners
-    return Member(ListedExecutor(value, loaded_or_none(value)), (max(rank, known_rank), name), (*owners, owner))
+    return Member(ListedExecutor(value, load_or_none(value)), (max(rank, known_rank), name), (*owners, owner))
 
 
 def name_of(executor: str | Executor) -> str:
@@ -187,8 +187,8 @@ def name_of(executor: str | Executor) -> str:
     return executor if isinstance(executor, str) else executor.name
 
 
-def loaded_or_none(executor: str | Executor) -> Executor | None:
-    """Return the executor of a name; None if this machine cannot load it, which the list of candidates reports."""
+def load_or_none(executor: str | Executor) -> Executor | None:
+    """Return an executor by its name; None if this machine cannot load it."""
     try:
         return find_executor(executor)
     except (UnknownName, EnvironmentLacks):

@@ -1,4 +1,4 @@
-"""The named sizes of inputs: the dimensions of inputs of transformers' models for batch, sequence and cache."""
+"""Names of sizes: `batch`, `seq`, `cache` and others, with the dimensions of transformers' inputs that they mean."""
 
 from __future__ import annotations
 
@@ -6,42 +6,46 @@ from collections.abc import Mapping
 
 from thunder_core.foundation.transformers_versions import CACHE, CACHE_NAMES, EARLIER_CACHE
 
-BATCHES = (
+INPUTS_WITH_BATCH = (
     *("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"),
     *("decoder_input_ids", "decoder_attention_mask", "pixel_values", "input_features", "input_values"),
     *("labels", "next_sentence_label", "start_positions", "end_positions", "encoder_outputs['last_hidden_state']"),
 )
-SEQUENCES = (
+SEQUENCE_SIZES = (
     *("input_ids.size(-1)", "attention_mask.size(-1)", "token_type_ids.size(-1)", "position_ids.size(-1)"),
     *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
     "encoder_outputs['last_hidden_state'].size(1)",
     *("attention_mask.size(2)", "attention_mask[*].size(2)"),  # masks of queries and keys: one, or one for each kind
 )
-CACHES = tuple(
+CACHE_PATHS = tuple(
     f"{cache}{part}"
     for cache in (CACHE, EARLIER_CACHE)
     for part in ("", ".self_attention_cache", ".cross_attention_cache")
 )
 KEYS_AND_VALUES = tuple(
     f"{cache}.layers[*].{name}"
-    for cache in CACHES
+    for cache in CACHE_PATHS
     for name in ("keys", "values", "_quantized_keys[0]", "_quantized_values[0]")
 )
-# A sliding window counts the tokens that it has passed, and a static cache the tokens that it has room for.
-LENGTHS = tuple(
+# A cache with a sliding window stores the number of all tokens so far, and a static cache its capacity in tokens.
+CACHE_LENGTHS = tuple(
     f"{cache}.layers[*].{name}"
-    for cache in CACHES
+    for cache in CACHE_PATHS
     for name in ("cumulative_length", "cumulative_length_int", "max_cache_len")
 )
-STATES = tuple(f"{cache}.layers[*].{name}[*]" for cache in CACHE_NAMES for name in ("conv_states", "recurrent_states"))
+CACHE_STATES = tuple(
+    f"{cache}.layers[*].{name}[*]" for cache in CACHE_NAMES for name in ("conv_states", "recurrent_states")
+)
 DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, "attention_mask[*]", *KEYS_AND_VALUES, *STATES)),
-    "seq": SEQUENCES,
+    "batch": tuple(
+        f"{name}.size(0)" for name in (*INPUTS_WITH_BATCH, "attention_mask[*]", *KEYS_AND_VALUES, *CACHE_STATES)
+    ),
+    "seq": SEQUENCE_SIZES,
     "cache": (
         "attention_mask.size(-1)",
         "attention_mask[*].size(-1)",
         *(f"{name}.size(-2)" for name in KEYS_AND_VALUES),
-        *LENGTHS,
+        *CACHE_LENGTHS,
     ),
     "kept": ("logits_to_keep",),
     "height": ("pixel_values.size(-2)",),

@@ -1,4 +1,4 @@
-"""Modules as their source text describes them: the meaning of each name, without running code of the module."""
+"""Static analysis of a module's source: the object that each name refers to, without running code of the module."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TYPE_CHECKING = "typing.TYPE_CHECKING"
 
 
 class Undecided(Exception):
-    """Raised if the source text does not decide a matter, so that the module has to be imported."""
+    """Raised if the source does not determine a fact, so that the module has to be imported."""
 
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """A module by its dotted name, with its classes, and with the meaning of its other names.
+    """A module by its dotted name, with its classes and the names that it binds.
 
-    `paths` maps names to the dotted names of imported objects; a name that is assigned, decorated or bound twice is
-    mapped to None.
+    `paths` maps each name to the dotted path of its object. The path is None for a name that is assigned, decorated or
+    bound twice.
     """
 
     name: str
@@ -58,7 +58,7 @@ def bindings(node: ast.stmt, module: str) -> Iterator[tuple[str, str | None]]:
     """Yield the names that a statement binds, each with the dotted path of its value; raises `Undecided`."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
-    if (binds := BINDS.get(type(node))) is None:
+    if (binds := BINDINGS_BY_STATEMENT.get(type(node))) is None:
         raise Undecided(ast.unparse(node))
     yield from binds(node, module)
 
@@ -102,8 +102,8 @@ def bindings_for_types(node: ast.If, module: str) -> Iterator[tuple[str, str | N
         yield from ((name, None) for name, _ in bindings(inner, module))
 
 
-# The function that lists the names that a statement of each kind binds; other kinds of statements could do anything.
-BINDS: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] = {
+# For each kind of statement, the function that yields the names that the statement binds. Other kinds are undecided.
+BINDINGS_BY_STATEMENT: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] = {
     ast.Import: bindings_of_import,
     ast.ImportFrom: bindings_of_from,
     ast.ClassDef: bindings_of_definition,
@@ -115,7 +115,10 @@ BINDS: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] 
 
 
 def require_inert(node: ast.stmt, paths: Mapping[str, str | None]) -> None:
-    """Raise `Undecided` for a statement with a call whose arguments use names of the module, which it could change."""
+    """Raise `Undecided` for a statement with a call whose arguments use names of the module.
+
+    The call could change the objects of these names.
+    """
     for call in (
         inner
         for expression in evaluated_expressions(node)

@@ -18,7 +18,10 @@ class RecipeOptions(BaseModel):
 
 
 def similar_option_hint(name: str, options: Collection[str]) -> str:
-    """Return the question for the intended option; the recipe's prefix may be omitted: `height` for `alone.height`."""
+    """Return the question "did you mean ...?" for a misspelled option, or an empty string.
+
+    The recipe's prefix may be omitted: `height` for `alone.height`.
+    """
     full_names = {**{option.rpartition(".")[2]: option for option in options}, **{option: option for option in options}}
     near = dict.fromkeys(full_names[match] for match in nearest(name, full_names))
     return f"did you mean {' or '.join(near)}? " if near else ""
@@ -37,7 +40,7 @@ def require_option_names(recipe: str, options: Collection[str], names: Iterable[
 
 
 def plain_value(value: object) -> object:
-    """Return a dictionary as the text `name=value,name=value` of the command line; return another value unchanged."""
+    """Return a dictionary as the string `name=value,name=value` of the command line; return other values unchanged."""
     if not isinstance(value, Mapping):
         return value
     return ",".join(f"{name}={text_of(item)}" for name, item in value.items())

@@ -21,7 +21,7 @@ from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.transform import Transform
 
-PARTS: Mapping[str, tuple[type, ...]] = {
+PART_TYPES: Mapping[str, tuple[type, ...]] = {
     "lookasides": (Lookaside,),
     "transforms": (Transform,),
     "executors": (str, Executor),
@@ -39,7 +39,7 @@ class ExecutorRank(IntEnum):
 
 
 class Composable(ABC):
-    """A recipe or a plug-in, which can be added to others. Its methods `setup_...` describe only itself."""
+    """A recipe or a plug-in. Parts are combined with `+`. The methods `setup_...` describe the part without others."""
 
     executor_rank: ClassVar[ExecutorRank] = ExecutorRank.PLUGIN
 
@@ -85,7 +85,7 @@ class Composable(ABC):
 
     @abstractmethod
     def is_same(self, other: Composable) -> bool:
-        """Whether another part is the same; raises `RecipeConflict` for a different part that is incompatible."""
+        """Whether another part equals this part; raises `RecipeConflict` for the same recipe with other options."""
 
     @abstractmethod
     def combined_with(self, others: Sequence[Composable]) -> Composable:
@@ -130,8 +130,9 @@ class Composable(ABC):
 def compose(parts: Iterable[Composable]) -> Composable:
     """Return the sum of recipes and plug-ins, which is independent of their order.
 
-    A part that is given twice counts once. Raises `RecipeConflict` for one recipe with different options, and for two
-    plug-ins of one name that differ only in functions, because nothing decides their order.
+    A part that is given twice counts once. Raises `RecipeConflict` for a recipe that is given twice with different
+    options. Also raises `RecipeConflict` for two plug-ins with the same name that differ only in functions, because
+    their order would be undefined.
     """
     distinct: list[Composable] = []
     for component in (inner for part in parts for inner in part.components):
@@ -148,7 +149,7 @@ def compose(parts: Iterable[Composable]) -> Composable:
 
 
 def order_key(part: Composable) -> tuple[str, ...]:
-    """Return the sort key of a recipe or plug-in as strings, which are the same in every process."""
+    """Return the sort key of a recipe or plug-in as strings that do not depend on the process."""
     return tuple(map(str, part.rank))
 
 
@@ -181,10 +182,10 @@ class Plugin(Composable):
     def __init_subclass__(cls) -> None:
         """Raise `BadRecipe` for attributes of the class that Thunder does not read."""
         super().__init_subclass__()
-        vet_class(cls, Plugin, PARTS, but=options_of(cls))
+        vet_class(cls, Plugin, PART_TYPES, but=options_of(cls))
 
     def __post_init__(self) -> None:
-        for name, kinds in PARTS.items():
+        for name, kinds in PART_TYPES.items():
             require_row(self.name, name, getattr(self, name), kinds)
         require_traits(self.name, self)
 
@@ -254,7 +255,7 @@ class Plugins(Plugin):
 
 
 def as_composable(part: object) -> Composable:
-    """Return an object that is added to a recipe or plug-in as a recipe or plug-in; raise `BadRecipe` if impossible."""
+    """Convert an operand of `+` to a recipe or plug-in; raise `BadRecipe` for an object that is no part of a recipe."""
     if isinstance(part, Composable):
         return part
     if isinstance(part, Transform):

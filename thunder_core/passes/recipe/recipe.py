@@ -58,20 +58,20 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
 }
 
 
-DECLARED: Mapping[str, tuple[type, ...]] = {
+DECLARED_ROWS: Mapping[str, tuple[type, ...]] = {
     "families": (str,),
     "parts": (str,),
     "executors": (str, Executor),
 }
-TAKEN_FOR = {
+MISTAKEN_ATTRIBUTES = {
     "transforms": "setup_transforms",
     "lookasides": "setup_lookasides",
     "operators": "setup_operators",
     "settings": "setup_config",
     "family": "families",
 }
-READ = (
-    *(*DECLARED, *TRAITS, "requirements"),
+READ_ATTRIBUTES = (
+    *(*DECLARED_ROWS, *TRAITS, "requirements"),
     *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance", "quality"),
 )
 
@@ -81,13 +81,13 @@ class Recipe(Traits, Composable):
 
     The file of a recipe defines one subclass. `families` are the supported model types of transformers; empty means
     every module. `requirements` are the recipe's requirements on the machine. `parts` describe the parts of the recipe
-    that are skipped without them. `executors` are in claiming order. `sample` is the name of the small model that is
+    that are skipped if a requirement is not met. `executors` are in claiming order. `sample` is the small model that is
     used if no model is given. `device` and `dtype` are the default device of a model and its default dtype on that
     device; empty means the best available device, and the checkpoint's dtype. `dimensions` give sizes of the model's
     inputs a common name (`seq`), for `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model
     does not have are allowed. `symbolic` are the dimensions or arguments that are symbolic by default. `compiler` is
-    "jit", or "thunderfx", with which Dynamo traces the program, also in a sum with other recipes. `Traits` describes
-    the traits (`after`, `before`, `needs`, `excludes`, `provides`).
+    "jit" or "thunderfx", the front end that traces the program; a sum with a recipe for "thunderfx" uses TorchDynamo.
+    `Traits` describes the traits (`after`, `before`, `needs`, `excludes`, `provides`).
 
     Authors override `validate`, `tolerance` and the methods `setup_...`, each of which describes only this recipe. The
     members that combine a sum (`composition` and others) must not be overridden.
@@ -108,8 +108,8 @@ class Recipe(Traits, Composable):
     def __init_subclass__(cls) -> None:
         """Raise `BadRecipe` for attributes that Thunder does not read, and for attributes with a wrong type."""
         super().__init_subclass__()
-        vet_class(cls, Recipe, READ, others=TAKEN_FOR)
-        for name, kinds in DECLARED.items():
+        vet_class(cls, Recipe, READ_ATTRIBUTES, others=MISTAKEN_ATTRIBUTES)
+        for name, kinds in DECLARED_ROWS.items():
             require_row(cls.__name__, name, getattr(cls, name), kinds)
         require_traits(cls.__name__, cls)
         require_dimensions(cls.__name__, cls.dimensions, cls.symbolic)
@@ -221,14 +221,14 @@ class Recipe(Traits, Composable):
         return True
 
     def combined_with(self, others: Sequence[Composable]) -> Recipe:
-        """Return a copy of the recipe without its added parts, to which others are added."""
+        """Return a copy of the recipe with `others` as its added parts."""
         more = copy.copy(self)
         more.added = tuple(others)
         return more
 
     @property
     def components(self) -> tuple[Composable, ...]:
-        """The recipe and the parts that were added to it, in the order of their names; each describes only itself."""
+        """The recipe and the parts that were added to it, in the order of their names."""
         return (self, *self.added)
 
     @property
@@ -259,7 +259,7 @@ class Recipe(Traits, Composable):
         return functools.reduce(Quality.or_looser, bounds) if bounds else Quality()
 
     def all_transforms(self) -> tuple[Transform, ...]:
-        """Return the ordered transforms of the sum; this method and similar ones raise like `Composition`."""
+        """Return the ordered transforms of the sum. All `all_` methods raise the errors of `Composition`."""
         return self.composition.transforms().in_order()
 
     def all_lookasides(self) -> tuple[Lookaside, ...]:
@@ -279,7 +279,7 @@ class Recipe(Traits, Composable):
         return dimensions
 
     def symbolic_arguments(self, ranges: Given | None = None) -> tuple[SymbolicArgument, ...]:
-        """Return the symbolic arguments: the given ones, or the sum's own, with dimensions expanded to sizes.
+        """Return the symbolic arguments in `ranges`, or those of the sum, with named dimensions expanded to sizes.
 
         Raises `RecipeConflict` if parts of the sum give an argument different ranges.
         """
@@ -291,10 +291,10 @@ class Recipe(Traits, Composable):
             ]
             rows += [(recipe.title, recipe.symbolic) for recipe in self.recipes]
             arguments = [(title, argument) for title, row in rows for argument in symbolic_arguments(row)]
-        return tuple(size for argument in common_ranges(arguments) for size in self.spelled_out(argument))
+        return tuple(size for argument in common_ranges(arguments) for size in self.expand_dimension(argument))
 
-    def spelled_out(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
-        """Return the sizes that a dimension names, which are optional in a call; any other argument unchanged."""
+    def expand_dimension(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
+        """Return the sizes of a named dimension, which are optional in a call; return other arguments unchanged."""
         dimension, _, companion = argument.name.partition(" with ")
         names = self.all_dimensions().get(dimension)
         if names is None:
@@ -322,7 +322,7 @@ class Recipe(Traits, Composable):
         return stating[0].sample if stating else self.sample
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """Return the tolerance of the result for a model of that dtype."""
+        """Return the tolerance of the result for a model of a dtype."""
         return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
 
     def quality(self) -> Quality | None:
@@ -330,7 +330,7 @@ class Recipe(Traits, Composable):
         return None
 
     def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
-        """Return the unsupported parts: for a model on a device of this machine, or for a GPU architecture `target`."""
+        """Return the parts that are skipped on a device of this machine, or on the GPU architecture `target`."""
         named = [(transform.name, need) for transform in self.all_transforms() for need in transform.requirements]
         needs = (*self.all_requirements(), *named)
         checked = [(part, need, unmet_reason(need, target, device)) for part, need in needs]

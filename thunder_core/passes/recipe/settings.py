@@ -20,7 +20,7 @@ DEFAULTS: Mapping[str, object] = {
     "without": (),
 }
 SYMBOLIC = "symbolic"
-WITHOUT = "without"  # the values of several parts add up
+WITHOUT = "without"  # the left-out parts; the values that several parts request are concatenated
 SETTINGS = (*DEFAULTS, SYMBOLIC)
 
 
@@ -47,10 +47,10 @@ def settings_of(part: object) -> Mapping[str, object]:
     return settings
 
 
-def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
+def merge_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
     """Return the merged settings of several parts, without `symbolic`; raise `RecipeConflict` for different values.
 
-    The left-out parts (`without`) of all parts add up.
+    The left-out parts (`without`) that the parts request are concatenated.
     """
     merged: dict[str, tuple[str, object]] = {}
     without: list[str] = []

@@ -1,8 +1,8 @@
-"""Options of recipes as their source text declares them, to refuse a name or value without importing the recipe.
+"""Options of recipes, read from their source, so that invalid names and values are refused without an import.
 
-The fields of the nested `Options` of a recipe and of its base classes are rebuilt as a class with the same fields, if
-their annotations and bounds are literals. Pydantic validates the values, as it does for the recipe itself. Facts that
-the text does not determine come from the imported recipe.
+If the annotations and bounds in the nested `Options` of a recipe and of its base classes are literals, a class with the
+same fields is built. Pydantic validates the values, as it does for the recipe itself. If the source does not determine
+the options, the recipe has to be imported.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from thunder_core.foundation import plugins
 from thunder_core.passes.recipe.module_source import ModuleSource, Undecided, read_module
 from thunder_core.passes.recipe.options import RecipeOptions, hyphenate, parse_options, require_option_names
 
-RECIPES = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "thunder_core.passes.recipe.Recipe"})
-OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
+RECIPE_PATHS = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "thunder_core.passes.recipe.Recipe"})
+OPTIONS_PATHS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
 # Packages in which only the classes above are recipes.
-OTHERS = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
-# Names that a recipe's class may not bind if its declared options are to hold; other special methods are also excluded.
-DECIDING = frozenset({"name", "options", "chosen"})
-HARMLESS = frozenset({"__doc__", "__slots__", "__module__"})
+PACKAGES_WITHOUT_RECIPES = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
+# Names that change the meaning of a recipe's options. If a recipe's class binds them or a special method, apart from
+# the harmless names, its options are undecided.
+DECISIVE_NAMES = frozenset({"name", "options", "chosen"})
+HARMLESS_SPECIAL_NAMES = frozenset({"__doc__", "__slots__", "__module__"})
 
-NAMES: Mapping[str, Any] = {
+KNOWN_TYPES: Mapping[str, Any] = {
     **{kind.__name__: kind for kind in (bool, int, float, str)},
     **{
         f"pydantic.{name}": getattr(pydantic, name)
@@ -39,10 +40,10 @@ NAMES: Mapping[str, Any] = {
         )
     },
 }  # fmt: skip
-FIELD = "pydantic.Field"
-NO_FIELD = ("typing.ClassVar", "typing_extensions.ClassVar")
-# Other arguments of a field rename it or are not data.
-ARGUMENTS = frozenset(
+FIELD_PATH = "pydantic.Field"
+CLASS_VARIABLE_PATHS = ("typing.ClassVar", "typing_extensions.ClassVar")
+# Arguments of `pydantic.Field` that are literals and do not rename the field.
+FIELD_ARGUMENTS = frozenset(
     {
         "default", "ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern", "strict",
         "allow_inf_nan", "title", "description", "examples", "repr", "deprecated",
@@ -52,9 +53,9 @@ ARGUMENTS = frozenset(
 
 @dataclass(frozen=True)
 class DeclaredOptions:
-    """The names of a recipe's options.
+    """The names of a recipe's options, and the class that parses their values.
 
-    `kind` parses them like the recipe, and is None if the source does not decide it.
+    The class `kind` is None if the source does not determine it.
     """
 
     names: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ class DeclaredRecipe:
 
 
 def refuse_options(name: str, options: Mapping[str, object]) -> None:
-    """Raise `UnknownName` or `BadOption` for options that the recipe refuses, as far as its source decides.
+    """Raise `UnknownName` or `BadOption` for options that the recipe refuses, if its source determines this.
 
     The source of an imported recipe is not read, because the recipe itself can be checked.
     """
@@ -84,7 +85,7 @@ def refuse_options(name: str, options: Mapping[str, object]) -> None:
 
 
 def declared_recipe(name: str) -> DeclaredRecipe | None:
-    """Return the recipe of that name as its source declares it; None if only an import decides."""
+    """Return the recipe with a name as its source declares it; None if the source does not determine it."""
     module, file = plugins.source_of("recipes", name)
     try:
         source = read_module(module, file)
@@ -100,7 +101,8 @@ def is_recipe(source: ModuleSource, node: ast.ClassDef) -> bool:
     """Whether a class derives from `Recipe`; raises `Undecided` if one of its bases cannot be read."""
     paths = [source.path_of(base) for base in node.bases]
     derives = any(
-        path in RECIPES or (path.partition(".")[0] not in OTHERS and is_recipe(*class_at(path))) for path in paths
+        path in RECIPE_PATHS or (path.partition(".")[0] not in PACKAGES_WITHOUT_RECIPES and is_recipe(*class_at(path)))
+        for path in paths
     )
     if derives and source.paths[node.name] is None:
         raise Undecided(node.name)
@@ -123,19 +125,19 @@ def options_of_recipe(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptio
         raise Undecided(node.name)
     nested: ast.ClassDef | None = None
     for inner in node.body:
-        for name in names_bound(inner):
+        for name in bound_names(inner):
             if name == "Options" and isinstance(inner, ast.ClassDef) and nested is None:
                 nested = inner
-            elif name in (*DECIDING, "Options") or (name.startswith("__") and name not in HARMLESS):
+            elif name in (*DECISIVE_NAMES, "Options") or (name.startswith("__") and name not in HARMLESS_SPECIAL_NAMES):
                 raise Undecided(f"{node.name}.{name}")
     if nested is not None:
         return options_of_class(source, nested)
     base = source.path_of(node.bases[0])
-    return DeclaredOptions() if base in RECIPES else options_of_recipe(*class_at(base))
+    return DeclaredOptions() if base in RECIPE_PATHS else options_of_recipe(*class_at(base))
 
 
-def names_bound(node: ast.stmt) -> tuple[str, ...]:
-    """Return the names that a statement of a class's body binds; raise `Undecided` if it may do more."""
+def bound_names(node: ast.stmt) -> tuple[str, ...]:
+    """Return the names that a statement of a class's body binds; raise `Undecided` if the statement may do more."""
     if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         return ()
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -156,7 +158,7 @@ def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOption
         if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
             if is_field(source, inner):
                 fields[inner.target.id] = field_of(source, inner)
-        elif bound := names_bound(inner):  # a validator or a pydantic setting has an unknown effect on values
+        elif bound := bound_names(inner):  # a validator or a pydantic setting has an unknown effect on values
             if isinstance(inner, ast.Assign) and bound != ("model_config",):
                 raise Undecided(ast.unparse(inner))
             base = DeclaredOptions(base.names, None)
@@ -167,11 +169,11 @@ def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOption
 
 def options_at(path: str) -> DeclaredOptions:
     """Return the options of the class at a dotted path, which may be nested in a recipe; raises `Undecided`."""
-    if path in OPTIONS:
+    if path in OPTIONS_PATHS:
         return DeclaredOptions()
     recipe, _, last = path.rpartition(".")
     if last == "Options":
-        return DeclaredOptions() if recipe in RECIPES else options_of_recipe(*class_at(recipe))
+        return DeclaredOptions() if recipe in RECIPE_PATHS else options_of_recipe(*class_at(recipe))
     return options_of_class(*class_at(path))
 
 
@@ -196,13 +198,13 @@ def is_field(source: ModuleSource, node: ast.AnnAssign) -> bool:
         raise Undecided(node.target.id)
     head = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
     path = "" if isinstance(head, ast.BinOp) else source.path_of(head)
-    if path.endswith(".Final"):  # pydantic takes only some of them for fields
+    if path.endswith(".Final"):  # pydantic treats only some of these as fields
         raise Undecided(path)
-    return not node.target.id.startswith("_") and path not in NO_FIELD
+    return not node.target.id.startswith("_") and path not in CLASS_VARIABLE_PATHS
 
 
 def field_of(source: ModuleSource, node: ast.AnnAssign) -> tuple[Any, Any] | None:
-    """Return the type and the default of a field, as pydantic takes them; None if they are not literals."""
+    """Return the type and the default of a field for `pydantic.create_model`; None if they are not literals."""
     try:
         return type_of(source, node.annotation), ... if node.value is None else value_of(source, node.value)
     except (Undecided, TypeError, ValueError):
@@ -218,16 +220,16 @@ def type_of(source: ModuleSource, node: ast.expr) -> Any:
     if isinstance(node, ast.Subscript):
         return subscript(source, source.path_of(node.value), arguments(node.slice))
     path = source.path_of(node)
-    if path not in NAMES:
+    if path not in KNOWN_TYPES:
         raise Undecided(path)
-    return NAMES[path]
+    return KNOWN_TYPES[path]
 
 
 def subscript(source: ModuleSource, path: str, arguments: list[ast.expr]) -> Any:
     """Return the type at a dotted path with these type arguments; raises `Undecided`."""
-    if path not in SUBSCRIPTED:
+    if path not in SUBSCRIPTED_TYPES:
         raise Undecided(path)
-    return SUBSCRIPTED[path](source, arguments)
+    return SUBSCRIPTED_TYPES[path](source, arguments)
 
 
 def literal(_: ModuleSource, arguments: list[ast.expr]) -> Any:
@@ -245,7 +247,7 @@ def annotate(source: ModuleSource, arguments: list[ast.expr]) -> Any:
     return Annotated[(type_of(source, arguments[0]), *(bounds_of(source, bound) for bound in arguments[1:]))]
 
 
-SUBSCRIPTED: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
+SUBSCRIPTED_TYPES: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
     f"{module}.{name}": read
     for module in ("typing", "typing_extensions")
     for name, read in (("Literal", literal), ("Optional", optional), ("Annotated", annotate))
@@ -267,9 +269,9 @@ def value_of(source: ModuleSource, node: ast.expr) -> Any:
 
 def bounds_of(source: ModuleSource, node: ast.expr) -> Any:
     """Return the `Field` of a call with literal arguments; raises `Undecided` or ValueError."""
-    if not isinstance(node, ast.Call) or source.path_of(node.func) != FIELD or len(node.args) > 1:
+    if not isinstance(node, ast.Call) or source.path_of(node.func) != FIELD_PATH or len(node.args) > 1:
         raise Undecided(ast.unparse(node))
     options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-    if not options.keys() <= ARGUMENTS:
+    if not options.keys() <= FIELD_ARGUMENTS:
         raise Undecided(ast.unparse(node))
     return pydantic.Field(*(ast.literal_eval(argument) for argument in node.args), **options)

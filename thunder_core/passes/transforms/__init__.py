@@ -1,1 +1,1 @@
-"""Transforms from trace to trace, one in each file, each with the traits that order it among others."""
+"""Transforms of traces. Each file defines one transform, with the traits that decide its order among transforms."""

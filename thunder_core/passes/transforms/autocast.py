@@ -45,7 +45,8 @@ class Autocast(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with casts.
 
-        Raise `OperationFailed` if it calls backward(), because eager casts before that.
+        Raises `OperationFailed` for a program that calls backward(), because the trace already has the operations of
+        the backward, which eager PyTorch would derive from the cast operations.
         """
         return self._cast(trace, keeps_dtypes=False)
 
@@ -79,9 +80,9 @@ class _Replay(Replay):
         self._untouched: set[Hashable] = set()
 
     def under(self, dtype: torch.dtype, *, keeps_dtypes: bool) -> Trace:
-        """Return the trace of the bound symbols with autocast on, unless they switch it themselves.
+        """Return the trace with its bound symbols run under autocast, except where the program switches autocast.
 
-        Results have the dtypes that autocast gives them, or are cast back to their former dtypes.
+        With `keeps_dtypes`, results are cast back to their former dtypes.
         """
         with ExitStack() as stack:
             for kind in DEVICES:
@@ -99,7 +100,7 @@ class _Replay(Replay):
             self.bsyms.append(bsym)
         elif bsym.functions:
             self._keep_restored(bsym)
-        elif asks_for_a_value(bsym):
+        elif returns_or_checks_value(bsym):
             self._keep(bsym)
         else:
             self._call(bsym)
@@ -134,7 +135,7 @@ class _Replay(Replay):
         return output, [bsym for bsym in bsyms if not switches_autocast(bsym)]
 
     def _plain(self, target: Callable[..., Any], args: object, kwargs: object) -> list[BoundSymbol]:
-        """Return the bound symbols of a call without autocast; empty if the call fails because dtypes then differ."""
+        """Return the bound symbols of a call without autocast; none if the call fails, because its dtypes differ."""
         try:
             return self._record(target, args, kwargs)[1]
         except RuntimeError:
@@ -157,9 +158,9 @@ class _Replay(Replay):
     def _with_casts(
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Sequence[BoundSymbol]:
-        """Return casts and the call on cast inputs, if this computes the same.
+        """Return the casts and the user's call on cast inputs if these compute the same as the bound symbol.
 
-        Else the operations of the bound symbol.
+        Otherwise, return the operations of the bound symbol.
         """
         tensors_by_name = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
         casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in tensors_by_name]
@@ -216,11 +217,14 @@ def restore(state: State) -> None:
         torch.set_autocast_dtype(kind, dtype)
 
 
-def asks_for_a_value(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol returns a value that the program branches on, or checks a value; `item` does neither."""
-    gives = bool(bsym.outputs) and not bsym.tensors and not bsym.has_effect
-    takes = gives and any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs)
-    return bsym.symbol.name in CHECK_NAMES or (takes and bsym.symbol.target is not torch.Tensor.item)
+def returns_or_checks_value(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol reads a number from a tensor for the program's control flow, or checks a value.
+
+    `Tensor.item` is not included.
+    """
+    returns_value = bool(bsym.outputs) and not bsym.tensors and not bsym.has_effect
+    reads_tensor = returns_value and any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs)
+    return bsym.symbol.name in CHECK_NAMES or (reads_tensor and bsym.symbol.target is not torch.Tensor.item)
 
 
 def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
@@ -229,7 +233,7 @@ def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
 
 
 def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
-    """Return a key of aten operations that ignores the names of their results; `names` are the names of inputs."""
+    """Return a key of aten operations that ignores the names of their results. `names` replaces names of inputs."""
     key_of_name: dict[str, Hashable] = dict(names or {})
     keys: list[Hashable] = []
     for bsym in bsyms:

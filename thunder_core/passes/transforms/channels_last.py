@@ -26,13 +26,13 @@ FUNCTIONS = (
     *("relu", "relu6", "hardtanh", "leaky_relu", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid"),
     *("sigmoid", "tanh", "clamp", "dropout", "dropout2d", "add", "sub", "mul", "div", "mean", "sum", "amax", "cat"),
 )
-IN_ANY_FORMAT = frozenset(
+FORMAT_INDEPENDENT = frozenset(
     f"{prefix}.{name}{suffix}"
     for prefix in ("torch", "torch.Tensor", "torch.nn.functional")
     for name in FUNCTIONS
     for suffix in ("", "_")
 )
-CONVOLUTIONS_PER_COPY = 2  # at least; a copy takes a fraction of the time that a convolution gains
+CONVOLUTIONS_PER_COPY = 2  # the minimum; a copy takes a fraction of the time that a convolution saves
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class ChannelsLast(Transform):
     Each bound symbol runs again on tensors without data, so PyTorch decides the memory format of each result. The input
     of the first convolution is copied to this format. A tensor is copied back before an operation that may depend on
     its strides, and before the program returns it, so results have the strides that they have in eager PyTorch. A
-    program stays as it is if it would need more than one copy for two convolutions, if autograd records one of them, or
-    if it writes to tensors of which other operations may have views.
+    program is unchanged if it would need more than one copy for two convolutions, if autograd records a convolution, or
+    if operations that depend on strides read a tensor that the program writes to.
     """
 
     def __call__(self, trace: Trace) -> Trace:
@@ -51,7 +51,7 @@ class ChannelsLast(Transform):
         return trace
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """Return the trace of an inference program with its convolutions in the other memory format."""
+        """Return the trace with its convolutions in the format `channels_last`, or unchanged if copies do not pay."""
         convolutions = sum(map(is_convolution, trace.bound_symbols))
         if convolutions < CONVOLUTIONS_PER_COPY or not can_change(trace):
             return trace
@@ -63,7 +63,7 @@ class ChannelsLast(Transform):
 
 
 class OtherStrides(Exception):
-    """A tensor has strides that copies do not restore."""
+    """Raised if a copy to the contiguous format does not restore the strides of a tensor."""
 
 
 def is_convolution(bsym: BoundSymbol) -> bool:
@@ -87,11 +87,11 @@ def can_change(trace: Trace) -> bool:
     if written & {proxy.name for proxy in trace.inputs} or written & trace.constants.keys():
         return False
     readers = (bsym for bsym in trace.bound_symbols if written & {proxy.name for proxy in bsym.inputs})
-    return all(bsym.symbol.name in IN_ANY_FORMAT for bsym in readers)
+    return all(bsym.symbol.name in FORMAT_INDEPENDENT for bsym in readers)
 
 
 class _Replay(Replay):
-    """Runs the bound symbols of a trace again, with the inputs of convolutions in the other memory format."""
+    """Runs the bound symbols of a trace again, with the inputs of convolutions in the format `channels_last`."""
 
     title = "Another memory format"
 
@@ -102,7 +102,7 @@ class _Replay(Replay):
         self._copies_by_name: dict[Hashable, torch.Tensor] = {}
 
     def change_format(self) -> tuple[Trace, int]:
-        """Return the trace in the other format, and the number of copies between formats in it."""
+        """Return the trace with convolutions in the format `channels_last`, and its number of copies."""
         with self._recorder.recording():
             self._run_all()
             output = replace_leaves(self.trace.output, self._restore_exactly)
@@ -113,11 +113,11 @@ class _Replay(Replay):
         return self.trace.having(bsyms, made_by="channels last", output=result), self._copies
 
     def _run(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol, on operands with their former strides unless any format gives the same values."""
+        """Run a bound symbol. Its operands get their former strides unless the operation is `FORMAT_INDEPENDENT`."""
         if bsym.functions or not bsym.subsymbols:
             self._keep_restored(bsym)
             return
-        value = self._value if bsym.symbol.name in IN_ANY_FORMAT else self._restore
+        value = self._value if bsym.symbol.name in FORMAT_INDEPENDENT else self._restore
         args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value)
         if is_convolution(bsym):
             args, kwargs = self._with_channels_last(args, kwargs)
@@ -126,14 +126,14 @@ class _Replay(Replay):
         self.bsyms += bsyms
 
     def _with_channels_last(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the arguments of a convolution with its input in the other memory format."""
+        """Return the arguments of a convolution with its input in the format `channels_last`."""
         x = args[0] if args else kwargs["input"]
         if not self._recorder.proxy_of(x).is_channels_last:
             x = self._copy(x, memory_format=torch.channels_last)
         return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
 
     def _copy(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
-        """Return a copy of a tensor in another format, which is made once if the program writes to no tensor."""
+        """Return a copy of a tensor in another format. If the program writes to no tensor, copies are shared."""
         key = (self._recorder.proxy_of(value).name, *options.values())
         if key not in self._copies_by_name or self._writes:
             self._copies += 1
@@ -163,7 +163,7 @@ class _Replay(Replay):
 
 
 def has_strides_of(proxy: Proxy, reference: TensorProxy) -> bool:
-    """Whether a tensor has the strides of another of the same shape, except those of dimensions of size 1."""
+    """Whether a tensor has the strides of `reference`, a tensor of the same shape, ignoring dimensions of size 1."""
     if not isinstance(proxy, TensorProxy):
         return False
     pairs = zip(expressions(reference.shape), expressions(proxy.stride), expressions(reference.stride), strict=True)

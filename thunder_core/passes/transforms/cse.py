@@ -19,32 +19,32 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import CHECK_NAMES
 
-AUTOCAST = torch.ops.aten._to_copy.default  # the cast operation of torch.autocast
+AUTOCAST_CAST = torch.ops.aten._to_copy.default  # the operation with which torch.autocast casts
 
 
 @dataclass(frozen=True)
 class ShareCommonExpressions(Transform):
     """Compute repeated expressions of the same tensors once.
 
-    Transformer layers each derive the same masks and positions. Two bound symbols are shared if they call the same
-    symbol with the same arguments, no bound symbol in between changes a state, and no tensor of the trace is written
-    to, because separate result tensors become one. For the same reason, tensors that a reader can distinguish
-    (`distinct_tensors`) keep their own bound symbols. Tensors whose gradients would be added with fewer bits
-    (`rounded_tensors`) keep their bound symbols, too.
+    For example, each layer of a transformer computes the same masks and positions. Two bound symbols are shared if they
+    call the same symbol with the same arguments, and no bound symbol in between changes a state. Because separate
+    result tensors become one tensor, nothing is shared in a trace that writes to tensors, and tensors that a reader can
+    distinguish (`distinct_tensors`) keep their own bound symbols. So do tensors whose gradients would be added with
+    fewer bits (`narrowed_tensors`).
 
-    A copy of a tensor, such as `torch.cat` with an empty tensor, repeats the tensor, and its readers read the tensor
-    itself. Copies that a reader can distinguish from the original tensors (`differing_copies`) stay.
+    A copy of a tensor, such as `torch.cat` with an empty tensor, is dropped, and its readers read the original tensor.
+    Copies that a reader can distinguish from the original tensors (`differing_copies`) stay.
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)
     cleans_up: ClassVar[bool] = True
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace without repeated bound symbols; their results are renamed to the results of the first."""
+        """Return the trace without repeated bound symbols. Their readers read the results of the first occurrence."""
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
         tracked = tracked_by_autograd(trace)
-        distinct = distinct_tensors(trace) | rounded_tensors(trace, tracked)
+        distinct = distinct_tensors(trace) | narrowed_tensors(trace, tracked)
         copies = distinct | differing_copies(trace, tracked)
         first: dict[Hashable, BoundSymbol] = {}
         names: dict[str, Proxy] = {}
@@ -81,7 +81,7 @@ def distinct_tensors(trace: Trace) -> set[str]:
     return names
 
 
-def rounded_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
+def narrowed_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
     """Return the names of tensors with fewer bits than the tensors that they are made of, if autograd tracks these.
 
     `tracked` has the tensors that autograd may track. PyTorch casts a gradient back before it adds gradients, so the
@@ -93,7 +93,7 @@ def rounded_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
     rounded: set[str] = set()
     for bsym in trace.bound_symbols:
         tensors = [tensor for tensor in bsym.tensors if tensor.name in tracked]
-        if not tensors or (bsym.symbol.target is AUTOCAST and bsym.args[0].name in distinct):
+        if not tensors or (bsym.symbol.target is AUTOCAST_CAST and bsym.args[0].name in distinct):
             continue
         operands = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in tracked]
         finest = min((spacing(operand.dtype) for operand in operands), default=math.inf)

@@ -22,7 +22,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 
-FROM_MODULE = ("module.", "module[")  # the prefixes of the origins of a module's tensors
+MODULE_ORIGINS = ("module.", "module[")  # the prefixes of the origins of a module's tensors
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class AverageGradients(Transform):
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=True)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return a replica of a model that has no values; nothing is broadcast."""
+        """Return a replica of a model without values, so nothing is broadcast."""
         group = required_group(self.process_group, "ddp")
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=False)
 
@@ -80,9 +80,9 @@ class AverageGradients(Transform):
 
 
 def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
-    """Whether an input of a trace is a tensor of the module that requires a gradient, which is not held."""
+    """Whether a trace's input is a parameter of the module: it requires a gradient, and is not a held gradient."""
     origin = trace.origins.get(proxy.name, "")
-    return proxy.requires_grad and origin.startswith(FROM_MODULE) and UNSHARDED not in origin
+    return proxy.requires_grad and origin.startswith(MODULE_ORIGINS) and UNSHARDED not in origin
 
 
 def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, TensorProxy]:

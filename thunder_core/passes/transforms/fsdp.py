@@ -63,7 +63,7 @@ class ShardParameters(Transform):
         return follow_requires_grad(model)
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace that gathers each parameter once; raise `OperationFailed` if it writes to a parameter."""
+        """Return the trace with one gather of each parameter; raise `OperationFailed` for a write to a parameter."""
         require_unwritten(trace)
         first: dict[str, Proxy] = {}
         names: dict[str, Proxy] = {}
@@ -94,7 +94,7 @@ class ShardParameters(Transform):
 def with_casts_of_shards(trace: Trace) -> Trace:
     """Return the trace that casts shards instead of gathered parameters, so that ranks exchange fewer bytes.
 
-    Only a parameter that a single cast to a narrower dtype reads is gathered in that dtype.
+    A parameter is gathered in a narrower dtype only if its single reader is a cast to this dtype.
     """
     gathered = {result_of(bsym).name for bsym in trace.bound_symbols if is_call(bsym, "gather_parameter")}
     reads = Counter(proxy.name for proxy in chain(*(bsym.inputs for bsym in trace.bound_symbols), trace.outputs))
@@ -102,7 +102,7 @@ def with_casts_of_shards(trace: Trace) -> Trace:
         proxy.name: bsym
         for bsym in trace.bound_symbols
         for proxy in bsym.inputs
-        if proxy.name in gathered and reads[proxy.name] == 1 and narrows(bsym)
+        if proxy.name in gathered and reads[proxy.name] == 1 and is_narrowing_cast(bsym)
     }
     if not casts:
         return trace
@@ -119,7 +119,7 @@ def with_casts_of_shards(trace: Trace) -> Trace:
     return trace.having(bsyms, made_by=trace.made_by)
 
 
-def narrows(bsym: BoundSymbol) -> bool:
+def is_narrowing_cast(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol only copies its input into a floating-point dtype with fewer bytes."""
     operations = bsym.operations
     if len(operations) != 1 or operations[0].symbol.target is not torch.ops.aten._to_copy.default:

@@ -1,4 +1,4 @@
-"""Functionalization of a trace: in-place writes become out-of-place operations; inputs are written at the end."""
+"""Functionalization of a trace: in-place writes become out-of-place operations, and inputs are written at the end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ class Functionalize(Transform):
     """Replace in-place writes by out-of-place operations, with PyTorch's own functionalization.
 
     A written input or constant gets one `copy_` at the end of the trace. An alias set keeps its in-place writes if
-    several inputs or constants share it, if autograd tracks an input or constant in it (the final copy would change
-    saved tensors), if an operation resizes it or replaces its storage, or if a bound symbol that changes the state of
-    the process may touch it. An alias set that autograd tracks also keeps its writes if a bound symbol uses it in
-    no-grad mode or detaches it, unless autograd tracks it only since a later write to a tensor, and only this tensor is
-    used from then on. All tracked alias sets keep their writes if a result would no longer require a gradient, or if
-    PyTorch has no derivative of an out-of-place operation. A kept write still increases the version counter of the
-    tensor, so that autograd can report the modification by an in-place operation; a functionalized write does not.
+
+    - several inputs or constants share it,
+    - autograd tracks an input or constant in it, because the final copy would change saved tensors,
+    - an operation resizes it or replaces its storage,
+    - a bound symbol that changes the state of the process may touch it, or
+    - autograd tracks it, and a bound symbol uses it in no-grad mode or detaches it. (Exception: autograd tracks it only
+      since a later write to a tensor, and only this tensor is used from then on.)
+
+    All tracked alias sets keep their writes if a result would no longer require a gradient, or if PyTorch has no
+    derivative of an out-of-place operation. A kept write still increases the version counter of the tensor, so that
+    autograd can report the modification by an in-place operation; a functionalized write does not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -46,7 +50,7 @@ class Functionalize(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with in-place writes functionalized wherever that is safe.
 
-        An alias set that turns out not to be functionalizable keeps its writes, and the pass restarts.
+        If functionalizing an alias set fails, the alias set keeps its writes, and the pass restarts.
         """
         aliasing = alias_sets(trace.bound_symbols, trace.aliases)
         representatives = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
@@ -58,8 +62,8 @@ class Functionalize(Transform):
         while representatives:
             try:
                 functional = _Rewriting(trace, aliasing, frozenset(representatives), tracked_since).trace()
-            except _KeepWrites as unfit:
-                representatives -= unfit.representatives
+            except _KeepWrites as failure:
+                representatives -= failure.representatives
                 continue
             if not _changes_derivatives(trace, functional):
                 return functional
@@ -141,6 +145,7 @@ class _Rewriting:
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _of(self, names: Iterable[str]) -> set[str]:
+        """Return the representatives of the alias sets of these names that are functionalized at the current index."""
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
         return {representative for representative in touched if self.index >= self.tracked_since.get(representative, 0)}
 
@@ -199,9 +204,9 @@ class _Rewriting:
             self.bsyms.append(operation if bsym is None else replace(operation, source=bsym.source, module=bsym.module))
 
     def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
-        """Return the proxy that holds the current value of a tensor.
+        """Return the proxy of the current value of a tensor.
 
-        Raises `_KeepWrites` if its shape, strides or dtype differ from the trace.
+        Raises `_KeepWrites` if the shape, strides or dtype of the value differ from those in the trace.
         """
         representatives = representatives or self._of([proxy.name])
         try:

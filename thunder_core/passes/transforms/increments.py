@@ -1,4 +1,4 @@
-"""Integer counters that are incremented together."""
+"""A transform that increments several integer counters in one operation."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from thunder_core.tracing.ir.trace import Trace
 class IncrementTogether(Transform):
     """Add a number to several integer tensors in place in one operation, instead of one for each tensor.
 
-    A static cache counts its tokens in each layer, and each count is a kernel. An addition moves to a later addition if
-    no bound symbol in between reads or writes its tensor, changes a state, or may raise an error that depends on
-    values. An index that is out of range in a kernel on the GPU of the counts does not matter: afterwards no program
-    can read a tensor on that GPU.
+    For example, a static cache counts its tokens in each layer, and each count is a kernel. An addition is delayed
+    until a later addition if no bound symbol in between reads or writes its tensor, changes a state, or may raise an
+    error that depends on values. An index error in a kernel on the same GPU is no obstacle: after such an error, no
+    program can read a tensor on that GPU.
     """
 
     after: ClassVar[tuple[str, ...]] = ("cse", "dce")
     devices: tuple[str, ...] = ("cuda",)
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace with joined additions."""
+        """Return the trace with one operation for additions that can run together."""
         if sum(self._is_increment(bsym) for bsym in trace.bound_symbols) < 2:
             return trace
         return trace.having(self._join(trace), made_by="increment together")
@@ -63,14 +63,14 @@ class IncrementTogether(Transform):
 
 
 def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
-    """Whether an increment adds the same number as others, to a tensor of the same dtype on the same device."""
+    """Whether an increment adds the same number as `increments`, to a tensor of the same dtype on the same device."""
     counter, number = bsym.args
     like = [(added.dtype, added.device, same) for added, same in (increment.args for increment in increments)]
     return all((counter.dtype, counter.device, number) == facts for facts in like)
 
 
 def is_independent(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
-    """Whether increments may run after a bound symbol that uses none of their tensors."""
+    """Whether increments may be delayed until after a bound symbol that uses none of their tensors."""
     if bsym.keeps_position or bsym.functions:
         return False
     return not may_raise(bsym) or all(asserts_on_gpu(bsym, increment.args[0].device) for increment in increments)

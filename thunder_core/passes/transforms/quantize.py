@@ -13,7 +13,7 @@ from thunder_core.backend.quantization.replacement import QuantizationSettings, 
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
 
-CALIBRATED = "int4-weight-only"  # the scheme whose rounding depends on the layers' inputs
+CALIBRATED_SCHEME = "int4-weight-only"  # the scheme whose rounding depends on the layers' inputs
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Quantize(QuantizationSettings, Transform):
     @property
     def is_calibrated(self) -> bool:
         """Whether the inputs of layers decide how their weights are rounded."""
-        return self.scheme == CALIBRATED
+        return self.scheme == CALIBRATED_SCHEME
 
     def calibrated(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
         """Return the transform with weights rounded according to the layers' inputs in these calls of the model."""
@@ -45,7 +45,7 @@ class Quantize(QuantizationSettings, Transform):
         return quantized_model(model, self, importances=self.importances)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the copy that `prepare` makes, with codes that have no values yet."""
+        """Return the copy that `prepare` makes, with uninitialized quantized weights."""
         return quantized_model(model, self, is_empty=True)
 
     def __call__(self, trace: Trace) -> Trace:

@@ -15,12 +15,18 @@ from thunder_core.tracing.ir.trace import Trace
 
 # Options of `generate` that choose a cache, or a way of generating that transformers does not support with a static
 # cache.
-OTHER_CACHES = ("cache_implementation", *CACHE_NAMES, "custom_generate")
-ASSISTED = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
+CACHE_OPTIONS = ("cache_implementation", *CACHE_NAMES, "custom_generate")
+ASSISTED_GENERATION_OPTIONS = (
+    "assistant_model",
+    "prompt_lookup_num_tokens",
+    "assistant_early_exit",
+    "use_mtp",
+    "is_assistant",
+)
 # On a GPU, transformers compiles a model that generates with a static cache, unless this is disabled.
-STATIC = {"cache_implementation": "static", "disable_compile": True}
-CONFIG_PLACE = 1  # the position of `generation_config` among the arguments of `generate`
-ASSISTANT_PLACE = 6  # the position of `assistant_model`
+STATIC_CACHE_OPTIONS = {"cache_implementation": "static", "disable_compile": True}
+CONFIG_POSITION = 1  # the position of `generation_config` among the arguments of `generate`
+ASSISTANT_POSITION = 6  # the position of `assistant_model`
 
 
 @dataclass(frozen=True)
@@ -43,20 +49,22 @@ class GenerateWithStaticCache(Transform):
 
         @functools.wraps(kind.generate)
         def generate(self: object, *args: Any, **kwargs: Any) -> Any:
-            chosen = {} if names_cache(self, args, kwargs) else STATIC
+            chosen = {} if chooses_cache(self, args, kwargs) else STATIC_CACHE_OPTIONS
             return kind.generate(self, *args, **{**chosen, **kwargs})
 
         return {"generate": generate}
 
 
-def names_cache(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def chooses_cache(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call of `generate` or its config chooses a cache, needs another cache, or disables caching."""
-    config = kwargs.get("generation_config", args[CONFIG_PLACE] if len(args) > CONFIG_PLACE else None)
+    config = kwargs.get("generation_config", args[CONFIG_POSITION] if len(args) > CONFIG_POSITION else None)
     config = model.generation_config if config is None else config
-    attributes = {name: getattr(config, name, None) for name in (*OTHER_CACHES, *ASSISTED, "use_cache")}
+    attributes = {
+        name: getattr(config, name, None) for name in (*CACHE_OPTIONS, *ASSISTED_GENERATION_OPTIONS, "use_cache")
+    }
     attributes |= kwargs
-    if len(args) > ASSISTANT_PLACE:
-        attributes["assistant_model"] = args[ASSISTANT_PLACE]
+    if len(args) > ASSISTANT_POSITION:
+        attributes["assistant_model"] = args[ASSISTANT_POSITION]
     if attributes["use_cache"] is False:
         return True
-    return any(attributes[name] not in (None, False) for name in (*OTHER_CACHES, *ASSISTED))
+    return any(attributes[name] not in (None, False) for name in (*CACHE_OPTIONS, *ASSISTED_GENERATION_OPTIONS))

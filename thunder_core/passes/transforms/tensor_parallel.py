@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 
-PAIRS, VALUE = ",", "="
+PAIR_SEPARATOR, VALUE_SEPARATOR = ",", "="
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ParallelizeLinears(Transform):
 
     def plan_for(self, model: torch.nn.Module, size: int) -> dict[str, str]:
         """Return the plan of this transform for a model; raise `RecipeMismatch` for a model without a plan."""
-        return plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model, size)
+        return parse_plan(self.parallelize_plan) if self.parallelize_plan else models_plan(model, size)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """Return a function that copies `requires_grad` from each parameter to its part before a call."""
@@ -76,9 +76,9 @@ class ParallelizeLinears(Transform):
         return with_all_reduces(without_replicas(trace))
 
 
-def plan_of(text: str) -> dict[str, str]:
+def parse_plan(text: str) -> dict[str, str]:
     """Parse a plan; raise `BadOption` for a string that is not a plan."""
-    pairs = [pair.strip().partition(VALUE) for pair in text.split(PAIRS) if pair.strip()]
+    pairs = [pair.strip().partition(VALUE_SEPARATOR) for pair in text.split(PAIR_SEPARATOR) if pair.strip()]
     if not all(name and style for name, _, style in pairs):
         raise BadOption(
             f"the plan {text!r} is not a list of names and styles",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates, checks_of
-from thunder_core.backend.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.backend.claiming.claim_checks import UnclaimedProgram, with_checks
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.ir.evaluate import evaluate
@@ -42,7 +42,7 @@ def examine_claims(
     A line reads the values that the earlier lines actually computed, so that one mistake is reported at one line only.
     No line runs after the deadline.
     """
-    checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
+    checked = claimed.having(with_checks(claimed.bound_symbols, UnclaimedProgram.of(unclaimed)), made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)
     checks = set_judge(judge, checked)
     values = {**own_inputs(inputs, claimed), **claimed.constants}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates
-from thunder_core.backend.claiming.claim_checks import Unclaimed, reference_of
+from thunder_core.backend.claiming.claim_checks import UnclaimedProgram, reference_of
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.runtime.program import Program
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
@@ -71,7 +71,7 @@ def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: R
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
             unclaimed = latest_unclaimed_stage(traces[:-1])
-            operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
+            operations = reference_of(bsym, UnclaimedProgram.of(unclaimed)) or whole_operation(fault.result, unclaimed)
             calls = tuple(operation for operation in operations if operation.symbol.name != "python.code")
             return Evidence(calls, available) if calls else None
         evaluate((bsym,), available)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.backend.claiming.comparison import (
-    EIGHT_BITS,
+    EIGHT_BIT_ROUNDING,
     Float64Computation,
     ValueComparison,
     blocks_of,
@@ -78,7 +78,7 @@ def rounding_difference(
     reference = exact()
     if reference is None or reference.shape != expected.shape:
         scale = largest_value(expected)
-        allowed = max(allowance.floor, WITHOUT_REFERENCE.get(expected.dtype, EIGHT_BITS)) * scale
+        allowed = max(allowance.floor, WITHOUT_REFERENCE.get(expected.dtype, EIGHT_BIT_ROUNDING)) * scale
         wrong = describe_difference(actual, expected, largest) if largest > allowed else None
         return ValueComparison(wrong, largest, largest, 0.0, allowed, scale)
     measured = compared_with_float64(reference, actual, expected, largest, allowance)

@@ -14,7 +14,7 @@ from thunder_core.backend.claiming.check import RandomStates, perturb
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors.tree import message_line
-from thunder_core.passes.autodiff.output_aliases import PART_VIEWS
+from thunder_core.passes.autodiff.output_aliases import SPLIT_VIEWS
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
 from thunder_core.workflow.fault_localization.determinism import first_nondeterministic_line
@@ -197,7 +197,7 @@ class Examination:
     def join(self, evaluated: EvaluatedStage, states: RandomStates) -> EvaluatedStage:
         """Add the results of the tail to the evaluation of a computation whose returned views were removed."""
         tail = getattr(self.program.derivative, "tail", None)
-        if tail is None or evaluated.trace.made_by != PART_VIEWS:
+        if tail is None or evaluated.trace.made_by != SPLIT_VIEWS:
             return evaluated
         outputs = record(tail, evaluated.recording.final, states).outputs
 

@@ -43,7 +43,7 @@ from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts
 from thunder_core.frontend.acquire.works import TracedWork
-from thunder_core.frontend.interpreter.catching import is_caught, is_check
+from thunder_core.frontend.interpreter.catching import is_caught, is_error_check
 from thunder_core.passes.autodiff.vjp import backward_of
 from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
 from thunder_core.tracing.capture.location import Location
@@ -236,7 +236,7 @@ class Run(ObservedCalls, RecordedProgram):
     def is_check(self) -> bool:
         """Whether the program reads a value only to raise an error if the value is wrong, as an `assert` does."""
         frame = self.machine.frame
-        return frame is not None and is_check(frame)
+        return frame is not None and is_error_check(frame)
 
     def count_source(
         self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: object

@@ -78,7 +78,7 @@ def generic_remove(machine: Machine, function: object, arguments: Arguments, key
 
 
 @replaces(operator.getitem, operator.setitem, operator.delitem)
-def item(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def access_item(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `operator.getitem`, `operator.setitem` or `operator.delitem`."""
     step: Any = {
         operator.getitem: operators.get_item,

@@ -12,10 +12,11 @@ from thunder_core.frontend.interpreter.frame import Machine
 
 
 @dataclass(frozen=True)
-class Bridged:
+class BridgedArguments:
     """The arguments of a C function that are callables or iterables.
 
-    With `rest`, all other positional ones are iterables. With `compares`, the function hashes, compares or adds items.
+    With `rest`, all other positional arguments are iterables. With `compares`, the C function hashes, compares, adds or
+    tests items.
     """
 
     callables: tuple[int | str, ...] = ()
@@ -34,58 +35,58 @@ class Bridged:
         if position in self.callables:
             return bridges.callback(machine, value)
         if position in self.iterables or (self.rest and isinstance(position, int)):
-            return (bridges.compared if self.compares else bridges.iterable)(machine, value)
+            return (bridges.announcing_iterable if self.compares else bridges.iterable)(machine, value)
         return value
 
 
-_ITERABLE = Bridged(iterables=(0,))
-_COMPARED = Bridged(iterables=(0,), compares=True)
+_FIRST_IS_ITERABLE = BridgedArguments(iterables=(0,))
+_FIRST_IS_COMPARED = BridgedArguments(iterables=(0,), compares=True)
 REPLACED.update(
     {
-        all: _COMPARED,
-        any: _COMPARED,
-        enumerate: Bridged(iterables=(0, "iterable")),
-        frozenset: _COMPARED,
-        functools.reduce: Bridged(callables=(0,), iterables=(1,)),
-        functools.cmp_to_key: Bridged(callables=(0, "mycmp")),
-        list: _ITERABLE,
-        map: Bridged(callables=(0,), rest=True),
-        set: _COMPARED,
-        sorted: Bridged(callables=("key",), iterables=(0,), compares=True),
-        sum: _COMPARED,
-        tuple: _ITERABLE,
-        zip: Bridged(rest=True),
+        all: _FIRST_IS_COMPARED,
+        any: _FIRST_IS_COMPARED,
+        enumerate: BridgedArguments(iterables=(0, "iterable")),
+        frozenset: _FIRST_IS_COMPARED,
+        functools.reduce: BridgedArguments(callables=(0,), iterables=(1,)),
+        functools.cmp_to_key: BridgedArguments(callables=(0, "mycmp")),
+        list: _FIRST_IS_ITERABLE,
+        map: BridgedArguments(callables=(0,), rest=True),
+        set: _FIRST_IS_COMPARED,
+        sorted: BridgedArguments(callables=("key",), iterables=(0,), compares=True),
+        sum: _FIRST_IS_COMPARED,
+        tuple: _FIRST_IS_ITERABLE,
+        zip: BridgedArguments(rest=True),
     }
 )
 
 
-def _extreme(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_extremum(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `min` or `max`, with one iterable or with the values themselves."""
-    shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else (), compares=True)
+    shape = BridgedArguments(callables=("key",), iterables=(0,) if len(arguments) == 1 else (), compares=True)
     return shape(machine, function, arguments, keywords)
 
 
-REPLACED.update({min: _extreme, max: _extreme})
+REPLACED.update({min: _call_extremum, max: _call_extremum})
 
 
-def _filter(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `filter(function, iterable)` or `filterfalse`; None as the function tests the truth of each item."""
+def _call_filter(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call `filter(function, iterable)` or `filterfalse`. If the function is None, the items' truth is tested."""
     if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
         arguments = (bool, arguments[1])
-    return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
+    return BridgedArguments(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
 
 
-def _accumulate(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `itertools.accumulate(iterable[, func])`, which adds if there is no function."""
+def _call_accumulate(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call `itertools.accumulate(iterable[, func])`. The default function is `operator.add`."""
     if len(arguments) < 2 and keywords.get("func") is None:
         keywords = {**keywords, "func": operator.add}
     elif len(arguments) > 1 and arguments[1] is None:
         arguments = (arguments[0], operator.add, *arguments[2:])
-    shape = Bridged(callables=(1, "func"), iterables=(0, "iterable"))
+    shape = BridgedArguments(callables=(1, "func"), iterables=(0, "iterable"))
     return shape(machine, function, arguments, keywords)
 
 
-def _compress(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_compress(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `itertools.compress(data, selectors)`, which tests the truth of each selector."""
     operands = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
     if len(arguments) + len(keywords) != 2 or operands.keys() != {"data", "selectors"}:
@@ -94,16 +95,19 @@ def _compress(machine: Machine, function: object, arguments: Arguments, keywords
     return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
 
 
-def _groupby(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_groupby(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `itertools.groupby(iterable[, key])`, which compares the keys, or the items if there is no key function."""
-    shape = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
+    shape = BridgedArguments(callables=(1, "key"), iterables=(0, "iterable"))
     if machine.observer is not None and arguments and arguments[1:] in ((), (None,)):
-        arguments = (bridges.steps(machine, arguments[0]), *arguments[1:])
+        arguments = (bridges.reporting_iterator(machine, arguments[0]), *arguments[1:])
     return shape(machine, function, arguments, keywords)
 
 
 def _if_observed(shape: Route) -> Route:
-    """Return a replacement that bridges only if there is an observer, because C iterators can be copied and printed."""
+    """Return a replacement that bridges arguments only if there is an observer.
+
+    Without bridges, the program sees no difference when it copies or prints a C iterator.
+    """
 
     def bridge(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if machine.observer is None:
@@ -113,7 +117,7 @@ def _if_observed(shape: Route) -> Route:
     return bridge
 
 
-def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_chain_from_iterable(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `itertools.chain.from_iterable(iterables)`."""
     if keywords or len(arguments) != 1 or machine.observer is None:
         return function(*arguments, **keywords)
@@ -121,37 +125,41 @@ def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords:
     return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
 
 
-_FIRST = Bridged(iterables=(0, "iterable"))
-_CONDITION = Bridged(callables=(0,), iterables=(1,))
+_ITERABLE_ARGUMENT = BridgedArguments(iterables=(0, "iterable"))
+_PREDICATE_AND_ITERABLE = BridgedArguments(callables=(0,), iterables=(1,))
 # `count` and `repeat` do not iterate over their arguments.
-_OF_ITERTOOLS: dict[str, Route] = {
-    "accumulate": _accumulate,
-    "batched": _FIRST,
-    "chain": Bridged(rest=True),
-    "combinations": _FIRST,
-    "combinations_with_replacement": _FIRST,
-    "compress": _compress,
-    "cycle": _FIRST,
-    "dropwhile": _CONDITION,
-    "filterfalse": _filter,
-    "islice": _FIRST,
-    "pairwise": _FIRST,
-    "permutations": _FIRST,
-    "product": Bridged(rest=True),
-    "takewhile": _CONDITION,
-    "tee": _FIRST,
-    "zip_longest": Bridged(rest=True),
+_ITERTOOLS_ROUTES: dict[str, Route] = {
+    "accumulate": _call_accumulate,
+    "batched": _ITERABLE_ARGUMENT,
+    "chain": BridgedArguments(rest=True),
+    "combinations": _ITERABLE_ARGUMENT,
+    "combinations_with_replacement": _ITERABLE_ARGUMENT,
+    "compress": _call_compress,
+    "cycle": _ITERABLE_ARGUMENT,
+    "dropwhile": _PREDICATE_AND_ITERABLE,
+    "filterfalse": _call_filter,
+    "islice": _ITERABLE_ARGUMENT,
+    "pairwise": _ITERABLE_ARGUMENT,
+    "permutations": _ITERABLE_ARGUMENT,
+    "product": BridgedArguments(rest=True),
+    "takewhile": _PREDICATE_AND_ITERABLE,
+    "tee": _ITERABLE_ARGUMENT,
+    "zip_longest": BridgedArguments(rest=True),
 }
-REPLACED[filter] = _filter
+REPLACED[filter] = _call_filter
 REPLACED.update(
-    {getattr(itertools, name): _if_observed(shape) for name, shape in _OF_ITERTOOLS.items() if hasattr(itertools, name)}
+    {
+        getattr(itertools, name): _if_observed(shape)
+        for name, shape in _ITERTOOLS_ROUTES.items()
+        if hasattr(itertools, name)
+    }
 )
-REPLACED[itertools.groupby] = _groupby
-REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
-REPLACED[itertools.chain.from_iterable] = _chain_from
+REPLACED[itertools.groupby] = _call_groupby
+REPLACED[itertools.starmap] = BridgedArguments(callables=(0,), iterables=(1,))
+REPLACED[itertools.chain.from_iterable] = _call_chain_from_iterable
 
 
-def _attributes(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_attrgetter(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call an `operator.attrgetter`."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
@@ -159,7 +167,7 @@ def _attributes(machine: Machine, getter: Any, arguments: Arguments, keywords: K
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _items(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_itemgetter(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call an `operator.itemgetter`."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
@@ -167,7 +175,7 @@ def _items(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywor
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _method(machine: Machine, caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _call_methodcaller(machine: Machine, caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call an `operator.methodcaller`."""
     if keywords or len(arguments) != 1:
         return caller(*arguments, **keywords)
@@ -177,4 +185,10 @@ def _method(machine: Machine, caller: Any, arguments: Arguments, keywords: Keywo
     return machine.invoke(machine.load_attr(arguments[0], method_args[0]), method_args[1:], {})
 
 
-ROUTES.update({operator.attrgetter: _attributes, operator.itemgetter: _items, operator.methodcaller: _method})
+ROUTES.update(
+    {
+        operator.attrgetter: _call_attrgetter,
+        operator.itemgetter: _call_itemgetter,
+        operator.methodcaller: _call_methodcaller,
+    }
+)

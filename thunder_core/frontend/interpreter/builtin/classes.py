@@ -17,14 +17,14 @@ def build_class(machine: Machine, function: object, arguments: Arguments, keywor
     if len(arguments) < 2 or type(arguments[0]) is not FunctionType or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     body, name, *bases_given = arguments
-    bases = resolved_bases(machine, tuple(bases_given))
+    bases = resolve_bases(machine, tuple(bases_given))
     keywords = dict(keywords)
     metaclass = keywords.pop("metaclass", None)
     explicit = metaclass is not None
     if not explicit:
         metaclass = type(bases[0]) if bases else type
     if isinstance(metaclass, type):
-        metaclass = winner(metaclass, bases)
+        metaclass = most_derived_metaclass(metaclass, bases)
     names = _namespace(machine, metaclass, name, bases, keywords)
     if type_lookup(type(names), "__getitem__") is ABSENT:
         shown = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
@@ -63,7 +63,7 @@ def _check_cell(cell: CellType, new_class: type, name: str) -> None:
         raise TypeError(f"__class__ set to {cell_class!r} defining {name!r} as {new_class!r}")
 
 
-def resolved_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+def resolve_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the bases; a base that is not a class is replaced by the result of its `__mro_entries__`."""
     if all(isinstance(base, type) for base in bases):
         return bases
@@ -84,6 +84,6 @@ def resolved_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(resolved)
 
 
-def winner(metaclass: type, bases: tuple[Any, ...]) -> type:
+def most_derived_metaclass(metaclass: type, bases: tuple[Any, ...]) -> type:
     """Return the most derived metaclass among the given one and those of the bases."""
     return types._calculate_meta(metaclass, bases)  # type: ignore[attr-defined,no-any-return]

@@ -1,4 +1,4 @@
-"""C functions that use their caller's frame: they receive the interpreted frame."""
+"""Replacements for C functions that use their caller's frame: `globals`, `locals`, `exec`, `super` and others."""
 
 import __future__
 
@@ -11,10 +11,10 @@ from typing import Any
 from thunder_core.frontend.interpreter import bridges, operators, recursion
 from thunder_core.frontend.interpreter.calls import Arguments, Keywords, call_class, call_in_globals, replaces
 from thunder_core.frontend.interpreter.frame import Frame, Machine
-from thunder_core.frontend.interpreter.introspection import local_names
+from thunder_core.frontend.interpreter.introspection import locals_of
 from thunder_core.frontend.interpreter.native import UNBOUND
 
-_FUTURE = sum(
+_FUTURE_FLAGS = sum(
     {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names if name != "nested_scopes"}
 )
 
@@ -36,7 +36,7 @@ def global_names(machine: Machine, function: object, arguments: Arguments, keywo
 @replaces(locals)
 def local_names_of_caller(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `locals()`."""
-    return machine.natively(function, arguments, keywords) if arguments or keywords else local_names(caller(machine))
+    return machine.natively(function, arguments, keywords) if arguments or keywords else locals_of(caller(machine))
 
 
 @replaces(vars)
@@ -45,7 +45,7 @@ def variables(machine: Machine, function: object, arguments: Arguments, keywords
     if keywords or len(arguments) > 1:
         return machine.natively(function, arguments, keywords)
     if not arguments:
-        return local_names(caller(machine))
+        return locals_of(caller(machine))
     with contextlib.suppress(AttributeError):
         return machine.load_attr(arguments[0], "__dict__")
     raise TypeError("vars() argument must have __dict__ attribute")
@@ -56,12 +56,12 @@ def names_in(machine: Machine, function: object, arguments: Arguments, keywords:
     """Call `dir([owner])`."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
-    names = keys_of(machine, local_names(caller(machine)))
+    names = keys_of(machine, locals_of(caller(machine)))
     return machine.natively(sorted, (names,), {})
 
 
 def keys_of(machine: Machine, mapping: object) -> list[Any]:
-    """Return the keys of a mapping as C code lists them, using `keys` for classes other than dict."""
+    """Return the keys of a mapping, from the method `keys` if the class is not exactly dict."""
     if type(mapping) is dict:
         return list(mapping)
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
@@ -121,14 +121,14 @@ def compile_source(machine: Machine, function: Any, arguments: Arguments, keywor
         return machine.natively(function, arguments, keywords)
     parameters.update(keywords)
     if not parameters.get("dont_inherit") and isinstance(parameters.get("flags", 0), int):
-        parameters["flags"] = parameters.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE)
+        parameters["flags"] = parameters.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE_FLAGS)
     parameters["dont_inherit"] = True
     return function(**parameters)
 
 
 # `exec` and `eval` accept their namespaces as keywords since Python 3.13.
 _NAMESPACES = ("globals", "locals") if sys.version_info >= (3, 13) else ()
-_KEYWORDS = {exec: {*_NAMESPACES, "closure"}, eval: {*_NAMESPACES}}
+_KEYWORD_NAMES = {exec: {*_NAMESPACES, "closure"}, eval: {*_NAMESPACES}}
 
 
 def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple[Any, Any]:
@@ -136,7 +136,7 @@ def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple
     named = dict(zip(("globals", "locals"), arguments[1:], strict=False)) | keywords
     global_names, names = named.get("globals"), named.get("locals")
     if global_names is None:
-        return frame.globals, local_names(frame) if names is None else names
+        return frame.globals, locals_of(frame) if names is None else names
     return global_names, global_names if names is None else names
 
 
@@ -147,7 +147,7 @@ def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: 
     arguments = (*machine.for_native(compile, arguments[:1], {})[0], *arguments[1:])
     closure = keywords.get("closure")
     names_given = {"source", *("globals", "locals")[: len(arguments) - 1]}
-    if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORDS[function] or keywords.keys() & names_given:
+    if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORD_NAMES[function] or keywords.keys() & names_given:
         return machine.natively(function, arguments, keywords)
     names, local = _namespaces(frame, arguments, keywords)
     source = arguments[0]
@@ -162,7 +162,7 @@ def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: 
             return machine.natively(function, arguments, keywords)
         if function is eval:
             source = source.lstrip(" \t") if isinstance(source, str) else bytes(source).lstrip(b" \t")
-        code = compile(source, "<string>", function.__name__, frame.code.co_flags & _FUTURE, dont_inherit=True)
+        code = compile(source, "<string>", function.__name__, frame.code.co_flags & _FUTURE_FLAGS, dont_inherit=True)
     else:
         code = source
         if len(code.co_freevars) != len(closure or ()) or not _is_closure(closure):
@@ -181,11 +181,11 @@ def super_of_caller(machine: Machine, function: object, arguments: Arguments, ke
     """Call `super(...)`. Without arguments, use the class and the first argument of the interpreted caller."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
-    return super(*enclosing(caller(machine)))
+    return super(*super_arguments(caller(machine)))
 
 
-def enclosing(frame: Frame) -> tuple[type, Any]:
-    """Return the class whose body contains a function, and the function's first argument."""
+def super_arguments(frame: Frame) -> tuple[type, Any]:
+    """Return the arguments of `super()` in a frame: the class whose body has the function, and its first argument."""
     if not frame.code.co_argcount:
         raise RuntimeError("super(): no arguments")
     owner = frame.fast[0]

@@ -83,18 +83,18 @@ def check_class(machine: Machine, function: object, arguments: Arguments, keywor
     """Call `isinstance(value, kind)` or `issubclass(kind, base)`."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
-    value, wanted = arguments
-    if function is isinstance and type(value) is wanted:
+    value, kinds = arguments
+    if function is isinstance and type(value) is kinds:
         return True
-    if type(wanted) is type:
+    if type(kinds) is type:
         return machine.natively(function, arguments, keywords)
-    if issubclass(type(wanted), tuple | UnionType):
-        bases = wanted.__args__ if isinstance(wanted, UnionType) else wanted
+    if issubclass(type(kinds), tuple | UnionType):
+        bases = kinds.__args__ if isinstance(kinds, UnionType) else kinds
         return any(check_class(machine, function, (value, base), keywords) for base in bases)
-    method = python_method(type(wanted), "__instancecheck__" if function is isinstance else "__subclasscheck__")
+    method = python_method(type(kinds), "__instancecheck__" if function is isinstance else "__subclasscheck__")
     if method is None:
         return machine.natively(function, arguments, keywords)
-    return operators.truth(machine, machine.invoke(method, (wanted, value), {}))
+    return operators.truth(machine, machine.invoke(method, (kinds, value), {}))
 
 
 @replaces(_abc._abc_instancecheck)
@@ -113,8 +113,8 @@ def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywor
     return machine.invoke(method, (kind, type(value)), {})
 
 
-def _by_operator(step: Callable[..., Any], count: int) -> Any:
-    """Return a replacement that applies an operator of the interpreter."""
+def _operator_route(step: Callable[..., Any], count: int) -> Any:
+    """Return a replacement for a C function of `operator` with `count` operands."""
 
     def call_operator(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:
@@ -124,7 +124,7 @@ def _by_operator(step: Callable[..., Any], count: int) -> Any:
     return call_operator
 
 
-REPLACED.update(dict.fromkeys(operators.BINARY, _by_operator(operators.binary, 2)))
-REPLACED.update(dict.fromkeys(operators.COMPARISONS, _by_operator(operators.compare, 2)))
-REPLACED.update(dict.fromkeys(operators.UNARY, _by_operator(operators.unary, 1)))
-REPLACED[operator.contains] = _by_operator(lambda machine, _, *both: operators.contains(machine, *both), 2)
+REPLACED.update(dict.fromkeys(operators.BINARY, _operator_route(operators.binary, 2)))
+REPLACED.update(dict.fromkeys(operators.COMPARISONS, _operator_route(operators.compare, 2)))
+REPLACED.update(dict.fromkeys(operators.UNARY, _operator_route(operators.unary, 1)))
+REPLACED[operator.contains] = _operator_route(lambda machine, _, *both: operators.contains(machine, *both), 2)

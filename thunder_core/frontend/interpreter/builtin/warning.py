@@ -31,7 +31,7 @@ class LocatedWarning:
         return self.names.get("__name__") or "<string>"
 
 
-def _warn(
+def _warn_arguments(
     message: object, category: object = None, stacklevel: int = 1, source: object = None
 ) -> tuple[Any, Any, int, Any]:
     """Return the arguments of `warnings.warn` in order."""
@@ -59,23 +59,23 @@ def warn(machine: "Machine", function: object, arguments: Arguments, keywords: K
 
 
 def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords) -> LocatedWarning | None:
-    """Return the warning of a call of `warnings.warn`; None if the call has other arguments."""
+    """Return the warning of a call of `warnings.warn`; None if the call must run natively because of its arguments."""
     if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
         return None
-    message, category, level, source = _warn(*arguments, **keywords)
+    message, category, level, source = _warn_arguments(*arguments, **keywords)
     if isinstance(message, Warning):
         category = type(message)
     elif category is None:
         category = UserWarning
     if not isinstance(level, int) or not (isinstance(category, type) and issubclass(category, Warning)):
         return None
-    frame = _at(caller(machine).publish(), level)
+    frame = _frame_at_level(caller(machine).publish(), level)
     if frame is None:
         return LocatedWarning(message, category, source, "sys", 1, sys.__dict__)
     return LocatedWarning(message, category, source, frame.f_code.co_filename, frame.f_lineno or 1, frame.f_globals)
 
 
-def _at(frame: "FrameType | None", level: int) -> "FrameType | None":
+def _frame_at_level(frame: "FrameType | None", level: int) -> "FrameType | None":
     """Return the frame that a warning refers to. Frames of the import system are not counted."""
     if level <= 0 or frame is None or _is_internal(frame):
         while level > 1 and frame is not None:

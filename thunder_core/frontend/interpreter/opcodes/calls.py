@@ -1,4 +1,4 @@
-"""Calls, and the making of functions and classes."""
+"""Calls, and the creation of functions and classes."""
 
 import sys
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
-from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
+from thunder_core.frontend.interpreter.keywords import merge_keywords, unpack_arguments
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
-_TAKES_UNPACKED = sys.version_info >= (3, 12)
+_LISTS_UNPACKED_ARGUMENTS = sys.version_info >= (3, 12)
 
 
 def _call(context: DecodingContext, count: int) -> tuple[int, tuple[str, ...]]:
@@ -42,9 +42,9 @@ def call(frame: Frame, argument: tuple[int, tuple[str, ...]]) -> None:
 def call_with(frame: Frame, function: object, arguments: list[Any], keywords: dict[str, Any]) -> Any:
     """Call a function with arguments that only this call refers to, so that they are freed as in CPython.
 
-    A Python function takes over the arguments. Other functions' arguments are freed when the call returns, one by one,
-    the first one first. If they were freed together with their list, CPython would delay deallocations that are deeply
-    nested.
+    The arguments of a Python function move into its frame. Arguments of other functions are freed when the call
+    returns, one by one, beginning with the first argument. If they were freed together with their list, CPython would
+    delay deallocations that are deeply nested.
     """
     try:
         return frame.machine.invoke(function, arguments, keywords)
@@ -66,16 +66,16 @@ def call_function_ex(frame: Frame, flags: int) -> None:
         merged: dict[Any, Any] = {}
         merge_keywords(frame, merged, keywords, function)
         keywords = merged
-    arguments = unpacked_arguments(function, as_arguments(machine, arguments, function))
+    arguments = arguments_for_call(function, unpack_arguments(machine, arguments, function))
     for key in keywords:
         if not isinstance(key, str):
             raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
 
 
-def unpacked_arguments(function: object, arguments: tuple[Any, ...]) -> Sequence[Any]:
-    """Return unpacked arguments. Since 3.12, a Python function takes over the arguments, so they are in a list."""
-    return list(arguments) if _TAKES_UNPACKED and type(function) is FunctionType else arguments
+def arguments_for_call(function: object, arguments: tuple[Any, ...]) -> Sequence[Any]:
+    """Return unpacked arguments: since 3.12 in a list for a Python function, so that they move into its frame."""
+    return list(arguments) if _LISTS_UNPACKED_ARGUMENTS and type(function) is FunctionType else arguments
 
 
 @opcode("MAKE_FUNCTION")

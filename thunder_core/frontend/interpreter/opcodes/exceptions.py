@@ -32,7 +32,7 @@ def push_exc_info(frame: Frame, _argument: object) -> None:
     """[error] -> [error handled before, error]; the error becomes the handled one."""
     stack = frame.stack
     error = stack[-1]
-    stack[-1] = sys.exception() if frame.handling or not frame.program.resumable else None
+    stack[-1] = sys.exception() if frame.handling or not frame.program.is_resumable else None
     stack.append(error)
     frame.handling += 1
     set_handled_exception(error)

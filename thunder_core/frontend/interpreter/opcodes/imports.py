@@ -7,7 +7,7 @@ from thunder_core.frontend.interpreter.table import opcode
 
 @opcode("IMPORT_NAME")
 def import_name(frame: Frame, name: str) -> None:
-    """[level, names wanted] -> [module]."""
+    """[level, names of the from-import or None] -> [module]."""
     from_list, level = frame.stack.pop(), frame.stack.pop()
     frame.stack.append(imports.import_name(frame, name, from_list, level))
 
@@ -20,5 +20,5 @@ def import_from(frame: Frame, name: str) -> None:
 
 @opcode("IMPORT_STAR")
 def import_star(frame: Frame, _argument: object) -> None:
-    """[module] -> []; its public names are bound."""
+    """[module] -> []; the public names of the module are bound."""
     imports.import_star(frame, frame.stack.pop())

@@ -18,7 +18,7 @@ def get_iter(frame: Frame, _argument: object) -> None:
 
 @opcode("FOR_ITER")
 def for_iter(frame: Frame, target: int) -> int | None:
-    """[iterator] -> [iterator, next], or [] and jump when it is exhausted."""
+    """[iterator] -> [iterator, next value]; or [] and jump if the iterator is exhausted."""
     stack = frame.stack
     value = operators.advance(frame.machine, stack[-1], NULL)
     if value is NULL:
@@ -36,20 +36,20 @@ def unpack_sequence(frame: Frame, count: int) -> None:
     if (kind is tuple or kind is list) and len(value) == count:
         items = frame.machine.operate(list, value) if kind is list else list(value)
     else:
-        items = _exactly(frame, value, count)
+        items = _unpack_exactly(frame, value, count)
     items.reverse()
     frame.stack.extend(items)
 
 
-def _exactly(frame: Frame, value: Any, count: int) -> list[Any]:
-    """Return the items of an iterable that must have exactly `count` items."""
+def _unpack_exactly(frame: Frame, value: Any, count: int) -> list[Any]:
+    """Return the items of an iterable; raise ValueError unless there are exactly `count` items."""
     kind = type(value)
     if kind in (tuple, list):
         if len(value) > count:
             raise ValueError(f"too many values to unpack (expected {count})")
         items = list(value)
     else:
-        iterator = unpackable(frame, value)
+        iterator = unpack_iterator(frame, value)
         items = _take(frame, iterator, count)
         if len(items) == count and operators.advance(frame.machine, iterator, NULL) is not NULL:
             raise ValueError(f"too many values to unpack (expected {count})")
@@ -69,8 +69,8 @@ def _take(frame: Frame, iterator: object, count: int) -> list[Any]:
     return items
 
 
-def unpackable(frame: Frame, value: object) -> Any:
-    """Return the iterator of a value that is unpacked."""
+def unpack_iterator(frame: Frame, value: object) -> Any:
+    """Return the iterator of a value that is unpacked; raise TypeError if the value is not iterable."""
     kind = type(value)
     if type_lookup(kind, "__iter__") in (ABSENT, None) and type_lookup(kind, "__getitem__") is ABSENT:
         raise TypeError(f"cannot unpack non-iterable {kind.__name__} object")
@@ -79,9 +79,9 @@ def unpackable(frame: Frame, value: object) -> Any:
 
 @opcode("UNPACK_EX")
 def unpack_ex(frame: Frame, argument: int) -> None:
-    """[iterable] -> [last, ..., list of the middle ones, ..., first]."""
+    """[iterable] -> [last, ..., list of the middle items, ..., first]."""
     before, after = argument & 0xFF, argument >> 8
-    iterator = unpackable(frame, frame.stack.pop())
+    iterator = unpack_iterator(frame, frame.stack.pop())
     items = _take(frame, iterator, before)
     if len(items) < before:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")

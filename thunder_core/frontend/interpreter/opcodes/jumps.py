@@ -35,7 +35,7 @@ def pop_jump_if_false(frame: Frame, target: int) -> int | None:
 
 @opcode("JUMP_IF_TRUE_OR_POP")
 def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
-    """[value] -> [value] and jump if it is true, else []."""
+    """[value] -> [value] and jump if the value is true; otherwise []."""
     if operators.truth(frame.machine, frame.stack[-1]):
         return target
     frame.stack.pop()
@@ -44,7 +44,7 @@ def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
 
 @opcode("JUMP_IF_FALSE_OR_POP")
 def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
-    """[value] -> [value] and jump if it is false, else []."""
+    """[value] -> [value] and jump if the value is false; otherwise []."""
     if not operators.truth(frame.machine, frame.stack[-1]):
         return target
     frame.stack.pop()

@@ -8,13 +8,13 @@ from thunder_core.frontend.interpreter.table import opcode
 @opcode("MATCH_MAPPING")
 def match_mapping(frame: Frame, _argument: object) -> None:
     """[subject] -> [subject, whether it is a mapping]."""
-    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & matching.MAPPING))
+    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & matching.MAPPING_FLAG))
 
 
 @opcode("MATCH_SEQUENCE")
 def match_sequence(frame: Frame, _argument: object) -> None:
     """[subject] -> [subject, whether it is a sequence]."""
-    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & matching.SEQUENCE))
+    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & matching.SEQUENCE_FLAG))
 
 
 @opcode("MATCH_KEYS")

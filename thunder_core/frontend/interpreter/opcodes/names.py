@@ -16,7 +16,7 @@ def load_fast(frame: Frame, slot: int) -> None:
     """[] -> [local]."""
     value = frame.fast[slot]
     if value is UNBOUND:
-        namespaces.unbound_slot(frame, slot)
+        namespaces.raise_unbound(frame, slot)
     frame.stack.append(value)
 
 
@@ -30,12 +30,12 @@ def store_fast(frame: Frame, slot: int) -> None:
 def delete_fast(frame: Frame, slot: int) -> None:
     """[] -> []; del local."""
     if frame.fast[slot] is UNBOUND:
-        namespaces.unbound_slot(frame, slot)
+        namespaces.raise_unbound(frame, slot)
     frame.fast[slot] = UNBOUND
 
 
 def _global(context: DecodingContext, argument: int) -> tuple[str, bool]:
-    """Return the name, and whether a NULL is pushed before its value."""
+    """Return the name, and whether a NULL is pushed next to the value, for a call."""
     return context.code.co_names[argument >> 1], bool(argument & 1)
 
 
@@ -64,16 +64,16 @@ def delete_global(frame: Frame, name: str) -> None:
 @opcode("LOAD_NAME")
 def load_name(frame: Frame, name: str) -> None:
     """[] -> [value of the name in the namespace, the globals or the builtins]."""
-    value = from_namespace(frame, frame.names, name)
-    frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
+    value = load_from_namespace(frame, frame.names, name)
+    frame.stack.append(load_outside_namespace(frame, name) if value is NULL else value)
 
 
-def beyond_locals(frame: Frame, name: str) -> Any:
-    """Return the global or builtin of a name that is missing in a namespace."""
-    return frame.machine.load_global(frame, name, namespaces.find_beyond_locals)
+def load_outside_namespace(frame: Frame, name: str) -> Any:
+    """Return the global or builtin with a name that the namespace lacks."""
+    return frame.machine.load_global(frame, name, namespaces.find_outside_namespace)
 
 
-def from_namespace(frame: Frame, names: object, name: str) -> Any:
+def load_from_namespace(frame: Frame, names: object, name: str) -> Any:
     """Return the value of a name in a namespace; NULL if it is missing."""
     if names is None:
         raise SystemError(f"no locals when loading {name!r}")
@@ -126,7 +126,7 @@ def make_cell(frame: Frame, slot: int) -> None:
 @opcode("LOAD_DEREF")
 def load_deref(frame: Frame, slot: int) -> None:
     """[] -> [contents of the cell]."""
-    frame.stack.append(namespaces.contents(frame, slot))
+    frame.stack.append(namespaces.cell_contents(frame, slot))
 
 
 @opcode("STORE_DEREF")
@@ -138,14 +138,14 @@ def store_deref(frame: Frame, slot: int) -> None:
 @opcode("DELETE_DEREF")
 def delete_deref(frame: Frame, slot: int) -> None:
     """[] -> []; empty the cell."""
-    namespaces.contents(frame, slot)
+    namespaces.cell_contents(frame, slot)
     del frame.fast[slot].cell_contents
 
 
 @opcode("LOAD_CLASSDEREF")
 def load_classderef(frame: Frame, slot: int) -> None:
-    """[] -> [the name in the class's namespace, otherwise the contents of the cell]."""
-    value = from_namespace(frame, frame.names, frame.program.names[slot])
+    """[] -> [value of the name in the class's namespace, otherwise the contents of the cell]."""
+    value = load_from_namespace(frame, frame.names, frame.program.names[slot])
     if value is not NULL:
         frame.stack.append(value)
     else:
@@ -154,6 +154,6 @@ def load_classderef(frame: Frame, slot: int) -> None:
 
 @opcode("SETUP_ANNOTATIONS")
 def setup_annotations(frame: Frame, _argument: object) -> None:
-    """[] -> []; the namespace has `__annotations__` from here on."""
-    if from_namespace(frame, frame.names, "__annotations__") is NULL:
+    """[] -> []; the namespace gets a dictionary `__annotations__` if it has none."""
+    if load_from_namespace(frame, frame.names, "__annotations__") is NULL:
         set_item(frame.machine, frame.names, "__annotations__", {})

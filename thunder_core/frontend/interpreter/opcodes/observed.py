@@ -1,4 +1,4 @@
-"""Handlers for observed runs, where the usual handlers bypass the machine."""
+"""Handlers for observed runs. They replace handlers that do not report to the machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from thunder_core.frontend.interpreter.namespaces import find_global
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.opcodes import match
 from thunder_core.frontend.interpreter.opcodes.build import take
-from thunder_core.frontend.interpreter.opcodes.iteration import _exactly
+from thunder_core.frontend.interpreter.opcodes.iteration import _unpack_exactly
 from thunder_core.frontend.interpreter.opcodes.names import _global
 from thunder_core.frontend.interpreter.operators import PLAIN, truth
 from thunder_core.frontend.interpreter.table import opcode
@@ -38,6 +38,7 @@ def pop_jump_if_false(frame: Frame, target: int) -> int | None:
 
 
 def _branch(frame: Frame, if_true: int, if_false: int) -> int:
+    """Pop a condition, and return the step after the branch: the observer's, if it runs the branch."""
     value = frame.stack.pop()
     if value is True:
         return if_true
@@ -75,7 +76,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
     value: Any = frame.stack.pop()
     if type(value) in (tuple, list):
         frame.machine.announce_iteration(value)
-    frame.stack.extend(reversed(_exactly(frame, value, count)))
+    frame.stack.extend(reversed(_unpack_exactly(frame, value, count)))
 
 
 @opcode("BUILD_SET", observed=True)
@@ -135,5 +136,5 @@ def match_sequence(frame: Frame, argument: object) -> None:
 
 
 def _announce_abstract(frame: Frame, kind: type) -> None:
-    """Announce that the program asks whether its subject is a mapping or a sequence: classes may be registered."""
+    """Announce the check whether the subject's class is registered as a mapping or a sequence."""
     frame.machine.invoke(regards, (kind, type(frame.stack[-1])), {})

@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter.operators import BINARY, COMPARISONS, PLA
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
-_BUILTIN = frozenset({list, tuple, dict, str, bytes})
+_BUILTIN_CONTAINERS = frozenset({list, tuple, dict, str, bytes})
 
 
 def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
@@ -94,7 +94,7 @@ def binary_subscr(frame: Frame, _argument: object) -> None:
     stack = frame.stack
     key = stack.pop()
     container = stack[-1]
-    if type(container) in _BUILTIN:
+    if type(container) in _BUILTIN_CONTAINERS:
         stack[-1] = frame.machine.load_item(container, key)
     else:
         stack[-1] = operators.get_item(frame.machine, container, key)

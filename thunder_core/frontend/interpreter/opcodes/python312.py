@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter.generators import delegate
 from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.opcodes.exceptions import prep_reraise_star
 from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
-from thunder_core.frontend.interpreter.opcodes.names import beyond_locals, from_namespace, load_fast
+from thunder_core.frontend.interpreter.opcodes.names import load_fast, load_from_namespace, load_outside_namespace
 from thunder_core.frontend.interpreter.opcodes.operate import compare_op
 from thunder_core.frontend.interpreter.opcodes.stack import print_expr
 from thunder_core.frontend.interpreter.opcodes.suspension import async_gen_wrap
@@ -22,12 +22,12 @@ _3_12, _3_13 = (3, 12), (3, 13)
 
 
 def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """Return the comparison function; its number is in the argument above the lowest four bits."""
+    """Return the comparison function. The argument has its number above the lowest four bits."""
     return COMPARISONS[argument >> 4]
 
 
 def _after_end_for(context: DecodingContext, _argument: int) -> int:
-    """Return where an exhausted loop continues: after the END_FOR at the jump target."""
+    """Return the step at which an exhausted loop continues: after the END_FOR at the jump target."""
     return context.target() + 1
 
 
@@ -66,15 +66,15 @@ def load_locals(frame: Frame, _argument: object) -> None:
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS", since=_3_12)
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    """[namespace] -> [the name in it, otherwise the global or builtin]."""
-    value = from_namespace(frame, frame.stack.pop(), name)
-    frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
+    """[namespace] -> [value of the name in the namespace, otherwise the global or builtin]."""
+    value = load_from_namespace(frame, frame.stack.pop(), name)
+    frame.stack.append(load_outside_namespace(frame, name) if value is NULL else value)
 
 
 @opcode("LOAD_FROM_DICT_OR_DEREF", since=_3_12)
 def load_from_dict_or_deref(frame: Frame, slot: int) -> None:
-    """[namespace] -> [the name in it, otherwise the contents of the cell]."""
-    value = from_namespace(frame, frame.stack.pop(), frame.program.names[slot])
+    """[namespace] -> [value of the name in the namespace, otherwise the contents of the cell]."""
+    value = load_from_namespace(frame, frame.stack.pop(), frame.program.names[slot])
     frame.stack.append(frame.machine.load_deref(frame, slot) if value is NULL else value)
 
 
@@ -106,13 +106,13 @@ def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
     """[super, class, instance] -> [(NULL), super(class, instance).name]."""
     name, called, has_arguments = argument
     stack = frame.stack
-    value = from_super(frame, name, has_arguments)
+    value = load_from_super(frame, name, has_arguments)
     if called:
         stack.append(NULL)
     stack.append(value)
 
 
-def from_super(frame: Frame, name: str, has_arguments: bool) -> Any:
+def load_from_super(frame: Frame, name: str, has_arguments: bool) -> Any:
     """Pop `super`, class and instance, and return the attribute of `super(class, instance)` or `super()`."""
     instance, kind, super_class = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     machine = frame.machine

@@ -1,4 +1,4 @@
-"""The opcodes that Python 3.13 changed: another order of a call's operands, fused opcodes, functions made in steps."""
+"""The opcodes that Python 3.13 changed: the operand order of calls, fused opcodes, functions created in two steps."""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -6,15 +6,15 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators, texts
 from thunder_core.frontend.interpreter.frame import NULL, Frame
-from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
-from thunder_core.frontend.interpreter.namespaces import find_global, unbound_slot
+from thunder_core.frontend.interpreter.keywords import merge_keywords, unpack_arguments
+from thunder_core.frontend.interpreter.namespaces import find_global, raise_unbound
 from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.opcodes.build import CONVERSIONS
-from thunder_core.frontend.interpreter.opcodes.calls import call_with, unpacked_arguments
+from thunder_core.frontend.interpreter.opcodes.calls import arguments_for_call, call_with
 from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
 from thunder_core.frontend.interpreter.opcodes.names import _global
 from thunder_core.frontend.interpreter.opcodes.observed import pop_jump_if_false, pop_jump_if_true
-from thunder_core.frontend.interpreter.opcodes.python312 import _attribute, _super_attribute, from_super
+from thunder_core.frontend.interpreter.opcodes.python312 import _attribute, _super_attribute, load_from_super
 from thunder_core.frontend.interpreter.operators import COMPARISONS
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
@@ -23,7 +23,7 @@ _3_13 = (3, 13)
 
 
 def _after_end_for(context: DecodingContext, _argument: int) -> int:
-    """Return the target of an exhausted loop, after END_FOR and POP_TOP."""
+    """Return the step at which an exhausted loop continues: after END_FOR and POP_TOP."""
     return context.target() + 2
 
 
@@ -50,19 +50,20 @@ def compare_op(frame: Frame, argument: tuple[Callable[[Any, Any], Any], bool]) -
 
 @opcode("COMPARE_OP", since=_3_13, observed=True, prepare=_comparison)
 def compare_op_observed(frame: Frame, argument: tuple[Callable[[Any, Any], Any], bool]) -> None:
-    """[left, right] -> [left ? right]; a jump that follows asks for the truth of the result itself."""
+    """[left, right] -> [left ? right]; before a jump, the result stays as it is, so that the jump can report it."""
     function, is_condition = argument
     compare_op(frame, (function, is_condition and not _is_before_jump(frame)))
 
 
 @opcode("TO_BOOL", since=_3_13, observed=True)
 def to_bool_observed(frame: Frame, argument: object) -> None:
-    """[value] -> [bool(value)]; a jump that follows asks for the truth of the value itself."""
+    """[value] -> [bool(value)]; before a jump, the value stays as it is, so that the jump can report it."""
     if not _is_before_jump(frame):
         to_bool(frame, argument)
 
 
 def _is_before_jump(frame: Frame) -> bool:
+    """Whether the next step is a conditional jump."""
     return frame.program.steps[frame.pc + 1][0] in (pop_jump_if_true, pop_jump_if_false)
 
 
@@ -103,13 +104,13 @@ def load_attr(frame: Frame, argument: tuple[str, bool]) -> None:
 def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
     """[super, class, instance] -> [super(class, instance).name, (NULL)]."""
     name, called, has_arguments = argument
-    frame.stack.append(from_super(frame, name, has_arguments))
+    frame.stack.append(load_from_super(frame, name, has_arguments))
     if called:
         frame.stack.append(NULL)
 
 
-def _operands(frame: Frame, count: int) -> tuple[Any, list[Any]]:
-    """Pop a callable and its arguments."""
+def _pop_call(frame: Frame, count: int) -> tuple[Any, list[Any]]:
+    """Pop and return a callable and its arguments, including a bound first argument."""
     stack = frame.stack
     base = len(stack) - count
     arguments = stack[base:]
@@ -123,7 +124,7 @@ def _operands(frame: Frame, count: int) -> tuple[Any, list[Any]]:
 @opcode("CALL", since=_3_13)
 def call(frame: Frame, count: int) -> None:
     """[function, NULL or first argument, arguments] -> [result]."""
-    function, arguments = _operands(frame, count)
+    function, arguments = _pop_call(frame, count)
     frame.stack.append(call_with(frame, function, arguments, {}))
 
 
@@ -131,7 +132,7 @@ def call(frame: Frame, count: int) -> None:
 def call_kw(frame: Frame, count: int) -> None:
     """[function, NULL or first argument, arguments, keyword names] -> [result]."""
     names = frame.stack.pop()
-    function, arguments = _operands(frame, count)
+    function, arguments = _pop_call(frame, count)
     split = len(arguments) - len(names)
     keywords = dict(zip(names, arguments[split:], strict=True))
     del arguments[split:]
@@ -150,7 +151,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
         merged: dict[Any, Any] = {}
         merge_keywords(frame, merged, keywords, function)
         keywords = merged
-    arguments = unpacked_arguments(function, as_arguments(machine, arguments, function))
+    arguments = arguments_for_call(function, unpack_arguments(machine, arguments, function))
     if any(not isinstance(key, str) for key in keywords):
         raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
@@ -158,7 +159,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 
 @opcode("MAKE_FUNCTION", since=_3_13)
 def make_function(frame: Frame, _argument: object) -> None:
-    """[code] -> [function]; code with free variables becomes a function in SET_FUNCTION_ATTRIBUTE."""
+    """[code] -> [function]; code with free variables stays, and SET_FUNCTION_ATTRIBUTE makes its function."""
     code = frame.stack[-1]
     if not code.co_freevars:
         frame.stack[-1] = FunctionType(code, frame.globals, code.co_name)
@@ -171,12 +172,12 @@ def dict_merge(frame: Frame, depth: int) -> None:
     merge_keywords(frame, frame.stack[-depth], mapping, frame.stack[-(3 + depth)])
 
 
-_ATTRIBUTES = {1: "__defaults__", 2: "__kwdefaults__", 4: "__annotations__"}
+_FUNCTION_ATTRIBUTES = {1: "__defaults__", 2: "__kwdefaults__", 4: "__annotations__"}
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE", since=_3_13)
 def set_function_attribute(frame: Frame, flag: int) -> None:
-    """[value, function] -> [function with the value]; code with free variables becomes a function with its closure."""
+    """[value, function] -> [function with the value]; or [closure, code] -> [function]."""
     function = frame.stack.pop()
     value = frame.stack[-1]
     if flag == 8:
@@ -184,7 +185,7 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
     elif flag == 4 and type(value) is tuple:
         function.__annotations__ = dict(zip(value[::2], value[1::2], strict=True))
     else:
-        setattr(function, _ATTRIBUTES[flag], value)
+        setattr(function, _FUNCTION_ATTRIBUTES[flag], value)
     frame.stack[-1] = function
 
 
@@ -213,7 +214,7 @@ def load_fast_load_fast(frame: Frame, slots: int) -> None:
     for slot in (slots >> 4, slots & 15):
         value = frame.fast[slot]
         if value is UNBOUND:
-            unbound_slot(frame, slot)
+            raise_unbound(frame, slot)
         frame.stack.append(value)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import NULL, Frame
-from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
+from thunder_core.frontend.interpreter.keywords import merge_keywords, unpack_arguments
 from thunder_core.frontend.interpreter.namespaces import find_global
-from thunder_core.frontend.interpreter.opcodes.calls import unpacked_arguments
+from thunder_core.frontend.interpreter.opcodes.calls import arguments_for_call
 from thunder_core.frontend.interpreter.opcodes.exceptions import check_eg_match as check_group
-from thunder_core.frontend.interpreter.opcodes.names import from_namespace, load_fast
+from thunder_core.frontend.interpreter.opcodes.names import load_fast, load_from_namespace
 from thunder_core.frontend.interpreter.opcodes.operate import binary_op, binary_subscr
 from thunder_core.frontend.interpreter.opcodes.python313 import load_fast_load_fast, set_function_attribute
 from thunder_core.frontend.interpreter.opcodes.stack import load_const, pop_top
@@ -35,34 +35,34 @@ opcode("POP_ITER", since=_3_14)(pop_top)
 
 
 def _no_jump(_context: DecodingContext, argument: int) -> int:
-    """Return the argument, which only tells debuggers where the loop begins."""
+    """Return the argument unchanged: it is the beginning of the loop, for debuggers, and not a jump target."""
     return argument
 
 
 opcode("END_ASYNC_FOR", since=_3_14, prepare=_no_jump)(end_async_for)
 
-_COMMON = (AssertionError, NotImplementedError, tuple, all, any)
+_COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 
 
 @opcode("LOAD_COMMON_CONSTANT", since=_3_14)
 def load_common_constant(frame: Frame, number: int) -> None:
     """[] -> [a class or function of the builtins]."""
-    frame.stack.append(_COMMON[number])
+    frame.stack.append(_COMMON_CONSTANTS[number])
 
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS", since=_3_14)
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    """[namespace] -> [the name in it, otherwise the global or builtin]; globals of other classes are read by item."""
-    value = from_namespace(frame, frame.stack.pop(), name)
+    """[namespace] -> [value of the name in the namespace, otherwise the global or builtin, as LOAD_GLOBAL finds it]."""
+    value = load_from_namespace(frame, frame.stack.pop(), name)
     frame.stack.append(frame.machine.load_global(frame, name, find_global) if value is NULL else value)
 
 
-_SUBSCRIPT = 26
+_SUBSCRIPT_NUMBER = 26
 
 
 def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any] | None:
     """Return the operator; None for a subscript."""
-    return None if argument == _SUBSCRIPT else BINARY[argument]
+    return None if argument == _SUBSCRIPT_NUMBER else BINARY[argument]
 
 
 @opcode("BINARY_OP", since=_3_14, prepare=_binary)
@@ -87,19 +87,19 @@ def call_function_ex(frame: Frame, _argument: object) -> None:
         merged: dict[Any, Any] = {}
         merge_keywords(frame, merged, keywords, function)
         keywords = merged
-    arguments = unpacked_arguments(function, as_arguments(machine, arguments, function))
+    arguments = arguments_for_call(function, unpack_arguments(machine, arguments, function))
     if any(not isinstance(key, str) for key in keywords):
         raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
 
 
-_ANNOTATE = 16
+_ANNOTATE_FLAG = 16
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE", since=_3_14)
 def set_function_attribute_or_annotate(frame: Frame, flag: int) -> None:
-    """[value, function] -> [function with the value]; the value may be the function that computes its annotations."""
-    if flag == _ANNOTATE:
+    """[value, function] -> [function with the value]; the value may be the function's `__annotate__`."""
+    if flag == _ANNOTATE_FLAG:
         function = frame.stack.pop()
         function.__annotate__ = frame.stack[-1]
         frame.stack[-1] = function
@@ -111,27 +111,27 @@ _PROTOCOLS = {
     "__enter__": ("context manager", "__aenter__", "asynchronous context manager", "async with"),
     "__aenter__": ("asynchronous context manager", "__enter__", "context manager", "with"),
 }
-_SPECIAL = ("__enter__", "__exit__", "__aenter__", "__aexit__")
-_ENTERS = {"__exit__": "__enter__", "__aexit__": "__aenter__"}
+_SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
+_ENTER_OF_EXIT = {"__exit__": "__enter__", "__aexit__": "__aenter__"}
 
 
 @opcode("LOAD_SPECIAL", since=_3_14)
 def load_special(frame: Frame, number: int) -> None:
     """[owner] -> [special method of its class, NULL]."""
-    owner, name = frame.stack[-1], _SPECIAL[number]
+    owner, name = frame.stack[-1], _SPECIAL_METHODS[number]
     method = operators.special(frame.machine, owner, name)
     if method is ABSENT:
-        raise TypeError(_missing(type(owner), name))
+        raise TypeError(_missing_method_message(type(owner), name))
     frame.stack[-1] = method
     frame.stack.append(NULL)
 
 
-def _missing(kind: type, name: str) -> str:
+def _missing_method_message(kind: type, name: str) -> str:
     """Return CPython's message for a manager without a method.
 
     It suggests `async with` or `with` if that would work.
     """
-    enter = _ENTERS.get(name, name)
+    enter = _ENTER_OF_EXIT.get(name, name)
     protocol, other, other_protocol, statement = _PROTOCOLS[enter]
     other_leave = other.replace("enter", "exit")
     owner = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

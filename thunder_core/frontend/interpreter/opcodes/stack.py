@@ -1,4 +1,4 @@
-"""Constants and the order of the stack."""
+"""Constants, and opcodes that rearrange the stack."""
 
 import sys
 
@@ -40,7 +40,7 @@ def swap(frame: Frame, depth: int) -> None:
 
 @opcode("RETURN_VALUE")
 def return_value(_frame: Frame, _argument: object) -> int:
-    """[value] -> []; the frame ends."""
+    """[value] -> []; the frame returns the value."""
     return LEAVE
 
 

@@ -68,10 +68,10 @@ def _await_iterator(frame: Frame, value: object, where: int) -> Any:
                 f"'async with' received an object from {name} that does not implement __await__: {kind.__name__}"
             )  # fmt: skip
         raise TypeError(f"object {kind.__name__} can't be used in 'await' expression")
-    return checked_iterator(frame.machine.invoke(method, (), {}))
+    return check_iterator(frame.machine.invoke(method, (), {}))
 
 
-def checked_iterator(iterator: object) -> Any:
+def check_iterator(iterator: object) -> Any:
     """Return the result of `__await__` if it is valid; raise CPython's TypeError otherwise."""
     if is_coroutine(iterator):
         raise TypeError("__await__() returned a coroutine")
@@ -96,18 +96,18 @@ def get_aiter(frame: Frame, _argument: object) -> None:
 
 @opcode("GET_ANEXT")
 def get_anext(frame: Frame, _argument: object) -> None:
-    """[asynchronous iterator] -> [the same, iterator that returns its next value]."""
+    """[asynchronous iterator] -> [asynchronous iterator, iterator that returns its next value]."""
     iterator = frame.stack[-1]
     method = operators.special(frame.machine, iterator, "__anext__")
     if method is ABSENT or method is None:
         raise TypeError(f"'async for' requires an iterator with __anext__ method, got {type(iterator).__name__}")
     awaitable = frame.machine.invoke(method, (), {})
     if type(iterator) is not AsyncGeneratorType:
-        awaitable = _next_awaited(frame, awaitable)
+        awaitable = _anext_iterator(frame, awaitable)
     frame.stack.append(awaitable)
 
 
-def _next_awaited(frame: Frame, awaitable: object) -> Any:
+def _anext_iterator(frame: Frame, awaitable: object) -> Any:
     """Return the iterator for the result of `__anext__`."""
     if is_coroutine(awaitable):
         return awaitable

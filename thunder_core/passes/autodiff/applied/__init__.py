@@ -1,1 +1,1 @@
-"""Functions of autograd as operations of a trace: copies of the objects that they get, and connected results."""
+"""A user's `torch.autograd.Function` as an operation of a trace: copies of its arguments, and connected results."""

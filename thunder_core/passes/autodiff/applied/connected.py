@@ -12,14 +12,14 @@ import torch
 from thunder_core.passes.autodiff.applied.object_copies import Snapshot
 from thunder_core.passes.autodiff.rules import register_live
 
-# How a result is connected: the tensor itself joins autograd's graph, or a view of it, or none needs a gradient. An
-# input that the forward has written to, and marked as dirty, is a tensor that joins the graph itself.
+# How a result is connected with autograd's graph: the tensor itself gets the node, a view of the tensor gets it, or the
+# result needs no gradient. An input that the forward has written to, and marked as dirty, gets the node itself.
 ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardResults:
-    """The tensors among the `count` outputs of a forward: a kind for the index of each."""
+    """The tensors among the `count` outputs of a forward. `kind_of` maps the index of each tensor to its kind."""
 
     count: int
     kind_of: dict[int, str]
@@ -32,10 +32,10 @@ class ForwardResults:
     def of_kind(self, tensors: Sequence[Any], kind: str) -> tuple[Any, ...]:
         """Return the tensors of one kind."""
         pairs = zip(tensors, self.kind_of.values(), strict=True)
-        return tuple(tensor for tensor, its_kind in pairs if its_kind == kind)
+        return tuple(tensor for tensor, kind_of_tensor in pairs if kind_of_tensor == kind)
 
-    def connected(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the tensors that are connected themselves, and views of the others."""
+    def connect(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the results: tensors of the kind `ITSELF`, and views of the other tensors."""
         pairs = zip(tensors, self.kind_of.values(), strict=True)
         return tuple(tensor if kind == ITSELF else tensor.view_as(tensor) for tensor, kind in pairs)
 
@@ -100,7 +100,7 @@ def _join_graph(
     for tensor in (written := results.of_kind(tensors[count:], ITSELF)):
         tensor.as_strided((0,), (1,)).zero_()  # no element, but a write: the tensor joins autograd's graph
     ctx.mark_dirty(*written)
-    outputs = results.connected(tensors[count:])
+    outputs = results.connect(tensors[count:])
     ctx.mark_non_differentiable(*results.of_kind(outputs, CONSTANT))
     return outputs
 

@@ -25,20 +25,20 @@ COPY = object()  # the decision to copy a value
 
 @dataclass(frozen=True, eq=False)
 class Hole:
-    """The hole for a tensor or number in a snapshot."""
+    """A placeholder in a snapshot for a tensor or number, by its number among the values of a call."""
 
     number: int
 
 
 @dataclass(frozen=True, eq=False)
 class MethodOfHole:
-    """The hole in a snapshot for a bound C method of a tensor."""
+    """A placeholder in a snapshot for a bound C method of a tensor."""
 
     owner: Hole
     name: str
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Make a `functools.partial` of the hole possible; nothing calls it."""
+        """Exist so that `functools.partial` accepts the placeholder; it is never called."""
         raise AssertionError("a snapshot is copied before it is used")
 
 
@@ -145,13 +145,13 @@ class Copies:
         for cell, its_copy in zip(value.__closure__ or (), cells or (), strict=True):
             if cell != types.CellType() and its_copy == types.CellType():
                 its_copy.cell_contents = self.of(cell.cell_contents)
-        copy.__defaults__, copy.__kwdefaults__ = self.of(value.__defaults__), self._named(value.__kwdefaults__)
+        copy.__defaults__, copy.__kwdefaults__ = self.of(value.__defaults__), self._copy_named(value.__kwdefaults__)
         functools.update_wrapper(copy, value, updated=())
         vars(copy).pop("__wrapped__", None)
-        vars(copy).update(self._named(vars(value)) or {})
+        vars(copy).update(self._copy_named(vars(value)) or {})
         return copy
 
-    def _named(self, items: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def _copy_named(self, items: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return items and {name: self.of(item) for name, item in items.items()}  # type: ignore[return-value]
 
     def _instance(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A budget for the bytes that a forward saves: its pieces are recomputed, first pieces first, until it is met."""
+"""A budget for the bytes that a forward saves: from the first one on, pieces are recomputed until the budget is met."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from thunder_core.tracing.ir.trace import Trace
 def fit_budget(
     budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> Rematerialized:
-    """Return the forward that saves at most a fraction of the bytes of `usual` or a number of bytes, or else the least.
+    """Return the forward that saves at most `budget`: a fraction of the bytes of `usual`, or a number of bytes.
 
-    The pieces are the repeated parts of the computation, which for a transformer are its layers. Of a recomputed piece,
-    only the tensors that other pieces read are saved. Outside the pieces, cheap operations are recomputed as in
-    `usual`.
+    If this is impossible, all pieces are recomputed. The pieces are the repeated parts of the computation, such as the
+    layers of a transformer. Of a recomputed piece, only the tensors that other pieces read are saved. Outside the
+    recomputed pieces, cheap operations are recomputed as in `usual`.
     """
     most = saved_bytes(usual)
     limit = budget if budget > 1 else budget * most

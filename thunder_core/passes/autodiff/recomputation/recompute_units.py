@@ -20,14 +20,14 @@ class Unit:
     """A bound symbol, and the later bound symbols that write to its results before others read them.
 
     `index` is the position of the first bound symbol in the forward, and `block` the number of its block, or -1. A unit
-    that is `not_recomputable` has an effect that must not happen twice, or reads memory that has changed since. `read`
-    says that a bound symbol outside the unit has read one of its results.
+    that `is_not_recomputable` has an effect that must not happen twice, or reads memory that is written to later.
+    `read` is True if a bound symbol outside the unit has read a result of the unit.
     """
 
     index: int
     bsyms: list[BoundSymbol]
     block: int = -1
-    not_recomputable: bool = False
+    is_not_recomputable: bool = False
     read: bool = False
 
     @property
@@ -72,14 +72,14 @@ class Units:
             owner.bsyms.append(bsym)
             unit = owner
         else:
-            unit.not_recomputable = bool(bsym.mutates)
+            unit.is_not_recomputable = bool(bsym.mutates)
             for written in owners.values():
-                written.not_recomputable = True
+                written.is_not_recomputable = True
             self.all.append(unit)
         if (bsym.ordered and not _is_repeatable(bsym)) or any(
             updates_statistics(operation.symbol.target) for operation in bsym.at_level("aten")
         ):
-            unit.not_recomputable = True
+            unit.is_not_recomputable = True
         for proxy in bsym.inputs:
             maker = self.makers.get(proxy.name)
             if maker is not None and maker is not unit:
@@ -90,20 +90,22 @@ class Units:
 def units_of(forward: Trace) -> Units:
     """Return the units of a forward.
 
-    Units whose results a checkpoint's policy saves are not recomputable, and neither are units that read memory which
-    is written to elsewhere.
+    A unit is not recomputable if a checkpoint's policy saves its results, or if it reads memory that bound symbols
+    outside of the unit write to.
     """
     units = Units()
     for index, bsym in enumerate(forward.bound_symbols):
         units.add(bsym, index, block_of(bsym, forward.blocks))
         names_of_kept = kept_operation_names(bsym, forward.kept_operations) if forward.kept_operations else ()
         if any(operation.symbol.name in names_of_kept for operation in bsym.operations):
-            units.makers[bsym.outputs[0].name].not_recomputable = True
+            units.makers[bsym.outputs[0].name].is_not_recomputable = True
     written = names_written_to(forward)
     for unit in units if written else ():
         inputs_written = written.intersection(unit.inputs)  # `&` of a dict's keys would iterate over all of `written`
-        unit.not_recomputable |= any(_changes(name, units) for name in inputs_written)
-        unit.not_recomputable |= not written.isdisjoint(unit.defines) and not any(bsym.mutates for bsym in unit.bsyms)
+        unit.is_not_recomputable |= any(_changes(name, units) for name in inputs_written)
+        unit.is_not_recomputable |= not written.isdisjoint(unit.defines) and not any(
+            bsym.mutates for bsym in unit.bsyms
+        )
     return units
 
 
@@ -122,7 +124,7 @@ def kept_operation_names(bsym: BoundSymbol, kept_operations: Mapping[str, frozen
 def _changes(name: str, units: Units) -> bool:
     """Whether the memory of a tensor is written to by bound symbols outside the unit that makes the tensor."""
     maker = units.makers.get(name)
-    return maker is None or maker.not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
+    return maker is None or maker.is_not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
 
 
 def _is_repeatable(bsym: BoundSymbol) -> bool:
@@ -130,11 +132,11 @@ def _is_repeatable(bsym: BoundSymbol) -> bool:
     takes_generator = any(isinstance(leaf, torch.Generator) for leaf in leaves((bsym.args, dict(bsym.kwargs))))
     tensors = [proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy)]
     devices = {proxy.device for proxy in tensors}
-    return not takes_generator and len(devices) == 1 and devices.pop().type in STATES
+    return not takes_generator and len(devices) == 1 and devices.pop().type in STATE_FUNCTIONS
 
 
 # The symbols that read and set the state of a device's generator, by device type.
-STATES = {
+STATE_FUNCTIONS = {
     "cpu": (Symbol("torch.get_rng_state", torch.get_rng_state), Symbol("torch.set_rng_state", torch.set_rng_state)),
     "cuda": (
         Symbol("torch.cuda.get_rng_state", torch.cuda.get_rng_state),
@@ -148,10 +150,10 @@ def get_state(name: str, device: torch.device) -> BoundSymbol:
     """Return the bound symbol that reads the state of a device's generator."""
     state = TensorProxy(name, (STATE_BYTES[device.type],), (1,), torch.uint8, torch.device("cpu"))
     args = () if device.type == "cpu" else (device,)
-    return BoundSymbol(STATES[device.type][0], args, {}, state, ordered=True)
+    return BoundSymbol(STATE_FUNCTIONS[device.type][0], args, {}, state, ordered=True)
 
 
 def set_state(state: Proxy, device: torch.device) -> BoundSymbol:
     """Return the bound symbol that sets the state of a device's generator."""
     args = (state,) if device.type == "cpu" else (state, device)
-    return BoundSymbol(STATES[device.type][1], args, {}, None, ordered=True)
+    return BoundSymbol(STATE_FUNCTIONS[device.type][1], args, {}, None, ordered=True)

@@ -24,10 +24,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
-UNBOUNDED = 1 << 30
+UNBOUNDED_CAPACITY = 1 << 30
 # Imported at its first use, because SciPy is slow to import.
 MIN_CUT = "thunder_core.passes.autodiff.recomputation.min_cut:sink_side_of_min_cut"
-CHEAP = frozenset(
+CHEAP_OPERATIONS = frozenset(
     f"torch.ops.aten.{name}"
     for name in (
         "_to_copy", "clone", "cat", "stack", "full", "full_like", "zeros", "ones", "zeros_like", "ones_like", "arange",
@@ -51,10 +51,10 @@ class Rematerialized:
 
 
 def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool) -> Rematerialized:
-    """Return the forward that saves the fewest bytes from which all tensors of `needed` can be computed.
+    """Return the forward that saves as few bytes as possible, so that all tensors of `needed` can be computed.
 
-    The first `results` outputs of the forward are its own. Operations in a block are recomputed at any cost; other
-    operations are recomputed if `cheap` is set and they cost little.
+    The first `results` outputs of the forward are the results of the computation. Operations in a block are recomputed
+    at any cost; other operations are recomputed if `cheap` is set and they cost little.
     """
     units = units_of(forward)
     to_save = _tensors_to_save(forward, units, needed, results, cheap=cheap)
@@ -75,7 +75,7 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
 def _tensors_to_save(
     forward: Trace, units: Units, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> tuple[TensorProxy, ...]:
-    """Return the tensors of a forward to save, in the fewest bytes, so that all of `needed` can be computed."""
+    """Return the tensors to save: those with the fewest bytes from which all of `needed` can be computed."""
     graph = _Graph()
     for proxy in forward.inputs:
         graph.add(proxy, free=True)
@@ -102,7 +102,7 @@ def _tensors_to_save(
 
 def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
     """Whether a unit may be recomputed: any unit in a block, and elsewhere cheap units if `cheap`."""
-    if unit.not_recomputable:
+    if unit.is_not_recomputable:
         return False
     return unit.block >= 0 or (cheap and all(map(is_recomputable, unit.bsyms)))
 
@@ -112,7 +112,7 @@ def _is_gathered_again(unit: Unit, gathered: Container[str]) -> bool:
 
     The backward runs such a unit again, because saving its result would keep the whole parameter.
     """
-    if unit.not_recomputable:
+    if unit.is_not_recomputable:
         return False
     if all(map(gathers_again, unit.bsyms)):
         return True
@@ -121,7 +121,7 @@ def _is_gathered_again(unit: Unit, gathered: Container[str]) -> bool:
 
 
 def _escaping_names(forward: Trace, units: Units, results: int) -> set[str]:
-    """Return the names that are made in a block and read outside it, or returned."""
+    """Return the names that are returned, or that are made in one block and read outside of the block."""
     escaping = {leaf.name for leaf in leaves(forward.output[:results]) if isinstance(leaf, Proxy)}
     for unit in units:
         for name in unit.inputs:
@@ -158,7 +158,7 @@ def gathers_again(bsym: BoundSymbol) -> bool:
 
 
 def is_recomputable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol may run again, at a lower cost than keeping its results."""
+    """Whether running a bound symbol again is allowed, and cheaper than saving its results."""
     operations = bsym.operations
     if bsym.has_effect or bsym.executor or not operations:
         return False
@@ -166,10 +166,11 @@ def is_recomputable(bsym: BoundSymbol) -> bool:
 
 
 def _is_cheap(operation: BoundSymbol) -> bool:
+    """Whether an operation is a view, a pointwise operation or in `CHEAP_OPERATIONS`, without writes and randomness."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
-    computes_little = torch.Tag.pointwise in target.tags or operation.symbol.name.rpartition(".")[0] in CHEAP
+    computes_little = torch.Tag.pointwise in target.tags or operation.symbol.name.rpartition(".")[0] in CHEAP_OPERATIONS
     return (computes_little and torch.Tag.nondeterministic_seeded not in target.tags) or is_view(operation)
 
 
@@ -210,13 +211,15 @@ class _Graph:
         self._edges.append((self._numbers[name] + 1, self.SINK, -1))
 
     def cut(self) -> set[str]:
-        """Return the values to save: of the cheapest cuts, the last one, which leaves the least to recompute."""
+        """Return the values to save: the minimum cut that is nearest to the sink, so that the fewest are recomputed."""
         size = 2 + 2 * len(self._numbers)
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
-        unit = max(1, -(-total // (UNBOUNDED // 2)))
-        scaled = [(*ends, UNBOUNDED if bytes_ < 0 else max(1, bytes_ // unit)) for *ends, bytes_ in self._edges]
+        unit = max(1, -(-total // (UNBOUNDED_CAPACITY // 2)))
+        scaled = [
+            (*ends, UNBOUNDED_CAPACITY if bytes_ < 0 else max(1, bytes_ // unit)) for *ends, bytes_ in self._edges
+        ]
         sink_side_of_min_cut: Any = plugins.import_object(MIN_CUT)
-        sink_side: set[int] = sink_side_of_min_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED)
+        sink_side: set[int] = sink_side_of_min_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED_CAPACITY)
         return {name for name, node in self._numbers.items() if node not in sink_side and node + 1 in sink_side}
 
 

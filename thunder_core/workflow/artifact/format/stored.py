@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
-from thunder_core.backend.runtime.program import RUNS, Program, Stage
+from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
 from thunder_core.tracing.ir.trace import Trace
@@ -59,7 +59,7 @@ class StoredProgram(Program):
         """Return the text that runs, as stored."""
         return self.sources[name]
 
-    def generated(self, name: str) -> Callable[..., Any]:
+    def build_function(self, name: str) -> Callable[..., Any]:
         """Return the stored text as a function; nothing of the text runs before the first call."""
         return executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
 
@@ -75,7 +75,7 @@ def stored_programs(
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
-        if missing := [name for name in RUNS.values() if name not in running(facts.stages)]:
+        if missing := [name for name in FUNCTION_NAMES.values() if name not in running(facts.stages)]:
             raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(missing)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
             raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
@@ -104,7 +104,7 @@ def stored_program(
 ) -> StoredProgram:
     """Return one program of an artifact, with its constants restored."""
     stages = running(facts.stages)
-    sources = {name: stored_source(artifact, stages[name], finder) for name in RUNS.values()}
+    sources = {name: stored_source(artifact, stages[name], finder) for name in FUNCTION_NAMES.values()}
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
         guards=stated_guards(facts),

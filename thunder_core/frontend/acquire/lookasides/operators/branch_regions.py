@@ -62,7 +62,7 @@ def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
     """
     memory, key = frame.program.memory, f"branch at {frame.pc}"
     if key not in memory:
-        is_function = frame.names is None and not frame.program.resumable
+        is_function = frame.names is None and not frame.program.is_resumable
         memory[key] = tuple(_find(frame.code, frame.program, frame.pc)) if is_function else ()
     regions: tuple[BranchRegion, ...] = memory[key]
     return regions
@@ -113,7 +113,7 @@ def _may_be_inside(steps: Steps, inside: set[int], step: int) -> bool:
     the branch.
     """
     name = steps.names[step]
-    if steps.program.catches[step] is not None:
+    if steps.program.exception_handlers[step] is not None:
         return False
     if name == "FOR_ITER":
         return step - 1 in inside and steps.names[step - 1] == "GET_ITER"
@@ -183,7 +183,7 @@ class Steps:
 
         The search also starts at all exception handlers, which may run at any time.
         """
-        handlers = {catch.target for catch in self.program.catches if catch is not None}
+        handlers = {catch.target for catch in self.program.exception_handlers if catch is not None}
         waiting, seen = [start, *handlers], set[int]()
         while waiting:
             step = waiting.pop()

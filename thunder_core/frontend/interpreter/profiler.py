@@ -1,4 +1,4 @@
-"""Detection of Python code that C code runs natively, if an observer requests it. Each native call is profiled."""
+"""A profiler that finds Python code which C code runs natively. An observer requests it with `watches`."""
 
 import sys
 from collections.abc import Callable
@@ -6,15 +6,15 @@ from types import CodeType, FrameType
 from typing import Any
 
 
-class Witness:
-    """Reports each code object that runs natively, once. If another profiler is active, nothing is reported."""
+class NativeCodeProfiler:
+    """Reports each code object that runs natively once. If the user's profiler is active, nothing is reported."""
 
-    def __init__(self, tell: Callable[[CodeType], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[CodeType], None]) -> None:
+        self._report = report
         self._seen: set[CodeType] = set()
 
     def call(self, function: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
-        """Call a function natively, while watching."""
+        """Call a function natively, with the profiler active."""
         before = self.watch(True)
         try:
             return function(*arguments, **keywords)
@@ -22,7 +22,7 @@ class Witness:
             self.watch(before)
 
     def watch(self, on: bool) -> bool:
-        """Start or stop watching. Return whether it was watching before."""
+        """Start or stop the profiler. Return whether it was active before."""
         profiler: Any = sys.getprofile()
         if profiler is None or profiler == self._notice:
             sys.setprofile(self._notice if on else None)
@@ -32,4 +32,4 @@ class Witness:
         """Report the code of a function that was called."""
         if event == "call" and frame.f_code not in self._seen:
             self._seen.add(frame.f_code)
-            self._tell(frame.f_code)
+            self._report(frame.f_code)
