@@ -135,9 +135,9 @@ gpu-install: ## install from build/gpu-wheels the packages that this machine's P
 test-gpu: gpu-install ## run the tests that need a GPU, with this machine's own Python (results in OUT or build/gpu-report)
 	$(PYTHON) -m tests.gpu
 
-bench-gpu: gpu-install ## time a Llama of the 1B size on a GPU against eager PyTorch and torch.compile (results in build/gpu-report)
-	mkdir -p build/gpu-report
-	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m benchmarks.gpu --out build/gpu-report/bench.json
+bench-gpu: gpu-install ## time a Llama of the 1B size on a GPU against eager PyTorch and torch.compile (GPU_JOBS="prefill train decode"; results in OUT or build/gpu-report)
+	mkdir -p $${OUT:-build/gpu-report}
+	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m benchmarks.gpu $(if $(GPU_JOBS),--jobs $(GPU_JOBS)) --out $${OUT:-build/gpu-report}/bench.json
 
 wheel: install ## build a wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -6,9 +6,11 @@ most likely token each time. Training is forward and backward of the loss, witho
 
 Each contender is a separate process; the contenders of a job compile in parallel, and are timed one after the other
 when all are ready. The limits of the machine, a copy and a matrix product, are measured first. Thunder's kernels for
-decoding are timed before, on an idle GPU, and the cache keeps the times.
+decoding are timed before, on an idle GPU, and the cache keeps the times. After `--limit` seconds, the running
+contenders are ended, and the rows so far are written.
 
-Usage: python -m benchmarks.gpu [--jobs prefill decode] [--ways eager thunder] [--layers 16] [--seconds 1] [--out FILE]
+Usage: python -m benchmarks.gpu [--jobs prefill decode] [--ways eager thunder] [--layers 16] [--seconds 1] [--limit 540]
+[--out FILE]
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 from benchmarks.gpu_contenders import maker_of
@@ -33,6 +36,7 @@ from benchmarks.gpu_contenders import maker_of
 MEASURED = ("decode",)  # shapes whose kernels are chosen by their times, which are measured on an idle GPU first
 ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
 READY_SECONDS = 330.0  # the time after which the contenders that are ready are timed
+LIMIT_SECONDS = 540.0  # for all jobs, within the ten minutes of a call of a lent machine
 
 WITHOUT = tuple(f"thunder without {name}" for name in ("sdpa", "triton", "inductor", "cudagraphs"))
 JOBS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -133,7 +137,8 @@ def profile_of(call: Callable[[], Any]) -> dict[str, Any]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    with profile(activities=activities) as profiler:
         call()
         torch.cuda.synchronize()
     kernels = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
@@ -194,7 +199,18 @@ def limits() -> dict[str, float]:
     }
 
 
-def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
+def end(process: subprocess.Popen[Any], deadline: float) -> None:
+    """Wait for a process until the deadline, and end it then."""
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def run_shape(
+    job: str, shape: str, ways: tuple[str, ...], options: argparse.Namespace, deadline: float
+) -> list[dict[str, Any]]:
     """Return the rows of all contenders for one shape."""
     with tempfile.TemporaryDirectory() as folder:
         job_folder = Path(folder)
@@ -205,22 +221,22 @@ def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Nam
         if shape in MEASURED and "thunder" in ways:
             with tempfile.TemporaryDirectory() as idle_folder:
                 idle = ["thunder", "--seconds", "0.1", "--place", idle_folder]
-                subprocess.run([*command, *idle], check=False, env=environment, capture_output=True)
+                end(subprocess.Popen([*command, *idle], stdout=DEVNULL, stderr=DEVNULL, env=environment), deadline)
         running = []
         for number, way in enumerate(ways):
-            output = (job_folder / f"{number}.out").open("w")
-            running.append(subprocess.Popen([*command, way, *rest], stdout=output, stderr=output, env=environment))
+            with (job_folder / f"{number}.out").open("w") as output:
+                running.append(subprocess.Popen([*command, way, *rest], stdout=output, stderr=output, env=environment))
             if job in ALONE:
-                running[-1].wait()
+                end(running[-1], deadline)
         for process in running:
-            process.wait()
+            end(process, deadline)
             mark_ready(job_folder)  # so that the others do not wait for a failed process
         return [row_of(job, shape, way, job_folder / f"{number}.out") for number, way in enumerate(ways)]
 
 
 def row_of(job: str, shape: str, way: str, output: Path) -> dict[str, Any]:
     """Return the row that a contender printed, or its error."""
-    text = output.read_text()
+    text = output.read_text() or "it printed nothing; was the time over?"
     rows = [line for line in text.splitlines() if line.startswith('{"job"')]
     return json.loads(rows[-1]) if rows else {"job": job, "shape": shape, "way": way, "error": text[-1500:]}
 
@@ -228,10 +244,11 @@ def row_of(job: str, shape: str, way: str, output: Path) -> dict[str, Any]:
 def main() -> None:
     """Run the jobs, print a table, and write all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", nargs="+", default=["decode", "prefill", "train"], choices=JOBS)
+    parser.add_argument("--jobs", nargs="+", default=["prefill", "train", "decode"], choices=JOBS)
     parser.add_argument("--ways", nargs="+", help="the contenders, if not all of a job")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds for all jobs")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--contend", nargs=3)
     parser.add_argument("--place", type=Path)
@@ -241,16 +258,22 @@ def main() -> None:
         row = contend(*options.contend, options.layers, options.seconds, options.place, options.count)
         print(json.dumps(row))
         return
+    deadline = time.monotonic() + options.limit
     import torch
 
     report: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "limits": limits()}
     torch.cuda.empty_cache()
     print(json.dumps(report), flush=True)
+    run_jobs(options, report, deadline)
+
+
+def run_jobs(options: argparse.Namespace, report: dict[str, Any], deadline: float) -> None:
+    """Run the jobs until the deadline; print each row, and write the report after each shape."""
     report["rows"] = []
     for job in options.jobs:
         for shape, all_ways in JOBS[job].items():
             ways = tuple(way for way in all_ways if not options.ways or way in options.ways)
-            rows = run_shape(job, shape, ways, options)
+            rows = run_shape(job, shape, ways, options, deadline)
             report["rows"] += rows
             eager = next((row.get("median_ms", 0.0) for row in rows if row["way"] == "eager"), 0.0)
             for row in rows:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 RECIPE = "hf-llama3-hopper"
+DEVICE = "cuda"
 VOCABULARY = 128_256
+SIZES: dict[str, Any] = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "max_position_embeddings": 16_384,
+}
 CACHE = 1024  # the capacity of a decoding cache in tokens
 PROMPT = 512  # tokens in the cache before decoding is timed
 TOKENS = 64  # new tokens of a call of `generate`
@@ -28,25 +37,20 @@ class Contender:
 
 
 def model_of(layers: int) -> Any:
-    """Return the model, made on the GPU."""
+    """Return the model, made on the device."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
         num_hidden_layers=layers,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=64,
         vocab_size=VOCABULARY,
-        max_position_embeddings=16_384,
         rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
         tie_word_embeddings=False,
+        **SIZES,
     )
-    with torch.device("cuda"):
+    with torch.device(DEVICE):
         model = LlamaForCausalLM(config)
     torch.set_default_dtype(torch.float32)
     return model
@@ -73,7 +77,7 @@ def prefill(way: str, shape: str, layers: int) -> Contender:
     model = model_of(layers).eval()
     compiled = compiled_as(way, model)
     batch, length = map(int, shape.split(" x "))
-    ids = torch.randint(0, VOCABULARY, (batch, length), device="cuda")
+    ids = torch.randint(0, VOCABULARY, (batch, length), device=DEVICE)
 
     def call() -> Any:
         with torch.no_grad():
@@ -89,12 +93,12 @@ def decode(way: str, shape: str, layers: int) -> Contender:
 
     model = model_of(layers).eval()
     compiled = compiled_as(way, model)
-    ids = torch.randint(0, VOCABULARY, (1, PROMPT), device="cuda")
+    ids = torch.randint(0, VOCABULARY, (1, PROMPT), device=DEVICE)
     cache = StaticCache(config=model.config, max_cache_len=CACHE)
     with torch.no_grad():
         first = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits.argmax(-1)
-    state = {"ids": first, "position": torch.full((1, 1), PROMPT, device="cuda")}
-    positions = torch.arange(CACHE, device="cuda")
+    state = {"ids": first, "position": torch.full((1, 1), PROMPT, device=DEVICE)}
+    positions = torch.arange(CACHE, device=DEVICE)
     lengths = [layer.cumulative_length for layer in cache.layers]
 
     def call() -> Any:
@@ -123,7 +127,7 @@ def train(way: str, shape: str, layers: int) -> Contender:
     model = model_of(layers).train()
     compiled = compiled_as(way, model)
     batch, length = map(int, shape.split(" x "))
-    ids = torch.randint(0, VOCABULARY, (batch, length), device="cuda")
+    ids = torch.randint(0, VOCABULARY, (batch, length), device=DEVICE)
 
     def call() -> Any:
         model.zero_grad(set_to_none=True)
@@ -141,7 +145,7 @@ def generate(way: str, shape: str, layers: int) -> Contender:
     model = model_of(layers).eval()
     model.generation_config.eos_token_id = None
     compiled = model if way == "compile static" else compiled_as(way, model)
-    ids = torch.randint(3, VOCABULARY, (1, PROMPT), device="cuda")
+    ids = torch.randint(3, VOCABULARY, (1, PROMPT), device=DEVICE)
     options: dict[str, Any] = {"cache_implementation": "static"} if way == "compile static" else {}
 
     def call() -> Any:

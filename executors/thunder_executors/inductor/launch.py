@@ -13,7 +13,7 @@ import torch
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.tracing.library.extent import extent
 from thunder_executors.triton.cubin import Cubin
-from thunder_executors.triton.driver import LoadedCubin, driver
+from thunder_executors.triton.driver import LoadedCubin, architecture, driver
 from thunder_executors.triton.launch import ALIGNMENT
 
 LENGTH = 8  # size in bytes of the field with the length of the header
@@ -68,7 +68,7 @@ def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
 def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
     """Return the kernels in a library, whose digest the caller has checked.
 
-    Raises `ArtifactForeign` if this GPU does not run them.
+    Raises `ArtifactForeign` if no GPU of this machine runs them.
     """
     kernels: dict[str, CubinLaunch] = {}
     for facts, image in images_of(library):
@@ -87,13 +87,15 @@ def images_of(library: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 def _require_gpu(targets: set[str]) -> None:
+    """Raise `ArtifactForeign` if a target is the architecture of no GPU; the current GPU may be another one."""
     if not torch.cuda.is_available():
         return  # the kernels are for another machine, and are only inspected here
-    here = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    if targets - {here}:
+    here = dict.fromkeys(map(architecture, range(torch.cuda.device_count())))
+    if targets - here.keys():
         raise ArtifactForeign(
-            f"compiled regions are machine code for {', '.join(sorted(targets))}, and this GPU is {here}",
-            fix=f"load the artifact on such a GPU, or make it again with --target {here}",
+            f"compiled regions are machine code for {', '.join(sorted(targets))}, and this machine's GPUs are "
+            f"{', '.join(here)}",
+            fix=f"load the artifact on such a GPU, or make it again with --target {next(iter(here))}",
         )
 
 

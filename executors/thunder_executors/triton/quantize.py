@@ -3,7 +3,7 @@
 `scale = max(|x|) / largest`, `value = round(x / scale)`, with the largest value 127 for int8 and 448 for E4M3
 (Micikevicius et al., 2022, arXiv:2209.05433), rounded to nearest, ties to even. `value * scale` is x again, up to
 rounding. A row of zeros gets the scale of the smallest maximum (`SMALLEST`); a row with NaN or infinity gets NaN. There
-is no derivative.
+is no derivative. GPUs before compute capability 8.9 convert no numbers to E4M3; PyTorch's operations do it there.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import torch
 import triton
 import triton.language as tl
 
+from thunder_core.backend.claiming.device_code import target_of_programs
 from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.triton.cubin import capability_of
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import as_rows, check_floats, launch_over_rows, rows_of
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-12  # smallest row maximum; far below float16's smallest number
+FP8_CAPABILITY = 89  # of GPUs that convert numbers to E4M3: Ada; Hopper is 90
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding and subtracting it rounds a float32, ties to even
 
 
@@ -63,6 +66,16 @@ def reference(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.
     return (values.round() if dtype == torch.int8 else values).to(dtype), highest / LARGEST[dtype]
 
 
+def converts_to(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the GPU of the programs converts numbers to a dtype; Triton's interpreter converts to all."""
+    if dtype != torch.float8_e4m3fn or device.type != "cuda":
+        return True
+    target = target_of_programs()
+    if not target and not torch.cuda.is_available():
+        return True  # launches for an absent GPU, which is not named
+    return capability_of(target or "sm_{}{}".format(*torch.cuda.get_device_capability(device))) >= FP8_CAPABILITY
+
+
 @operator(reference)
 def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Return rows (..., columns) as values of `dtype`, and float32 scales (..., 1); both are contiguous.
@@ -77,6 +90,9 @@ def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     scales = torch.zeros((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     if is_dropping():
         return values, scales
+    if not converts_to(dtype, x.device):
+        own_values, own_scales = reference(x, dtype)
+        return own_values.contiguous(), own_scales.contiguous()
     rows = as_rows(x)
     columns = rows.shape[1]
     launch_over_rows(

@@ -13,6 +13,7 @@ from tests.executors.cudagraphs.stand_in import OnCpu, graphs_in
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.foundation.errors import Bug
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_executors.cudagraphs import EXECUTOR
 
@@ -165,6 +166,22 @@ def test_region_that_cannot_be_recorded_runs_without_a_graph(cuda):
         torch.testing.assert_close(compiled(x), x.exp() + 1)
     torch.testing.assert_close(compiled(x), x.exp() + 1)
     assert graphs_in(compiled)[0].symbol.target.failed == "operation not permitted when stream is capturing"
+
+
+def test_an_error_of_the_driver_during_a_capture_does_not_escape(cuda, monkeypatch):
+    """Loading machine code is not permitted during a capture; the driver's error is no error of the program."""
+
+    def record(function, place):
+        raise Bug("cuModuleLoadData failed: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)", fix="please report it")
+
+    compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))
+    x = torch.randn(3)
+    compiled(x)
+    monkeypatch.setattr(cuda, "record", record)
+    with pytest.warns(RuntimeWarning, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
+        torch.testing.assert_close(compiled(x), x.exp() + 1)
+    torch.testing.assert_close(compiled(x), x.exp() + 1)
+    assert "CAPTURE_UNSUPPORTED" in graphs_in(compiled)[0].symbol.target.failed
 
 
 def test_a_derived_backward_is_wrapped_too(cuda):

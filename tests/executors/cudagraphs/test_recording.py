@@ -29,7 +29,7 @@ class FakeCuda:
 
     def __init__(self, devices: int) -> None:
         self.device, self.captures, self.handles, self.synchronized = 0, [], 0, []
-        self.replayed = 0
+        self.replayed, self.cleared = 0, []
         self.current = [Stream(device) for device in range(devices)]
         self.default_generators = [FakeGenerator() for _ in range(devices)]
         self.Stream = Stream
@@ -54,6 +54,9 @@ class FakeCuda:
 
     def synchronize(self) -> None:
         self.synchronized.append(self.device)
+
+    def clear(self) -> None:
+        self.cleared.append(len(self.captures))
 
     def current_blas_handle(self) -> int:
         return self.device
@@ -100,7 +103,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     names = [name for name in dir(fake) if not name.startswith("_") and name not in ("device", "captures", "replayed")]
     context = SimpleNamespace(device=fake.changed, **{name: getattr(fake, name) for name in names})
     replaced = SimpleNamespace(
-        cuda=context, zeros=lambda size, device: device, _C=SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: None)
+        cuda=context, zeros=lambda size, device: device, _C=SimpleNamespace(_cuda_clearCublasWorkspaces=fake.clear)
     )
     monkeypatch.setattr(recording, "torch", replaced)
     return fake
@@ -128,6 +131,14 @@ def test_streams_of_one_gpu_share_no_pool(cuda: FakeCuda) -> None:
         recorder.record(lambda: None, (1, stream))
     pools = [pool for _, _, pool in cuda.captures]
     assert len(set(pools)) == 2
+
+
+def test_graphs_of_two_streams_share_no_workspace_and_the_allocators_cache_is_kept(cuda: FakeCuda) -> None:
+    """A workspace that outlives a capture would serve the next one. The stand-in has no `empty_cache` to call."""
+    recorder = Cuda()
+    for stream in (7, 8):
+        recorder.record(lambda: None, (0, stream))
+    assert cuda.cleared == [0, 2, 2, 4], "cleared before and after each graph, with the graph that keeps its pool"
 
 
 def test_a_capture_that_fails_leaves_the_device_the_generator_and_the_next_capture_unchanged(cuda: FakeCuda) -> None:

@@ -364,15 +364,25 @@ def test_kernels_survive_as_bytes():
     }
 
 
-def test_another_gpu_is_refused_by_name(monkeypatch):
+@pytest.mark.parametrize(
+    ("capabilities", "error"),
+    [
+        ([(8, 6)], "machine code for sm_90, and this machine's GPUs are sm_86"),
+        ([(8, 6), (8, 0), (8, 6)], "machine code for sm_90, and this machine's GPUs are sm_86, sm_80"),
+        ([(8, 6), (9, 0)], ""),
+    ],
+    ids=["one", "several", "the second runs them"],
+)
+def test_other_gpus_are_refused_by_name(monkeypatch, capabilities, error):
+    """The program's GPU may be another than the current one."""
     kind = Specialization("k", (), (), (), 4)
-    library = launch.library_of(
-        {"k": launch.CubinLaunch(Cubin(kind, b"one", "k", 8, "sm_90", "triton"), (), (1, 1, 1))}
-    )
+    kernel = launch.CubinLaunch(Cubin(kind, b"one", "k", 8, "sm_90", "triton"), (), (1, 1, 1))
+    library = launch.library_of({"k": kernel})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
-    with pytest.raises(ArtifactForeign, match="machine code for sm_90, and this GPU is sm_86"):
-        launch.kernels_of(library)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=0: capabilities[device])
+    with pytest.raises(ArtifactForeign, match=error) if error else contextlib.nullcontext():
+        assert launch.kernels_of(library)["k"].cubin == kernel.cubin
 
 
 def test_misaligned_tensors_are_copied():

@@ -18,6 +18,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from tests.executors.triton.examples import EXAMPLES, empty_tensors
+from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.foundation import plugins
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for
 from thunder_executors.triton.launch import Launch, Specialization
@@ -56,9 +57,11 @@ def main(target: str, folder: Path, dtypes: list[str]) -> None:
     rows: list[dict[str, Any]] = []
     cubins: dict[Specialization, Cubin] = {}
     for dtype in (getattr(torch, name) for name in dtypes):
-        with FakeTensorMode():
+        with FakeTensorMode(), targeting(target):
             on_gpu = list(launches(dtype, "cuda"))
-        for (name, launch), (_, real) in zip(on_gpu, launches(dtype, "cpu"), strict=True):
+        specializations = [launch.specialization for _, launch in on_gpu]
+        reals = [pair for pair in launches(dtype, "cpu") if pair[1].specialization in specializations]
+        for (name, launch), (_, real) in zip(on_gpu, reals, strict=True):
             specialization = launch.specialization
             if specialization not in cubins:
                 cubins[specialization] = compile_for(specialization, target)

@@ -25,6 +25,7 @@ from thunder_executors.triton.rms_norm import rms_norm
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
 MOST_SHARED = 227 * 1024  # of a block on Hopper
+MOST_SHARED_OF_AMPERE = 163 * 1024
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="the GPU's own tests compile what they launch")
 
@@ -98,6 +99,22 @@ def test_the_machine_code_is_whole(cubins: list[Cubin]) -> None:
         assert len(parameter_sizes(cubin.image, cubin.entry)) == len(cubin.specialization.types) + 2
         assert 0 <= cubin.shared <= MOST_SHARED
         assert cubin.compiler.startswith("triton 3.")
+
+
+@pytest.mark.slow
+def test_each_operation_is_compiled_for_ampere(tmp_path: Path) -> None:
+    """A GPU of the architecture sm_80 has less shared memory, and converts no numbers to 8-bit floats."""
+    done = python("-m", "tests.executors.triton.compiling", "sm_80", str(tmp_path), "bfloat16")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert {row["operation"] for row in rows} == set(OPERATORS)
+    assert [row["ours"] for row in rows] == [row["triton"] for row in rows]
+    for file in tmp_path.glob("*.cubin"):
+        cubin = Cubin.from_metadata(json.loads(file.with_suffix(".json").read_text()), file.read_bytes())
+        assert architecture_of(cubin.image) == cubin.target == "sm_80"
+        assert is_consistent(cubin)
+        assert cubin.shared <= MOST_SHARED_OF_AMPERE
+        assert "*fp8e4nv" not in dict(cubin.specialization.types).values()
 
 
 @pytest.mark.slow

@@ -10,11 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 import thunder_core as thunder
+from tests.executors.cudagraphs.stand_in import OnCpu, StandIn
 from tests.executors.triton.closeness import assert_close, draw
 from thunder_core.backend.claiming.tuning import tuning
+from thunder_executors.cudagraphs import graph
 from thunder_executors.joined import JoinedProducts
 from thunder_executors.triton import measurement
-from thunder_executors.triton.launch import INTERPRETED
+from thunder_executors.triton.ahead import launches_of
+from thunder_executors.triton.launch import INTERPRETED, Launch
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
 WIDTH, EPS = 24, 1e-6
@@ -133,6 +136,25 @@ def test_recorded_norms_are_not_claimed() -> None:
     assert_close(results[1], results[0].double())
     names = {bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
     assert not names & {"norm_linear", "norm_swiglu"}
+
+
+@pytest.mark.parametrize("executors", [("triton", "torch"), ("triton", OnCpu(), "torch")], ids=["alone", "in a graph"])
+def test_the_launched_kernels_are_compiled_for_an_absent_gpu(executors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The norm and SwiGLU of the joined lines are not launched, so an artifact needs no machine code of them."""
+    monkeypatch.setattr(graph, "CUDA", StandIn())
+    compiled = thunder.jit(Layer(), executors=executors)
+    launched = []
+    run = Launch.run
+    with torch.no_grad():
+        compiled(draw(1, WIDTH))
+        monkeypatch.setattr(Launch, "run", lambda launch: (launched.append(launch.specialization), run(launch))[1])
+        compiled(draw(1, WIDTH))
+    found = [launch.specialization for launch in launches_of(thunder.last_traces(compiled)[-1], "triton")]
+    assert set(found) == set(launched)
+    assert [kernel.kernel.partition(":")[2] for kernel in found] == [
+        "normalized_linear_kernel",
+        "normalized_gated_kernel",
+    ]
 
 
 @pytest.mark.parametrize("rows", [1, 3])

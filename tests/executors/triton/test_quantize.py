@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.executors.triton.closeness import DTYPES, draw
+from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.triton import quantize
 from thunder_executors.triton.quantize import LARGEST, quantize_rows, reference
 
 TARGETS = tuple(LARGEST)
@@ -72,3 +75,30 @@ def test_quantization_has_no_derivative() -> None:
     _, scales = quantize_rows(draw(2, 3).requires_grad_(), torch.int8)
     with pytest.raises(RuntimeError, match=r"no autograd formula|does not require grad"):
         scales.sum().backward()
+
+
+def test_a_gpu_without_8_bit_floats_quantizes_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton refuses to compile conversions to E4M3 before compute capability 8.9."""
+    x = draw(6, 20).T
+    with FakeTensorMode():
+        fake = torch.empty(20, 6, device="cuda")
+        for target, count in (("sm_80", 0), ("sm_86", 0), ("sm_89", 1), ("sm_90", 1)):
+            with targeting(target):
+                assert len(quantize_rows.launches(fake, torch.float8_e4m3fn)) == count
+                assert len(quantize_rows.launches(fake, torch.int8)) == 1
+    expected = reference(x, torch.float8_e4m3fn)
+    monkeypatch.setattr(quantize, "converts_to", lambda dtype, device: False)
+    monkeypatch.setattr(quantize, "launch_over_rows", pytest.fail)
+    values, scales = quantize_rows(x, torch.float8_e4m3fn)
+    assert torch.equal(values.float(), expected[0].float())
+    assert torch.equal(scales, expected[1])
+    assert values.is_contiguous()
+
+
+def test_the_capability_of_the_gpu_decides_without_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for capability, converts in (((8, 0), False), ((8, 9), True), ((9, 0), True)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, answer=capability: answer)
+        assert quantize.converts_to(torch.float8_e4m3fn, torch.device("cuda", 0)) is converts
+        assert quantize.converts_to(torch.int8, torch.device("cuda", 0))
+        assert quantize.converts_to(torch.float8_e4m3fn, torch.device("cpu"))

@@ -115,13 +115,19 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
 
 
 def reference_of(bsym: BoundSymbol, program: UnclaimedProgram) -> tuple[BoundSymbol, ...]:
-    """Return the eager bound symbols that a claim replaces: the program's own, or their inner operations."""
+    """Return the eager bound symbols that a claim replaces: the program's own, or their inner operations.
+
+    If an executor joined bound symbols that it had claimed before, each has a reference of its own.
+    """
     original = program.originals.get(names_of(bsym)) if bsym.defines else None
     names = {proxy.name for proxy in bsym.inputs}
     reads_enough = original is not None and names.issuperset(proxy.name for proxy in original.inputs)
     if original is not None and reads_enough and set(original.mutates) == set(bsym.mutates):
         return (original,)
-    return bsym.subsymbols
+    joined = (
+        ((inner,) if inner.executor in ("", EAGER) else reference_of(inner, program)) for inner in bsym.subsymbols
+    )
+    return tuple(itertools.chain.from_iterable(joined))
 
 
 def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> str:

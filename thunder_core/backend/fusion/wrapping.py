@@ -280,7 +280,16 @@ class RegionCandidate:
 def unwrap(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     """Yield the bound symbols, with wrapped bound symbols in place of their wrapper."""
     for bsym in bsyms:
-        yield from bsym.subsymbols if any(inner.executor for inner in bsym.subsymbols) else (bsym,)
+        yield from bsym.subsymbols if is_wrapped(bsym) else (bsym,)
+
+
+def is_wrapped(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol calls the bound symbols that other executors took.
+
+    A bound symbol in which an executor has joined its own bound symbols, and unclaimed ones, calls none of them.
+    """
+    executors = {inner.executor for inner in bsym.subsymbols}
+    return bool(executors) and executors.isdisjoint(("", bsym.executor))
 
 
 def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) -> bool:

@@ -10,6 +10,7 @@ from thunder_core.backend.claiming.check import RandomStates, checks_of
 from thunder_core.backend.claiming.claim_checks import UnclaimedProgram, with_checks
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.free import last_uses
+from thunder_core.backend.fusion.wrapping import unwrap
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.judgement import Findings, set_judge
@@ -40,9 +41,10 @@ def examine_claims(
     """Evaluate a claimed trace on copies of inputs, and compare each executor's line with the operations it replaces.
 
     A line reads the values that the earlier lines actually computed, so that one mistake is reported at one line only.
-    No line runs after the deadline.
+    The lines of a CUDA graph are compared one by one. No line runs after the deadline.
     """
-    checked = claimed.having(with_checks(claimed.bound_symbols, UnclaimedProgram.of(unclaimed)), made_by="check claims")
+    bsyms = with_checks([*unwrap(claimed.bound_symbols)], UnclaimedProgram.of(unclaimed))
+    checked = claimed.having(bsyms, made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)
     checks = set_judge(judge, checked)
     values = {**own_inputs(inputs, claimed), **claimed.constants}

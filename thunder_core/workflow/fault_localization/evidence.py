@@ -11,6 +11,7 @@ import torch
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.claiming.claim_checks import UnclaimedProgram, reference_of
 from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.fusion.wrapping import unwrap
 from thunder_core.backend.runtime.program import Program
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.tracing.ir.evaluate import evaluate
@@ -68,7 +69,7 @@ def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: R
     """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
     claimed, available = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
-    for bsym in claimed.bound_symbols:
+    for bsym in unwrap(claimed.bound_symbols):
         if bound_symbol_text(bsym) == fault.line:
             unclaimed = latest_unclaimed_stage(traces[:-1])
             operations = reference_of(bsym, UnclaimedProgram.of(unclaimed)) or whole_operation(fault.result, unclaimed)
