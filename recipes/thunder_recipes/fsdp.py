@@ -25,6 +25,9 @@ class FSDP(Default):
         max_in_flight_gb: float = Field(
             0.0, ge=0, description="GiB of gathered parameters that are alive at once; 0 gathers one bucket ahead"
         )
+        offload_policy: str = Field(
+            "", description="CPUOffloadPolicy keeps shards in CPU memory; empty keeps them on the model's device"
+        )
         process_group: str = Field("", description="name of the process group; empty means the default group")
 
     def setup_transforms(self) -> tuple[Transform, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import is_dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -37,7 +38,12 @@ def require_option_names(recipe: str, options: Collection[str], names: Iterable[
 
 
 def plain_value(value: object) -> object:
-    """Return a dictionary as the text `name=value,name=value` of the command line; return another value unchanged."""
+    """Return a dictionary as the text `name=value,name=value` of the command line, and a dataclass as its `repr`.
+
+    Return another value unchanged.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return text_of(value)
     if not isinstance(value, Mapping):
         return value
     return ",".join(f"{name}={text_of(item)}" for name, item in value.items())
