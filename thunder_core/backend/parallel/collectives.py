@@ -21,7 +21,7 @@ from thunder_core.backend.parallel.emitter import Emitter
 from thunder_core.backend.parallel.flat_buckets import Reduction, coalesces, scatter_flat, sum_flat
 from thunder_core.backend.parallel.offload import copy_to
 from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
-from thunder_core.backend.parallel.prefetch import starts_one_ahead, starts_within
+from thunder_core.backend.parallel.prefetch import spans_of_gradients, starts_one_ahead, starts_within
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
@@ -43,8 +43,8 @@ class Schedule:
 
     `sizes` are the sizes of buckets. `most_reductions` is the number of buckets of gradients that are reduced at the
     same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
-    dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters that may be alive at the same
-    time, or None to gather one bucket ahead. With `pin_memory`, shards that are
+    dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters and full gradients that may be
+    alive at the same time, or None to gather one bucket ahead. With `pin_memory`, shards that are
     offloaded to the CPU are in pinned memory.
     """
 
@@ -131,10 +131,11 @@ class Scheduling:
     def result(self) -> Trace:
         """Return the trace with its collectives."""
         gathers = self._buckets("gather_parameter", by_layer=True)
-        for bucket, index in zip(gathers, self._starts(gathers), strict=True):
+        scatters = self._buckets("scatter_gradient", by_layer=True)
+        for bucket, index in zip(gathers, self._starts(gathers, scatters), strict=True):
             self._gather(bucket, index)
         in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype)
-        self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
+        self._reduce_all(scatters, in_dtype)
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
         for index, bsym in enumerate(self.trace.bound_symbols):
@@ -163,14 +164,14 @@ class Scheduling:
             default=0,
         )
 
-    def _starts(self, gathers: Sequence[Bucket]) -> list[int]:
+    def _starts(self, gathers: Sequence[Bucket], scatters: Sequence[Bucket]) -> list[int]:
         """Return the index at which the gather of each bucket starts: not before the shards exist."""
         earliest, limit = [self._index_after(bucket.bsyms) for bucket in gathers], self.schedule.max_in_flight
-        return (
-            starts_one_ahead(gathers, earliest)
-            if limit is None
-            else starts_within(limit, self.trace, gathers, earliest)
-        )
+        if limit is None:
+            return starts_one_ahead(gathers, earliest)
+        waits = [self._wait_for(scatters, number) for number in range(len(scatters))]
+        spans = spans_of_gradients(self.trace, scatters, waits, self.schedule.reduce_dtype)
+        return starts_within(limit, self.trace, gathers, earliest, spans)
 
     def _gather(self, bucket: Bucket, index: int) -> None:
         """Start the gather of a bucket at an index, and wait for it where its parameters are read first."""
@@ -180,20 +181,30 @@ class Scheduling:
 
     def _reduce_all(self, buckets: Sequence[Bucket], reduce: Reduce) -> None:
         """Start the reduction of each bucket as soon as all its gradients are computed, and wait for it late."""
-        most = self.schedule.most_reductions
         for number, bucket in enumerate(buckets):
             reduced = reduce(self.delivery, bucket.bsyms)
             self.reductions[bucket.last] += reduced.start
-            later = buckets[number + most].last if most and number + most < len(buckets) else None
-            names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
-            averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
-            names += [result_of(bsym).name for bsym in averages]
-            index = max(bucket.last, self._index_of_wait(set(names), later))
+            index, averages = self._wait_for(buckets, number), self._averages_of(bucket)
             self.reductions[index] += reduced.results
-            end = self._index_of_wait(set(names), None)
+            end = self._index_of_wait(self._results_of(bucket), None)
             self._insert(reduced.copied, index, end)
             if averages:
                 self._average_shards(index, averages, end)
+
+    def _wait_for(self, buckets: Sequence[Bucket], number: int) -> int:
+        """Return the index at which the trace waits for the reduction of a bucket."""
+        most, bucket = self.schedule.most_reductions, buckets[number]
+        later = buckets[number + most].last if most and number + most < len(buckets) else None
+        return max(bucket.last, self._index_of_wait(self._results_of(bucket), later))
+
+    def _averages_of(self, bucket: Bucket) -> list[BoundSymbol]:
+        """Return the averages over replicas of the gradient shards of a bucket."""
+        names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
+        return [self.over_replicas[name] for name in names if name in self.over_replicas]
+
+    def _results_of(self, bucket: Bucket) -> set[str]:
+        """Return the names of the results of a bucket of gradients, and of their averages over replicas."""
+        return {result_of(bsym).name for bsym in (*bucket.bsyms, *self._averages_of(bucket))}
 
     def _average_shards(self, index: int, averages: Sequence[BoundSymbol], end: int) -> None:
         """Start the average of reduced shards over replicas at an index, and wait for it late."""

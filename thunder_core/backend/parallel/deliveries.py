@@ -72,7 +72,7 @@ class Delivery:
         return self.emitter.call(cast, tensor, at=bsym, output=output, dtype=result_of(bsym).dtype)
 
     def _copies(self, pairs: Sequence[tuple[BoundSymbol, TensorProxy]]) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
-        """Return the bound symbols that copy tensors to the CPU, and those that wait for these copies."""
+        """Return two lists of bound symbols: the copies of tensors to the CPU, and the wait for these copies."""
         if not (self.pin_memory and pairs):
             return [
                 copy_to(self.emitter, tensor, CPU, non_blocking=False, at=bsym, output=bsym.output)

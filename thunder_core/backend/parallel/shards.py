@@ -208,8 +208,8 @@ class Sharding:
                 return parameter
             unsharded = self._unsharded_leaves[name] if name in self._unsynchronized else None
             local = self._local_shards[name]
-            device = self._compute_devices[name] if offloads else None
-            result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard, unsharded, None, device)
+            device = (None, self._compute_devices[name]) if offloads else ()
+            result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard, unsharded, *device)
             return result if copied_to is None else OPERATORS.copy_to_group(result, copied_to)
 
         return property(gather)
