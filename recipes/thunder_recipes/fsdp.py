@@ -23,7 +23,12 @@ class FSDP(Default):
         bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of a layer that are gathered or reduced together")
         reduce_dtype: str = Field("", description="dtype in which gradients are reduced; empty means their own")
         max_in_flight_gb: float = Field(
-            0.0, ge=0, description="GiB of gathered parameters that are alive at once; 0 gathers one bucket ahead"
+            0.0,
+            ge=0,
+            description="GiB of gathered parameters and gradients alive at once; 0 gathers one bucket ahead",
+        )
+        offload_policy: str = Field(
+            "", description="CPUOffloadPolicy keeps shards in CPU memory; empty keeps them on the model's device"
         )
         process_group: str = Field("", description="name of the process group; empty means the default group")
 

@@ -11,6 +11,7 @@ CASES = (
     "saved_parameters_stay_alive",
     "memory_follows_the_limit",
     "memory_of_the_backward_follows_the_limit",
+    "gradients_count",
     "memory_is_at_most_that_of_fsdp2",
     "bad_limits_are_refused",
 )

@@ -15,6 +15,7 @@ from thunder_core.foundation.errors import OutsideProcessGroup
 
 ACCUMULATED = "tests.distributed.accumulated"
 SAVED = "tests.distributed.saved"
+SCALED = "tests.distributed.scaled"
 PARALLEL = "tests.distributed.tensor_parallel"
 COMMANDS, MORE_COMMANDS = "tests.distributed.commands", "tests.distributed.more_commands"
 REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
@@ -64,6 +65,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp keeps held gradients in a partial backward": (ACCUMULATED, "a_partial_backward_keeps_held_gradients"),
     "fsdp holds no gradients of frozen parameters": (ACCUMULATED, "frozen_parameters_hold_nothing"),
     "fsdp communicates at the last backward": (ACCUMULATED, "communicates_only_at_the_last_backward"),
+    "ddp leaves out a step that overflows": (SCALED, "overflow_leaves_the_step_out", "ddp"),
+    "fsdp leaves out a step that overflows": (SCALED, "overflow_leaves_the_step_out", "fsdp"),
     "fsdp with activation checkpoints": (SHARDED, "equals_pytorch_with_activation_checkpoints"),
     "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),
     "fsdp with regions of Inductor": (SHARDED, "equals_pytorch_with_inductor"),

@@ -12,7 +12,7 @@ import torch
 from tests.executors.cudagraphs.stand_in import OnCpu, StandIn
 from tests.fault_localization.examined import activating, examine_call, numbers, program_of, silu
 from tests.fault_localization.test_claims import WRONG
-from thunder_core.backend.claiming.claim_checks import Unclaimed, reference_of
+from thunder_core.backend.claiming.claim_checks import UnclaimedProgram, reference_of
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation import plugins
 from thunder_core.workflow.fault_localization.evidence import evidence_of
@@ -119,7 +119,7 @@ def test_the_reference_of_a_joined_line_is_eager_and_the_line_is_compared(
     assert [line.symbol.short_name for line in lines] == ["norm_linear", "norm_swiglu"]
     for line in lines:
         assert {inner.executor for inner in line.subsymbols} == {"", "triton"}
-        assert {operation.executor for operation in reference_of(line, Unclaimed.of(unclaimed))} == {""}
+        assert {operation.executor for operation in reference_of(line, UnclaimedProgram.of(unclaimed))} == {""}
     report = examine(program, module, (x,), {}, probe_guards=False)
     assert (report.faults, report.compared, report.not_compared) == ((), 2, ())
 

@@ -70,15 +70,15 @@ def layer_of_path(path: str) -> str:
 def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *, by_layer: bool) -> list[Bucket]:
     """Divide bound symbols into buckets, ordered by their last member.
 
-    The tensors of a bucket have the same group, dtypes and device and, if `by_layer` is set, the same layer.
+    The tensors of a bucket have the same group, dtypes and devices and, if `by_layer` is set, the same layer.
     """
     open_buckets: dict[Hashable, Bucket] = {}
     full: list[Bucket] = []
     for index, bsym in members:
         tensor = tensor_of(bsym)
         group = next(argument for argument in bsym.args if isinstance(argument, str))
-        dtypes = tensor.dtype, result_of(bsym).dtype
-        bucket = open_buckets.setdefault((group, dtypes, tensor.device, by_layer and layer_of(bsym)), Bucket())
+        dtypes, devices = (tensor.dtype, result_of(bsym).dtype), (tensor.device, result_of(bsym).device)
+        bucket = open_buckets.setdefault((group, dtypes, devices, by_layer and layer_of(bsym)), Bucket())
         bucket.members.append((index, bsym))
         bucket.bytes += max(tensor.bytes, result_of(bsym).bytes)
         if bucket.bytes >= (sizes.following if full else sizes.first):

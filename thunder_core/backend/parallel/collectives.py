@@ -7,20 +7,21 @@ of parameters is gathered while the previous bucket is in use.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
+from thunder_core.backend.parallel.deliveries import Delivery, Reduced, differs
 from thunder_core.backend.parallel.emitter import Emitter
 from thunder_core.backend.parallel.flat_buckets import Reduction, coalesces, scatter_flat, sum_flat
+from thunder_core.backend.parallel.offload import copy_to
 from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
-from thunder_core.backend.parallel.prefetch import starts_one_ahead, starts_within
+from thunder_core.backend.parallel.prefetch import spans_of_gradients, starts_one_ahead, starts_within
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
@@ -42,14 +43,16 @@ class Schedule:
 
     `sizes` are the sizes of buckets. `most_reductions` is the number of buckets of gradients that are reduced at the
     same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
-    dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters that may be alive at the same
-    time, or None to gather one bucket ahead.
+    dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters and full gradients that may be
+    alive at the same time, or None to gather one bucket ahead. With `pin_memory`, shards that are
+    offloaded to the CPU are in pinned memory.
     """
 
     sizes: BucketSizes
     most_reductions: int | None = None
     reduce_dtype: torch.dtype | None = None
     max_in_flight: float | None = None
+    pin_memory: bool = True
 
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with functional collectives instead of the operators of `thunder_parallel`."""
@@ -103,7 +106,7 @@ class Scheduling:
     gathers, then the starts of reductions and the waits for them. The wait for a bucket comes before the start of the
     next bucket at the same index, so that the memory of the first is free. `ends` are inserted at the end of the trace.
     `makers` maps names to the indices where they are defined. `over_replicas` maps the names of gradient shards to
-    their averages over replicas, and `wide` to the shards in the dtype in which they are reduced, if it differs.
+    their averages over replicas. `delivery` makes the results of reductions.
     """
 
     trace: Trace
@@ -114,21 +117,25 @@ class Scheduling:
     emitter: Emitter = field(init=False)
     makers: dict[str, int] = field(init=False)
     over_replicas: dict[str, BoundSymbol] = field(init=False)
-    wide: dict[str, TensorProxy] = field(default_factory=dict)
+    delivery: Delivery = field(init=False)
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.trace)
         bsyms = enumerate(self.trace.bound_symbols)
         self.makers = {proxy.name: index for index, bsym in bsyms for proxy in bsym.defines}
         self.over_replicas = dict(averages_of_shards(self.trace))
+        offloaded = frozenset(offloaded_results(self.trace, self.over_replicas))
+        averaged = frozenset(self.over_replicas)
+        self.delivery = Delivery(self.emitter, offloaded, averaged, self.schedule.pin_memory)
 
     def result(self) -> Trace:
         """Return the trace with its collectives."""
         gathers = self._buckets("gather_parameter", by_layer=True)
-        for bucket, index in zip(gathers, self._starts(gathers), strict=True):
+        scatters = self._buckets("scatter_gradient", by_layer=True)
+        for bucket, index in zip(gathers, self._starts(gathers, scatters), strict=True):
             self._gather(bucket, index)
-        in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype, wide=self.wide, averaged=set(self.over_replicas))
-        self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
+        in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype)
+        self._reduce_all(scatters, in_dtype)
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
         for index, bsym in enumerate(self.trace.bound_symbols):
@@ -157,44 +164,60 @@ class Scheduling:
             default=0,
         )
 
-    def _starts(self, gathers: Sequence[Bucket]) -> list[int]:
+    def _starts(self, gathers: Sequence[Bucket], scatters: Sequence[Bucket]) -> list[int]:
         """Return the index at which the gather of each bucket starts: not before the shards exist."""
         earliest, limit = [self._index_after(bucket.bsyms) for bucket in gathers], self.schedule.max_in_flight
-        return (
-            starts_one_ahead(gathers, earliest)
-            if limit is None
-            else starts_within(limit, self.trace, gathers, earliest)
-        )
+        if limit is None:
+            return starts_one_ahead(gathers, earliest)
+        waits = [self._wait_for(scatters, number) for number in range(len(scatters))]
+        spans = spans_of_gradients(self.trace, scatters, waits, self.schedule.reduce_dtype)
+        return starts_within(limit, self.trace, gathers, earliest, spans)
 
     def _gather(self, bucket: Bucket, index: int) -> None:
         """Start the gather of a bucket at an index, and wait for it where its parameters are read first."""
-        start, results = gather(self.emitter, bucket.bsyms)
+        start, results = gather(self.emitter, bucket.bsyms, pin_memory=self.schedule.pin_memory)
         self.before[index] += start
         self.before[bucket.first] += results
 
-    def _reduce_all(self, buckets: Sequence[Bucket], reduce: Any) -> None:
+    def _reduce_all(self, buckets: Sequence[Bucket], reduce: Reduce) -> None:
         """Start the reduction of each bucket as soon as all its gradients are computed, and wait for it late."""
-        most = self.schedule.most_reductions
         for number, bucket in enumerate(buckets):
-            start, results = reduce(self.emitter, bucket.bsyms)
-            self.reductions[bucket.last] += start
-            later = buckets[number + most].last if most and number + most < len(buckets) else None
-            names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
-            averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
-            names += [result_of(bsym).name for bsym in averages]
-            index = max(bucket.last, self._index_of_wait(set(names), later))
-            self.reductions[index] += results
+            reduced = reduce(self.delivery, bucket.bsyms)
+            self.reductions[bucket.last] += reduced.start
+            index, averages = self._wait_for(buckets, number), self._averages_of(bucket)
+            self.reductions[index] += reduced.results
+            end = self._index_of_wait(self._results_of(bucket), None)
+            self._insert(reduced.copied, index, end)
             if averages:
-                self._average_shards(index, averages, self._index_of_wait(set(names), None))
+                self._average_shards(index, averages, end)
+
+    def _wait_for(self, buckets: Sequence[Bucket], number: int) -> int:
+        """Return the index at which the trace waits for the reduction of a bucket."""
+        most, bucket = self.schedule.most_reductions, buckets[number]
+        later = buckets[number + most].last if most and number + most < len(buckets) else None
+        return max(bucket.last, self._index_of_wait(self._results_of(bucket), later))
+
+    def _averages_of(self, bucket: Bucket) -> list[BoundSymbol]:
+        """Return the averages over replicas of the gradient shards of a bucket."""
+        names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
+        return [self.over_replicas[name] for name in names if name in self.over_replicas]
+
+    def _results_of(self, bucket: Bucket) -> set[str]:
+        """Return the names of the results of a bucket of gradients, and of their averages over replicas."""
+        return {result_of(bsym).name for bsym in (*bucket.bsyms, *self._averages_of(bucket))}
 
     def _average_shards(self, index: int, averages: Sequence[BoundSymbol], end: int) -> None:
         """Start the average of reduced shards over replicas at an index, and wait for it late."""
-        start, results = average(self.emitter, averages, self.wide)
-        self.reductions[index] += start
+        reduced = average(self.delivery, averages)
+        self.reductions[index] += reduced.start
+        self._insert([*reduced.results, *reduced.copied], index, end)
+
+    def _insert(self, bsyms: Sequence[BoundSymbol], index: int, end: int) -> None:
+        """Insert bound symbols at an index `end`, but not before `index`; or behind all reductions at the end."""
         if end < len(self.trace.bound_symbols):
-            self.reductions[max(index, end)] += results
+            self.reductions[max(index, end)] += bsyms
         else:
-            self.ends += results
+            self.ends += bsyms
 
     def _index_of_wait(self, names: set[str], later: int | None) -> int:
         """Return the earliest of these indices: the first reader of the results, `later`, and the end of the trace."""
@@ -219,7 +242,18 @@ def averages_of_shards(trace: Trace) -> Iterator[tuple[str, BoundSymbol]]:
             yield tensor_of(bsym).name, bsym
 
 
+def offloaded_results(trace: Trace, over_replicas: Mapping[str, BoundSymbol]) -> Iterator[str]:
+    """Yield the names of the gradient shards, and of their averages over replicas, that are copied to the CPU."""
+    for bsym in trace.bound_symbols:
+        if is_call(bsym, "scatter_gradient") and device_of(bsym, "scatter_gradient") is not None:
+            name = result_of(bsym).name
+            yield name
+            if name in over_replicas:
+                yield result_of(over_replicas[name]).name
+
+
 Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # the start, and the wait that makes the results
+Reduce = Callable[[Delivery, Sequence[BoundSymbol]], Reduced]
 
 
 def reads(bsym: BoundSymbol, names: set[str]) -> bool:
@@ -227,47 +261,50 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
     return any(proxy.name in names for proxy in bsym.inputs)
 
 
-def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Return the bound symbols that cast shards to the dtypes of their parameters, gather them and drop padding."""
+def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) -> Collective:
+    """Return the bound symbols that gather shards and drop padding.
+
+    Before the gather, offloaded shards are copied to the device of their parameters, and shards are cast to the dtypes
+    of their parameters.
+    """
     group_name = bsyms[0].args[2]
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
     size = group_of(group_name).size()
-    casts = {
-        tensor_of(bsym).name: emitter.call(ATEN._to_copy.default, tensor_of(bsym), at=bsym, dtype=result_of(bsym).dtype)
-        for bsym in bsyms
-        if differs(tensor_of(bsym), result_of(bsym).dtype)
-    }
-    shards = [casts[shard.name].output if shard.name in casts else shard for shard in map(tensor_of, bsyms)]
+    prepared: list[BoundSymbol] = []
+    shards: list[TensorProxy] = []
+    for bsym in bsyms:
+        shards.append(tensor_of(bsym))
+        if (device := device_of(bsym, "gather_parameter")) is not None:
+            prepared.append(copy_to(emitter, shards[-1], device, non_blocking=pin_memory, at=bsym))
+            shards[-1] = prepared[-1].output
+        if differs(shards[-1], result_of(bsym).dtype):
+            prepared.append(emitter.call(ATEN._to_copy.default, shards[-1], at=bsym, dtype=result_of(bsym).dtype))
+            shards[-1] = prepared[-1].output
     begin = emitter.call(operator, shards, size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
         ends += wait_for_rows(emitter, bsym, pending, bsym.args[1])
-    return [*casts.values(), begin], ends
+    return [*prepared, begin], ends
 
 
-def scatter(
-    emitter: Emitter,
-    bsyms: Sequence[BoundSymbol],
-    *,
-    dtype: torch.dtype | None,
-    wide: dict[str, TensorProxy],
-    averaged: Container[str],
-) -> Collective:
+def device_of(bsym: BoundSymbol, kind: str) -> torch.device | None:
+    """Return the device to which a call of an operator copies its offloaded shard; None if nothing is copied."""
+    position = POSITIONS[kind]
+    return bsym.args[position] if len(bsym.args) > position else None
+
+
+def scatter(delivery: Delivery, bsyms: Sequence[BoundSymbol], *, dtype: torch.dtype | None) -> Reduced:
     """Return the bound symbols that reduce-scatter gradients in a dtype, and divide the shards by the number of ranks.
 
-    If `dtype` is None, each gradient is reduced in its own dtype. Shards that are `averaged` over replicas stay in the
-    dtype, and are added to `wide`.
+    If `dtype` is None, each gradient is reduced in its own dtype.
     """
-    group_name = bsyms[0].args[2]
+    emitter, group_name = delivery.emitter, bsyms[0].args[2]
     gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
     take = OPERATORS.take_held_gradients.default
     taking = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
     reduce = scatter_each if coalesces(group_name, gradients[0].device) else scatter_flat
     starts, ends, averages = reduce(emitter, group_name, bsyms, taking.output)
-    for bsym, shard in zip(bsyms, averages, strict=True):
-        if differs(result_of(bsym), dtype) and result_of(bsym).name in averaged:
-            wide[result_of(bsym).name] = shard
-    return [taking, *starts], with_results(emitter, bsyms, ends, averages, wide)
+    return delivery.deliver([taking, *starts], bsyms, ends, averages)
 
 
 def scatter_each(
@@ -290,56 +327,25 @@ def scatter_each(
     return [*pads, *copies, begin], ends, [average.output for average in ends[1::2]]
 
 
-def with_results(
-    emitter: Emitter,
-    bsyms: Sequence[BoundSymbol],
-    ends: Sequence[BoundSymbol],
-    tensors: Sequence[TensorProxy],
-    wide: Mapping[str, TensorProxy],
-) -> list[BoundSymbol]:
-    """Return `ends` and casts, so that reduced tensors become the results of bound symbols, in the results' dtypes.
-
-    `ends` are the bound symbols that compute the reduced `tensors`. Results in `wide` are left out.
-    """
-    same = {
-        tensor.name: result_of(bsym)
-        for bsym, tensor in zip(bsyms, tensors, strict=True)
-        if not differs(result_of(bsym), tensor.dtype)
-    }
-    casts = [
-        emitter.call(ATEN._to_copy.default, tensor, at=bsym, output=bsym.output, dtype=result_of(bsym).dtype)
-        for bsym, tensor in zip(bsyms, tensors, strict=True)
-        if tensor.name not in same and result_of(bsym).name not in wide
-    ]
-    return [*(end.rename(same) for end in ends), *casts]
-
-
 def contiguous_copy(emitter: Emitter, tensor: TensorProxy, at: BoundSymbol) -> BoundSymbol:
     """Return the bound symbol that copies a tensor into contiguous memory."""
     return emitter.call(ATEN.clone.default, tensor, at=at, memory_format=torch.contiguous_format)
 
 
-def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:
-    """Whether a dtype is given and differs from the dtype of a tensor."""
-    return dtype is not None and tensor.dtype != dtype
-
-
-def average(
-    emitter: Emitter, bsyms: Sequence[BoundSymbol], wide: Mapping[str, TensorProxy] = MappingProxyType({})
-) -> Collective:
+def average(delivery: Delivery, bsyms: Sequence[BoundSymbol]) -> Reduced:
     """Return the bound symbols that divide gradients by the number of ranks, and sum them over the ranks.
 
-    Gradients among `wide` are summed in another dtype.
+    Gradients among the `wide` shards of the delivery are summed in their dtype and on their device.
     """
-    group_name = bsyms[0].args[2]
-    gradients = [wide.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
+    emitter, group_name = delivery.emitter, bsyms[0].args[2]
+    gradients = [delivery.wide.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
     parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
     is_coalesced = coalesces(group_name, gradients[0].device)
     take = OPERATORS.take_gradients.default if is_coalesced else OPERATORS.take_into_flat.default
     taking = emitter.call(take, gradients, parameters, factor, at=bsyms[0], ordered=True)
     add_up = sum_each if is_coalesced else sum_flat
     starts, ends, averages = add_up(emitter, group_name, bsyms, taking.output)
-    return [taking, *starts], with_results(emitter, bsyms, ends, averages, {})
+    return delivery.deliver([taking, *starts], bsyms, ends, averages)
 
 
 def sum_each(
@@ -354,6 +360,7 @@ def sum_each(
 
 
 REDUCTIONS = ("average_gradient", "scatter_gradient")
+POSITIONS = {"gather_parameter": 6, "scatter_gradient": 3}  # of the argument `device`
 SCHEDULED_OPERATORS = ("gather_parameter", *REDUCTIONS)
 
 

@@ -23,10 +23,14 @@ def required_group(name: str, recipe: str) -> Any:
     """
     ready = dist.is_available() and dist.is_initialized()
     group = (named_group(name) if name else dist.group.WORLD) if ready else None
-    if group is None:
-        problem = f"has no process group {name!r}" if ready else "has no process group"
+    if group is None and ready:
         raise OutsideProcessGroup(
-            f"the recipe {recipe} trains on several processes, but this process {problem}",
+            f"the recipe {recipe} trains on several processes, but this process has no process group {name!r}",
+            fix='pass a process group, or a mesh with one axis, instead of its name: process_group=mesh["shard"]',
+        )
+    if group is None:
+        raise OutsideProcessGroup(
+            f"the recipe {recipe} trains on several processes, but this process has no process group",
             fix="start a script with `torchrun --nproc-per-node 2 script.py`, and call in it "
             f"`torch.distributed.init_process_group` and then `thunder_core.compile(model, {recipe!r})`; or run "
             f"`torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {recipe} --train`",

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
@@ -56,10 +57,16 @@ def distributed_parameter(
 
 
 def distributor(mesh: DeviceMesh, placements: Sequence[Placement]) -> Distributed:
-    """Return a function that makes a DTensor of a local tensor, with the full shape of another DTensor or tensor."""
+    """Return a function that makes a DTensor of a local tensor, with the full shape of another DTensor or tensor.
+
+    A local tensor that is offloaded to the CPU stays there, as under `fully_shard`; `from_local` would copy it.
+    """
 
     def distribute(tensor: torch.Tensor, like: torch.Tensor) -> DTensor:
         size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
+        if tensor.device.type not in (mesh.device_type, "meta"):
+            spec = DTensorSpec(mesh, tuple(placements), tensor_meta=TensorMeta(size, stride, tensor.dtype))
+            return DTensor(tensor.detach(), spec, requires_grad=False)  # type: ignore[no-untyped-call]
         return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=size, stride=stride)
 
     return distribute

@@ -92,21 +92,23 @@ class GatherParameter(torch.autograd.Function):
         reshard: bool,
         unsharded: torch.Tensor | None = None,
         dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
     ) -> Any:
         """Call the operator below autograd."""
         ctx.group_name, ctx.to_unsharded, ctx.dtype = group_name, unsharded is not None, shard.dtype
+        ctx.shard_device = None if device is None else shard.device
         ctx.save_for_backward(*(() if ctx.to_unsharded else (shard,)))
         with torch._C._AutoDispatchBelowAutograd():
-            return OPERATORS.gather_parameter(shard, rows, group_name, reshard, unsharded, dtype)
+            return OPERATORS.gather_parameter(shard, rows, group_name, reshard, unsharded, dtype, device)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """Reduce the gradients and scatter the average, or return the gradient of the unsharded leaf."""
         gradient = gradient.to(ctx.dtype)
         if ctx.to_unsharded:
-            return None, None, None, None, gradient.view_as(gradient), None
-        shard = OPERATORS.scatter_gradient(gradient, *ctx.saved_tensors, ctx.group_name)
-        return shard, None, None, None, None, None
+            return None, None, None, None, gradient.view_as(gradient), None, None
+        shard = OPERATORS.scatter_gradient(gradient, *ctx.saved_tensors, ctx.group_name, ctx.shard_device)
+        return shard, None, None, None, None, None, None
 
 
 class CopyToGroup(torch.autograd.Function):
@@ -214,7 +216,7 @@ def average_over(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 
 GATHER = (
     "(Tensor shard, int rows, str group_name, bool reshard_after_forward, Tensor? unsharded=None, "
-    "ScalarType? dtype=None) -> Tensor"
+    "ScalarType? dtype=None, Device? device=None) -> Tensor"
 )
 
 
@@ -226,17 +228,19 @@ def gather_parameter(
     reshard_after_forward: bool,
     unsharded: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
 ) -> torch.Tensor:
     """Gather a parameter with a number of rows from the shards of all ranks.
 
     All shards have the same number of rows; the padding rows at the end are dropped. If `reshard_after_forward` is
     set, the backward gathers the parameter again. If `unsharded` is given, the backward does not communicate: the
     gradient of this rank becomes the gradient of `unsharded`. If `dtype` is given, each rank casts its shard to this
-    dtype before the gather.
+    dtype before the gather. If `device` is given, the shard is in the memory of the CPU, and each rank copies its shard
+    to this device before the gather.
     """
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]), dtype=dtype)
-    own = shard.to(dtype or shard.dtype).contiguous()
+    own = shard.to(device or shard.device).to(dtype or shard.dtype).contiguous()
     gathered = FUNCTIONAL.all_gather_into_tensor(own, group_of(group_name).size(), group_name)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(gathered)
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
@@ -260,15 +264,46 @@ def take_held_gradients(
     return results
 
 
-@operator("(Tensor gradient, Tensor shard, str group_name) -> Tensor")
-def scatter_gradient(gradient: torch.Tensor, shard: torch.Tensor, group_name: str) -> torch.Tensor:
-    """Add the held gradient, average the gradients of all ranks, and return the shard of this rank."""
+@operator("(Tensor gradient, Tensor shard, str group_name, Device? device=None) -> Tensor")
+def scatter_gradient(
+    gradient: torch.Tensor, shard: torch.Tensor, group_name: str, device: torch.device | None = None
+) -> torch.Tensor:
+    """Add the held gradient, average the gradients of all ranks, and return the shard of this rank.
+
+    If `device` is given, the result is copied to this device, on which the shard is.
+    """
     size = group_of(group_name).size()
     own = shard_rows(gradient.shape[0], size)
     if gradient.is_meta:
         return gradient.new_empty((own, *gradient.shape[1:]))
     (total,) = take_held_gradients([gradient], [shard], None)
-    return reduced_shard(total, group_name).to(gradient.dtype)
+    return reduced_shard(total, group_name).to(gradient.dtype).to(device or gradient.device)
+
+
+def gathered_metadata(
+    shard: torch.Tensor,
+    rows: int,
+    group_name: str,
+    reshard_after_forward: bool,
+    unsharded: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Return a fake of the result of `gather_parameter`."""
+    del group_name, reshard_after_forward, unsharded
+    return shard.new_empty((rows, *shard.shape[1:]), dtype=dtype, device=device)
+
+
+def scattered_metadata(
+    gradient: torch.Tensor, shard: torch.Tensor, group_name: str, device: torch.device | None = None
+) -> torch.Tensor:
+    """Return a fake of the result of `scatter_gradient`."""
+    del group_name
+    return gradient.new_empty(shard.shape, device=device)
+
+
+for _name, _metadata in (("gather_parameter", gathered_metadata), ("scatter_gradient", scattered_metadata)):
+    torch.library.register_fake(f"{NAMESPACE}::{_name}", _metadata, lib=_library)
 
 
 def reduced_shard(gradient: torch.Tensor, group_name: str) -> torch.Tensor:

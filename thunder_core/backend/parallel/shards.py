@@ -37,11 +37,13 @@ from thunder_core.backend.parallel.local_parts import (
     convert_rest,
     distributed_parameter,
     distributor,
+    local_of,
     own_parameters,
     placement_of_part,
     subclass_like,
 )
 from thunder_core.backend.parallel.mesh_axes import program_name
+from thunder_core.backend.parallel.offload import DEVICES, Offload, is_offloaded
 from thunder_core.backend.parallel.operators import (
     OPERATORS,
     average_over,
@@ -65,7 +67,8 @@ class ShardedParameter:
     """A parameter of which this rank keeps some rows.
 
     `parameter` is the DTensor parameter, as in `fully_shard`, and `leaf` is the tensor that programs read. `rows` is
-    the number of rows of all ranks, and `path` the first path of the parameter in the model.
+    the number of rows of all ranks, and `path` the first path of the parameter in the model. If the leaf is offloaded,
+    `device` is the device that computes; otherwise None.
     """
 
     parameter: torch.nn.Parameter
@@ -73,6 +76,7 @@ class ShardedParameter:
     unsharded: torch.Tensor | None
     rows: int
     path: str
+    device: torch.device | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Sharding:
 
     If `reshard_after_forward` is set, a backward gathers parameters again. Gradients are reduced in `reduce_dtype`, or
     in their own dtype if this is None, and then averaged over the group of replicas, if there is one. `parts_mesh` is
-    the mesh of the parameters that tensor parallelism divides.
+    the mesh of the parameters that tensor parallelism divides. With `offload`, shards are in the memory of the CPU.
     """
 
     group: Any
@@ -90,6 +94,7 @@ class Sharding:
     reduce_dtype: torch.dtype | None = None
     replicate_group_name: str | None = None
     parts_mesh: DeviceMesh | None = None
+    offload: Offload | None = None
 
     def shard(self, model: torch.nn.Module) -> torch.nn.Module:
         """Replace the parameters of a model by shards in place; all ranks get the values of the first rank."""
@@ -137,20 +142,25 @@ class Sharding:
         path: str,
         synchronization: Synchronization,
     ) -> ShardedParameter:
-        """Return the shard of a module's parameter for the tensor that programs read, and the rows of all ranks."""
-        parameter = own_parameters(module)[name]
+        """Return the shard of a module's parameter with the values of this rank, and the rows of all ranks.
+
+        With `offload`, the tensor for programs is a copy in the memory of the CPU.
+        """
+        parameter, device, unsharded_like = own_parameters(module)[name], None, leaf
+        if self.offload is not None and not leaf.is_meta and is_offloaded(leaf.device):
+            device, leaf = leaf.device, self.offload.store(leaf)
         local = leaf.narrow(0, 0, rows_of_rank(rows, self.group.rank(), self.group.size())[1])
         mesh, placements = self._placement_of(module, name)
         shard = distributed_parameter(parameter, leaf, local, mesh, placements)
         unsharded = None
         if leaf.is_floating_point() or leaf.is_complex():
-            unsharded = unsharded_leaf(leaf, rows, parameter.requires_grad)
+            unsharded = unsharded_leaf(unsharded_like, rows, parameter.requires_grad)
             reduce = self._make_reduce(weakref.ref(shard), distributor(mesh, placements))
             held_gradient = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
             hold_gradient_of(held_gradient)
             setattr(leaf, HELD, held_gradient)
             synchronization.held_gradients[path] = held_gradient
-        return ShardedParameter(shard, leaf, unsharded, rows, path)
+        return ShardedParameter(shard, leaf, unsharded, rows, path, device)
 
     def _placement_of(self, module: torch.nn.Module, name: str) -> tuple[DeviceMesh, list[Placement]]:
         """Return the mesh and the placements of a module's parameter.
@@ -174,7 +184,7 @@ class Sharding:
             if self.replicate_group_name is not None:
                 shard = average_over(shard, self.replicate_group_name)
             if parameter is not None:
-                add_gradient(parameter, shard.to(parameter.dtype), distributed)
+                add_gradient(parameter, shard.to(parameter.dtype).to(local_of(parameter).device), distributed)
 
         return reduce
 
@@ -190,6 +200,7 @@ class Sharding:
     def _gathering_property(self, name: str, rows: int, copied_to: str | None) -> property:
         """Return the property that gathers a parameter of a module; `copied_to` names the group of its readers."""
         group_name, reshard = program_name(self.group), self.reshard_after_forward
+        offloads = self.offload is not None
 
         def gather(self: Any) -> torch.Tensor:
             if not is_recording():  # outside of tracing, return the parameter itself, which can be written to
@@ -197,7 +208,8 @@ class Sharding:
                 return parameter
             unsharded = self._unsharded_leaves[name] if name in self._unsynchronized else None
             local = self._local_shards[name]
-            result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard, unsharded)
+            device = (None, self._compute_devices[name]) if offloads else ()
+            result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard, unsharded, *device)
             return result if copied_to is None else OPERATORS.copy_to_group(result, copied_to)
 
         return property(gather)
@@ -209,6 +221,7 @@ def keep_shards(module: torch.nn.Module, shards: Mapping[str, ShardedParameter])
     module.__dict__[LEAVES] = {name: shard.leaf for name, shard in shards.items()}
     unsharded = {name: shard.unsharded for name, shard in shards.items() if shard.unsharded is not None}
     module.__dict__[UNSHARDED] = unsharded
+    module.__dict__[DEVICES] = {name: shard.device for name, shard in shards.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +273,12 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
 
 
 def sharding_in(
-    group: object, model: torch.nn.Module, *, reshard_after_forward: bool, reduce_dtype: torch.dtype | None
+    group: object,
+    model: torch.nn.Module,
+    *,
+    reshard_after_forward: bool,
+    reduce_dtype: torch.dtype | None,
+    offload: Offload | None = None,
 ) -> Sharding:
     """Return the sharding of a model over a process group.
 
@@ -270,10 +288,11 @@ def sharding_in(
     replicas, parts = model.__dict__.get(REPLICATES), model.__dict__.get(DIVIDED_OVER)
     axes = [("shard", group)] if replicas is None else [("replicate", group_of(replicas)), ("shard", group)]
     if parts is None:
-        return Sharding(group, mesh_of(axes, device), reshard_after_forward, reduce_dtype, replicas)
+        mesh = mesh_of(axes, device)
+        return Sharding(group, mesh, reshard_after_forward, reduce_dtype, replicas, offload=offload)
     parts_mesh = mesh_of([*axes, ("tp", group_of(parts))], device)
     mesh = parts_mesh[tuple(parts_mesh.mesh_dim_names or ())[:-1]]
-    return Sharding(group, mesh, reshard_after_forward, reduce_dtype, replicas, parts_mesh)
+    return Sharding(group, mesh, reshard_after_forward, reduce_dtype, replicas, parts_mesh, offload)
 
 
 def require_shardable(model: torch.nn.Module) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -40,10 +42,31 @@ def require_option_names(recipe: str, options: Collection[str], names: Iterable[
 
 
 def plain_value(value: object) -> object:
-    """Return a dictionary as the string `name=value,name=value` of the command line; return other values unchanged."""
+    """Return an object of PyTorch as the text that the command line takes.
+
+    A dictionary becomes `name=value,name=value`, a dataclass its `repr`, and a process group, a mesh with one axis or a
+    dtype its name. Another value is returned unchanged.
+    """
+    if (name := name_of(value)) is not None:
+        return name
+    if is_dataclass(value) and not isinstance(value, type):
+        return text_of(value)
     if not isinstance(value, Mapping):
         return value
     return ",".join(f"{name}={text_of(item)}" for name, item in value.items())
+
+
+def name_of(value: Any) -> str | None:
+    """Return the name of a process group, of the group of a mesh with one axis, or of a dtype; None for other values.
+
+    The classes are not imported, because recipes are also listed without PyTorch.
+    """
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__}
+    if "torch.dtype" in kinds:
+        return str(value).removeprefix("torch.")
+    if "torch.distributed.device_mesh.DeviceMesh" in kinds and value.ndim == 1:
+        return name_of(value.get_group())
+    return str(value.group_name) if "torch.distributed.distributed_c10d.ProcessGroup" in kinds else None
 
 
 def text_of(item: object) -> str:

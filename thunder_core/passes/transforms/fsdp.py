@@ -14,6 +14,7 @@ from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.emitter import Emitter
 from thunder_core.backend.parallel.groups import required_group
+from thunder_core.backend.parallel.offload import parse_offload_policy
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
 from thunder_core.backend.quantization.layers import require_trained
@@ -34,9 +35,12 @@ class ShardParameters(Transform):
     `process_group` is the name of a process group; empty means the default group. A bucket contains parameters or
     gradients of one layer, at most about `bucket_cap_mb` MiB. With `reshard_after_forward`, the backward gathers the
     parameters again; otherwise the forward saves them. `reduce_dtype` is the name of the dtype in which gradients are
-    reduced; empty means the dtype of the gradients. With `max_in_flight_gb`, parameters are gathered as early as this
-    number of GiB of gathered parameters allows; with 0, a bucket is gathered while the previous bucket is in use. In
-    combination with `ddp`, the shards are replicated over another group, and gradients are averaged over both groups.
+    reduced; empty means the dtype of the gradients.
+
+    With `max_in_flight_gb`, parameters are gathered as early as this number of GiB of gathered parameters and full
+    gradients allows; with 0, a bucket is gathered while the previous bucket is in use. In combination with `ddp`, the
+    shards are replicated over another group, and gradients are averaged over both groups. With the `offload_policy`
+    `CPUOffloadPolicy`, shards and their gradients are in the memory of the CPU.
     """
 
     process_group: str = ""
@@ -44,6 +48,7 @@ class ShardParameters(Transform):
     reshard_after_forward: bool = True
     reduce_dtype: str = ""
     max_in_flight_gb: float = 0.0
+    offload_policy: str = ""
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize", "ddp", "tensor_parallel")
@@ -52,10 +57,11 @@ class ShardParameters(Transform):
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Replace the parameters of the model by shards; raise `OutsideProcessGroup` without a process group."""
-        dtype = self._dtype()
+        dtype, offload = self._dtype(), parse_offload_policy(self.offload_policy)
         group = required_group(self.process_group, "fsdp")
         require_trained(model, "fsdp")
-        sharding = sharding_in(group, model, reshard_after_forward=self.reshard_after_forward, reduce_dtype=dtype)
+        reshard = self.reshard_after_forward
+        sharding = sharding_in(group, model, reshard_after_forward=reshard, reduce_dtype=dtype, offload=offload)
         return sharding.shard(model)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
@@ -83,8 +89,9 @@ class ShardParameters(Transform):
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with the collectives of its parameters and gradients."""
         cap, limit = self.bucket_cap_mb * MEBIBYTE, self.max_in_flight_gb * GIBIBYTE
-        sizes = BucketSizes(first=cap, following=cap)
-        return Schedule(sizes, 1, reduce_dtype=self._dtype(), max_in_flight=limit or None)(trace)
+        sizes, offload = BucketSizes(first=cap, following=cap), parse_offload_policy(self.offload_policy)
+        schedule = Schedule(sizes, 1, self._dtype(), limit or None, pin_memory=offload is None or offload.pin_memory)
+        return schedule(trace)
 
     def _dtype(self) -> torch.dtype | None:
         """Return the dtype in which gradients are reduced; None for their own dtype."""
@@ -112,8 +119,9 @@ def with_casts_of_shards(trace: Trace) -> Trace:
     for bsym in trace.bound_symbols:
         cast = casts.get(result_of(bsym).name) if is_call(bsym, "gather_parameter") else None
         if cast is not None:
-            args = (*bsym.args, None)[:5]
-            bsyms.append(emitter.call(gather, *args, result_of(cast).dtype, at=bsym, output=cast.output))
+            shard, rows, group_name, reshard, unsharded, _, device = (*bsym.args, None, None, None)[:7]
+            args = shard, rows, group_name, reshard, unsharded, result_of(cast).dtype, device
+            bsyms.append(emitter.call(gather, *args, at=bsym, output=cast.output))
         elif id(bsym) not in dropped:
             bsyms.append(bsym)
     return trace.having(bsyms, made_by=trace.made_by)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
+from thunder_core.backend.parallel.offload import is_offloaded, parse_offload_policy
 from thunder_core.backend.parallel.tensor_parallel import COLWISE, ROWWISE, modules_of
 from thunder_core.passes.transforms.ddp import AverageGradients
 from thunder_core.passes.transforms.fsdp import ShardParameters
@@ -66,6 +67,9 @@ def shard(transform: ShardParameters, model: torch.nn.Module, mesh: RanksMesh) -
     """Apply `fully_shard` to each layer of a model, and to the model."""
     axes = mesh.along(AverageGradients, ShardParameters)
     options: dict[str, Any] = {"mesh": axes, "reshard_after_forward": transform.reshard_after_forward}
+    if (offload := parse_offload_policy(transform.offload_policy)) is not None:
+        pin_memory = offload.pin_memory and is_offloaded(mesh.device)  # PyTorch pins no memory for the CPU
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory)
     for path, module in list(model.named_modules()):
         numbers = [part.isdigit() for part in path.split(".")]
         if numbers[-1] and not any(numbers[:-1]):
