@@ -60,7 +60,7 @@ class OwnParameter(nn.Parameter):
 
 @pytest.fixture(autouse=True)
 def few_statements_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prologue, "MIN_STATEMENTS", 1)
+    monkeypatch.setattr(prologue, "MIN_SKIPPED_STATEMENTS", 1)
 
 
 def outer() -> Outer:

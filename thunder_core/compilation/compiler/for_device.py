@@ -24,7 +24,7 @@ from thunder_core.compilation.compiler.compiler import Compiler
 from thunder_core.compilation.compiler.last_call import specializations_of
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.options.compile_options import CompileOptions
-from thunder_core.frontend.acquire.run.run_inputs import items_held
+from thunder_core.frontend.acquire.run.run_inputs import children_of
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.printer import Source
@@ -198,7 +198,7 @@ def attribute_dicts(value: object, visited: set[int]) -> Iterator[dict[str, Any]
     state = getattr(value, "__dict__", None)
     if type(state) is dict:
         yield state
-    for inner in (*items_held(value), *(state or {}).values()):
+    for inner in (*children_of(value), *(state or {}).values()):
         yield from attribute_dicts(inner, visited)
 
 

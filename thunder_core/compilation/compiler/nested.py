@@ -174,7 +174,7 @@ class NestedCall:
         arguments = self._line_arguments((self.args, self.kwargs))
         probe, acquired = self._probe()
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
-        handover.check_and_close()
+        handover.require_no_conflict()
         if not self.own.options.functional:
             handover.guard()
         trace = self._transform(acquired)
@@ -272,7 +272,7 @@ class NestedCall:
             else:
                 return probe, acquired
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
-        handover.check_and_close()
+        handover.require_no_conflict()
         handover.guard()
         raise error
 

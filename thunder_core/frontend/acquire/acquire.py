@@ -1,4 +1,4 @@
-"""Acquisition: traces a program by interpreting it on the caller's arguments."""
+"""Acquisition: interprets a program on the arguments of one call, and returns its traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.assembly import (
     Acquired,
     add_constraints,
     assemble,
-    lasting_guards,
+    guards_of_later_calls,
     prologue_of_guards,
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
@@ -39,18 +39,18 @@ from thunder_core.tracing.library.collection import pause_collection
 def acquire(
     subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: RunOptions = DEFAULTS
 ) -> Acquired:
-    """Interpret the program and return its traces. The program may be interpreted several times.
+    """Return the traces of a program, which is interpreted once or several times.
 
-    Tensor values are not computed, unless `options.evaluates` is set. With a device in the `options`, the program is
-    traced as if its model and its arguments were on this device. The machine need not have the device.
+    Values of tensors are not computed, unless `options.evaluates` is set. If `options.device` is set, the program is
+    traced as if its model and its arguments were on this device, which this machine need not have.
 
-    If the program needs the value of a tensor, it is traced again with a detour: the last call of
-    `torch.compiler.is_compiling()` before the failure returns True, because libraries then avoid the value. If no
-    detour is left and `may_evaluate` is set, the program is traced with the values, which are guarded. With symbolic
-    sizes, callers set `may_evaluate` and not `evaluates`, because a guarded value restricts a program for all sizes.
+    If the program reads the value of a tensor, the program is traced again with a detour: the last call of
+    `torch.compiler.is_compiling()` before the failure returns True, because many libraries then avoid the value. If no
+    detour is left and `may_evaluate` is set, the values are evaluated, and later calls check them. With symbolic sizes,
+    callers set `may_evaluate` and not `evaluates`, because a check of values would restrict a program for all sizes.
 
-    The program's decisions on symbolic numbers and sizes become constraints. If the program asks for their values, the
-    values are guarded.
+    The program's branches on symbolic numbers and sizes become constraints. If the program reads the value of a number
+    or a size, the value is guarded.
 
     The user's objects are unchanged when this function returns or raises.
 
@@ -92,13 +92,13 @@ def trace_program(run: Run) -> Acquired:
         log_gradients(run)
         with pause_collection(), torch._C.DisableTorchFunction():
             return assemble(run, state | run.settings.answers, output, edges)
-    except Retrace as request:
-        raise _with_guards(run, state, request) from None
+    except Retrace as retrace_request:
+        raise _with_guards(run, state, retrace_request) from None
     except Exception as error:
-        # An error on the way out of the program may hide an earlier request.
-        hidden = run.retrace_request or _request_of_eager_call(run, run.recorder.failure or error)
-        if hidden is not None:
-            raise _with_guards(run, state, hidden) from None
+        # The program may have caught an earlier request, and raised another error.
+        request = run.retrace_request or _request_of_eager_call(run, run.recorder.failure or error)
+        if request is not None:
+            raise _with_guards(run, state, request) from None
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
         raise
@@ -107,7 +107,7 @@ def trace_program(run: Run) -> Acquired:
 
 
 def _request_of_eager_call(run: Run, failure: Exception) -> Retrace | None:
-    """Return the request that eager PyTorch makes the call of a program that no trace can represent.
+    """Return the request that eager PyTorch makes the call of a program that failed.
 
     Return None if eager PyTorch must not make the call, or if the program can be traced with other options.
     """
@@ -120,11 +120,11 @@ def _request_of_eager_call(run: Run, failure: Exception) -> Retrace | None:
 
 
 def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
-    """Return a `Retrace`; if eager PyTorch must make the call, the `Retrace` also carries the guards."""
+    """Return the request; if eager PyTorch must make the call, with the guards under which eager PyTorch makes it."""
     if not isinstance(request.reason, RunsInEager):
         return request
     prologue = prologue_of_guards(run, state | run.settings.answers)
-    observed = observed_values(lasting_guards(run), run.outside.symbolic)
+    observed = observed_values(guards_of_later_calls(run), run.outside.symbolic)
     return Retrace(replace(request.reason, prologue=prologue, observed=observed))
 
 
@@ -178,11 +178,11 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
     try:
         raise raised
     finally:
-        del raised  # `raised` refers to the program's error, whose traceback holds this frame
+        del raised  # a reference cycle: the traceback of the program's error refers to this frame
 
 
 def programs_traceback(error: BaseException) -> TracebackType | None:
-    """Return an error's traceback from the program's first frame on, without Thunder's frames before it."""
+    """Return the traceback of an error, without Thunder's own frames at its beginning."""
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code.co_filename.startswith(package.FOLDER):
         entry = entry.tb_next
@@ -192,13 +192,13 @@ def programs_traceback(error: BaseException) -> TracebackType | None:
 def _program_error(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
     """Return the `ProgramRaised` for an error of the program.
 
-    The error has the frames from the program on, and the prologue has the guards of the failing call.
+    The traceback of the error begins at the program. The prologue checks the guards of the failing call.
     """
     error.__traceback__ = programs_traceback(error)
-    # Unknown values in the message become dots. The user never sees them: eager PyTorch raises the error again.
+    # Unknown values in the message become dots. Eager PyTorch raises the error again, with the values.
     error.args = without_values(error.args)
     prologue = prologue_of_guards(run, state)
-    observed = observed_values(lasting_guards(run), run.outside.symbolic)
+    observed = observed_values(guards_of_later_calls(run), run.outside.symbolic)
     in_eager = run.options.leaves_to_eager
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp, may_run_in_eager=in_eager)
 

@@ -1,8 +1,8 @@
-"""A user's `torch.autograd.Function` that autograd tracks, with its methods' reads and writes outside the program.
+"""Applications of a `torch.autograd.Function` that autograd tracks, with the reads and writes of its methods.
 
-The function is one bound symbol. Its forward runs at the bound symbol's line, and its backward runs after the program.
-The program's writes to the outside happen after its last line. So a separate run interprets the methods first, and
-finds their reads and writes before the function is applied.
+An application is one bound symbol of the trace. The forward runs with this bound symbol, and the backward after the
+program. Neither is interpreted as a part of the program. So a separate run, the probe, interprets the methods first, to
+find their reads and writes of outside objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
-from thunder_core.frontend.acquire.held_objects import refers_to_tensors, values_behind
+from thunder_core.frontend.acquire.held_objects import reachable_values, refers_to_tensors
 from thunder_core.frontend.acquire.inlined_functions import InlinedFunction, KeptContainers
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
@@ -41,23 +41,23 @@ from thunder_core.tracing.library.applied_functions import forward_alone, gradie
 
 Function = type[torch.autograd.Function]
 METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # methods that a user may define
-OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_backward_cls")
+ENTRIES_OF_ALL_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_backward_cls")
 FORWARDS, BACKWARDS = METHODS[:2], METHODS[2:]
-OF_ONE_CALL = "a torch.autograd.Function whose backward closes over values of this call"
+BACKWARD_OF_ONE_CALL = "a torch.autograd.Function whose backward closes over values of this call"
 FIX_OF_CLASS = "save these values in `ctx`, or define the class outside the compiled program"
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
 def is_same_at_each_call(kind: Function, names: Iterable[str], is_made: Callable[[type], bool]) -> bool:
-    """Whether methods of a class that the program makes reach constants, functions and classes only.
+    """Whether methods of a class that the program creates refer only to constants, functions and classes.
 
-    The methods reach what they close over, their defaults, and the attributes of classes that the program makes. The
-    bound symbol has the class of the traced call, and reads and writes of other objects would not be noted.
+    Methods refer to their free variables, their defaults, and the attributes of classes that the program creates. Later
+    calls use the class of the traced call, so it must not refer to other objects of that call.
     """
     waiting: list[Any] = [getattr(kind, name) for name in names if name in own_methods(kind)]
     own_classes = [base for base in kind.__mro__ if base is kind or is_made(base)]
     entries = itertools.chain.from_iterable(vars(base).items() for base in own_classes)
-    waiting += [value for name, value in entries if name not in (*METHODS, *OF_CLASSES)]
+    waiting += [value for name, value in entries if name not in (*METHODS, *ENTRIES_OF_ALL_CLASSES)]
     seen = {id(kind)}
     while waiting:
         value = waiting.pop()
@@ -69,7 +69,7 @@ def is_same_at_each_call(kind: Function, names: Iterable[str], is_made: Callable
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             waiting += [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         elif isinstance(value, type) and is_made(value):
-            waiting += [entry for name, entry in vars(value).items() if name not in OF_CLASSES]
+            waiting += [entry for name, entry in vars(value).items() if name not in ENTRIES_OF_ALL_CLASSES]
         elif not isinstance(value, BY_IDENTITY):
             return False
     return True
@@ -87,7 +87,7 @@ class ReplacedFunctions(Protocol):
 
 
 class ProbedRecording(Recording, Protocol):
-    """The attributes of a run that are copied to a probe: a separate run that interprets a function."""
+    """The attributes of a run that a probe needs: a separate run that interprets a function."""
 
     runs_through_functions: bool
     options: Any
@@ -102,7 +102,7 @@ class AppliedFunctions:
 
     def __init__(self, run: ProbedRecording) -> None:
         self._run = run
-        self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls with their arguments, and whether a probe succeeded
+        self._probed: dict[Hashable, tuple[Any, bool]] = {}  # by call: the arguments, and whether the probe succeeded
         self._live: set[Function] = set()
         self._kept = KeptContainers(lambda value: run.outside.path_of(value) is not None)
         self._read_by_backwards: list[tuple[Function, Handover, tuple[Path, ...]]] = []
@@ -111,49 +111,52 @@ class AppliedFunctions:
     def apply(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
-        A forward is inlined into the program instead if it writes, draws random numbers outside of PyTorch, or reads
-        objects that the program has written to. Raises `CannotReplay` if an argument contains computed tensors that a
-        trace cannot name.
+        The forward is instead inlined into the program if the forward writes to outside objects, draws random numbers
+        outside of PyTorch, or reads objects that the program has written to. Raises `CannotReplay` if an argument is an
+        object with tensors that cannot be copied.
         """
         self._read_methods(kind)
         if self._run.outside.is_made(kind):
             if not is_same_at_each_call(kind, BACKWARDS, self._run.outside.is_made):
-                self._run.leave_to_eager(f"the program makes `{kind.__qualname__}`, {OF_ONE_CALL}", FIX_OF_CLASS)
+                self._run.leave_to_eager(
+                    f"the program makes `{kind.__qualname__}`, {BACKWARD_OF_ONE_CALL}", FIX_OF_CLASS
+                )
             if not kwargs and not is_same_at_each_call(kind, FORWARDS, self._run.outside.is_made):
                 return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
         with without_functions():
             objects = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
-        if not kwargs and self._conflicts(kind, objects):
+        if not kwargs and self._must_inline(kind, objects):
             return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
         objects.require_same_objects()
         effects = self._run.outside.effects.effects
         args, kwargs = objects.for_bound_symbol()
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
-        if key not in self._met:
-            self._met[key] = ((args, kwargs), self._meet(kind, objects))
+        if key not in self._probed:
+            self._probed[key] = ((args, kwargs), self._guard_methods(kind, objects))
         with without_functions():
             output = self._run.recorder.function(operation_of(kind), args, kwargs)
-        if effects and not self._met[key][1]:
+        if effects and not self._probed[key][1]:
             self._refuse(kind, "may read values that the program has written before, and cannot be traced")
         return output
 
-    def meet_native(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def guard_native(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Make the program guard the reads of a function that runs natively.
 
-        The program may not use the objects that the function writes to.
+        Later uses of the objects that the function writes to are refused.
         """
         probe, _ = self._probe(function, args, {})
         if probe is not None:
             name = getattr(function, "__qualname__", type(function).__name__)
             handover = self._handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
-            handover.check_and_close()
+            handover.require_no_conflict()
             handover.guard()
 
-    def _conflicts(self, kind: Function, arguments: GivenObjects) -> bool:
-        """Whether the forward must be inlined into the program; a forward without a probe may read written objects.
+    def _must_inline(self, kind: Function, arguments: GivenObjects) -> bool:
+        """Whether the forward must be inlined into the program.
 
-        A forward that runs natively would leave tensors without data in a cache of `functools.lru_cache`.
-        PyTorch refuses stand-ins that a forward writes to, so a probe of the forward alone follows.
+        A forward that fills a cache of `functools.lru_cache` is inlined, because it would store tensors without data in
+        the cache. If autograd refuses the probe, for example because the forward writes to a stand-in of a leaf, the
+        forward alone is probed. A forward that cannot be probed is inlined if the program has written before.
         """
         (given, _), _ = self._stand_ins(arguments)
         forward, _ = self._probe(apply_of(kind), given, {})
@@ -161,7 +164,7 @@ class AppliedFunctions:
             forward, _ = self._probe(forward_alone, (kind, given), {})
         if forward is None:
             return bool(self._run.outside.effects.effects)
-        return forward.fills_caches or self._handover(kind, forward).conflicts()
+        return forward.fills_caches or self._handover(kind, forward).has_conflict()
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard the methods of the function, because its backward is derived before the first call."""
@@ -169,13 +172,14 @@ class AppliedFunctions:
             self._run.machine.call(getattr, kind, name)
 
     def _facts(self, leaf: object) -> Hashable:
+        """Return the metadata and the path of a tensor, or the identity of another argument, as a key."""
         if not isinstance(leaf, torch.Tensor):
             return id(leaf)
         fake = self._run.recorder.tensors.fake(leaf)
         with torch._C.DisableTorchFunction():
             return (str(tensor_proxy("", fake)), fake.requires_grad, self._run.outside.path_of(leaf))
 
-    def _meet(self, kind: Function, objects: GivenObjects) -> bool:
+    def _guard_methods(self, kind: Function, objects: GivenObjects) -> bool:
         """Make the program guard the reads of the methods. Return whether the probe of the forward succeeded."""
         (stand_in_args, stand_in_kwargs), copies = self._stand_ins(objects)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
@@ -183,7 +187,7 @@ class AppliedFunctions:
             self._keep(kind, [value for value, _ in copies])
             return False
         handover = self._handover(kind, forward)
-        handover.check_and_close()
+        handover.require_no_conflict()
         if (written := handover.written_path()) is not None:
             self._refuse(kind, f"writes to {written}")
         handover.guard()
@@ -195,19 +199,19 @@ class AppliedFunctions:
         backward = None if both is None or both.fills_caches else self._handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
         self._keep(kind, objects_kept_by(output, copies), are_written=is_writing)
-        self._meet_backward(kind, backward)
+        self._guard_backward(kind, backward)
         return True
 
     def _keep(self, kind: Function, objects: Iterable[Any], *, are_written: bool = True) -> None:
-        """Refuse objects that the backward reads as they are in this call, if the program changes them afterwards.
+        """Note the objects of the program that the backward refers to. A later change of these objects is refused.
 
-        Objects that the backward may write to may not be reached after the program, either.
+        Objects that the backward may write to must also be unreachable after the program.
         """
         for value in objects:
             may_be_shared = not are_written and not refers_to_tensors(value)
             self._kept.add(value, self._refusal(kind), may_be_shared=may_be_shared)
 
-    def _meet_backward(self, kind: Function, handover: Handover | None) -> None:
+    def _guard_backward(self, kind: Function, handover: Handover | None) -> None:
         """Guard the reads of a backward that is derived ahead of time; leave a backward with conflicts to autograd."""
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
@@ -218,10 +222,10 @@ class AppliedFunctions:
 
     @contextmanager
     def without_autograd(self, fakes: tuple[Any, ...]) -> Iterator[None]:
-        """Record a forward while the context is active; PyTorch runs it with autograd off.
+        """Record a forward, which PyTorch runs with autograd off, while the context is active.
 
-        The recording states that autograd is off if the forward reads a tensor that requires a gradient and no argument
-        does.
+        The recording turns autograd off for the forward if the forward reads a tensor that requires a gradient, and no
+        argument requires one.
         """
         recorder = self._run.recorder
         start, enabled = len(recorder.bound_symbols), torch.is_grad_enabled()
@@ -243,16 +247,18 @@ class AppliedFunctions:
             return fake is not None and fake.requires_grad
 
     def require_unshared_containers(self, output: object) -> None:
-        """Refuse containers that a function keeps for its backward, and that the ended program used afterwards."""
+        """Refuse objects that a backward refers to, and that the program has changed or still refers to at its end."""
         self._kept.require_unshared((output, self._run.outside.effects.written_values()))
 
     def leave_changed_backwards_to_autograd(self) -> None:
-        """After the end of the program, let autograd run each backward that reads a value changed by the program."""
+        """At the end of the program, let autograd run each backward that reads a value changed by the program."""
         read = self._read_by_backwards
         live = self._live | {kind for kind, handover, paths in read if any(map(handover.is_changed, paths))}
         bsyms = self._run.recorder.bound_symbols
         if live:
-            bsyms[:] = [_live(bsym) if applied_class(bsym.symbol.target) in live else bsym for bsym in bsyms]
+            bsyms[:] = [
+                _with_live_backward(bsym) if applied_class(bsym.symbol.target) in live else bsym for bsym in bsyms
+            ]
 
     def release(self) -> None:
         """Release the probes of the functions."""
@@ -264,7 +270,7 @@ class AppliedFunctions:
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
     def _refusal(self, called: Function | str) -> Callable[[str], NoReturn]:
-        """Return a function that refuses a call, such as a forward, at the current line for a reason."""
+        """Return a function that raises `CannotReplay` for a reason, with the name of `called` and the current line."""
         line = self._run.location().source
         if not isinstance(called, str):
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
@@ -281,13 +287,15 @@ class AppliedFunctions:
     # ---- running through the methods ------------------------------------------------------------------------
 
     def _probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return a run that has interpreted a program, and the program's result; None if the run fails."""
+        """Interpret a function in a new run; return the run and the function's result. The run is None if it fails."""
         run, output = self._run, None
         kind: Any = type(run)
         with without_recording():
-            probe: Any = kind(program, args, kwargs, run.options.of_probe(runs_through_functions=True))
+            probe: Any = kind(program, args, kwargs, run.options.for_probe(runs_through_functions=True))
             self._probes.append(probe)
-            recording: AbstractContextManager[None] = probe.recorder.recording()  # its exit does not swallow exceptions
+            recording: AbstractContextManager[None] = (
+                probe.recorder.recording()
+            )  # the annotation says that its exit suppresses no exception
             try:
                 with recording:
                     output = interpret(program, observer=probe)(*args, **kwargs)
@@ -299,14 +307,15 @@ class AppliedFunctions:
         return probe, output
 
     def _stand_ins(self, objects: GivenObjects) -> Any:
-        """Return the arguments with stand-ins for the program's tensors and numbers, and pairs of each object that the
-        program created with its copy in the arguments.
+        """Return the arguments with stand-ins for tensors and numbers, and pairs of objects.
+
+        A pair is an object that the program created, and its copy in the arguments.
         """
         stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in(objects.for_bound_symbol())}
         return objects.with_changes(lambda leaf: stand_ins[id(leaf)] if id(leaf) in stand_ins else example(leaf))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
+        """Return the tensor if it is an outside tensor, and otherwise a new tensor with the same metadata."""
         if self._run.outside.path_of(tensor) is not None:
             return tensor
         fake = self._run.recorder.tensors.fake(tensor)
@@ -317,7 +326,10 @@ class AppliedFunctions:
 
 
 def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple[Any, ...]:
-    """Return the arguments of `gradients` for a function with this output, before the function's own arguments."""
+    """Return the first arguments of `gradients`, which runs the backward of a function with this output.
+
+    The arguments of the function itself follow these arguments.
+    """
     is_tuple = isinstance(output, tuple)
     outputs = output if is_tuple else (output,)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -331,12 +343,12 @@ def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
-    """Return the objects whose copies are in the `ctx` of an output; all objects if an output has another node."""
+    """Return the objects whose copies the `ctx` of an output refers to; all objects if an output has another node."""
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
     if not all(hasattr(node, "__dict__") for node in nodes):
         return [value for value, _ in copies]
-    ids_in_graph = {id(value) for node in nodes for value in values_behind(vars(node))}
+    ids_in_graph = {id(value) for node in nodes for value in reachable_values(vars(node))}
     return [value for value, copy in copies if id(copy) in ids_in_graph]
 
 
@@ -347,7 +359,8 @@ def example(leaf: object) -> Any:
     return leaf.source.value if leaf.source is not None else leaf.kind(2)
 
 
-def _live(bsym: BoundSymbol) -> BoundSymbol:
+def _with_live_backward(bsym: BoundSymbol) -> BoundSymbol:
+    """Return the bound symbol, changed so that autograd runs the user's backward."""
     kind = applied_class(bsym.symbol.target)
     assert kind is not None
     return replace(bsym, symbol=symbol_of(operation_of(kind, is_live=True)))

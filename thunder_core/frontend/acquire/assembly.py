@@ -41,9 +41,9 @@ from thunder_core.tracing.library.overlap import overlaps
 class Acquired:
     """The three traces of a program.
 
-    `observed` maps paths to the numbers and sizes from outside in this call, including symbolic ones. `sizes` holds the
-    symbols, if there are any. The last `num_count_statements` statements of the prologue compute counts. At
-    `caught_lines`, operations may raise depending on values, and the program may catch the errors. `module_reads` are
+    `observed` maps paths to the values that numbers and sizes from outside have in this call. `sizes` are the symbolic
+    sizes and numbers, or None. The last `num_count_statements` statements of the prologue compute counts. At
+    `caught_lines`, operations may raise errors that depend on values and that the program catches. `module_reads` are
     the statements of the prologue that a call can skip if the module is unchanged.
     """
 
@@ -69,18 +69,18 @@ def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
 
 
 def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple[SharpEdge, ...]) -> Acquired:
-    """Return the traces of a run that has ended with this output, for this state of the process."""
+    """Return the traces of a run whose program has returned this output, for this state of the process."""
     run.outside.effects.log_state_changes()
     inputs = inputs_of(run)
     results = results_of(run)
     run.recorder.data.require_unwritten()
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
     effects = without_dead_references(run.outside.effects.effects, run.outside.effects.items_at_start)
-    epilogue_trace = epilogue.trace(effects, output, settles=bool(run.draws.paths))
+    epilogue_trace = epilogue.trace(effects, output, settles_draws=bool(run.draws.paths))
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[index][1].name for index, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
-    bsyms = move_checks_ahead(computation_lines(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
+    bsyms = move_checks_ahead(bound_symbols_of(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
     require_checks_before_collectives(bsyms)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
@@ -97,14 +97,16 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         run.draws.paths,
         run.replaced_entries,
     )
-    prologue_trace = prologue.trace(with_merged_tuples(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
+    prologue_trace = prologue.trace(
+        with_merged_tuples(guards_of_later_calls(run)), (paths, list(epilogue.outside_inputs))
+    )
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
         prologue_trace,
         computation,
         epilogue_trace,
         sharp_edges=edges,
-        observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
+        observed=run.counts.observed | observed_values(guards_of_later_calls(run), run.outside.symbolic),
         sizes=run.recorder.sizes if symbols else None,
         num_count_statements=prologue.num_count_statements,
         module_reads=prologue.module_reads(),
@@ -144,9 +146,9 @@ def computation_of(
 
 
 def add_constraints(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
-    """Return the traces for a computation with these inputs, with all constraints checked in the prologue.
+    """Return the traces with a prologue that checks all constraints, and that passes all symbolic numbers.
 
-    Passes after tracing may have added symbolic numbers to the inputs, and constraints to the program.
+    `inputs` are the inputs of the computation after the passes, which may have added symbolic numbers and constraints.
     """
     if acquired.sizes is None:
         return acquired
@@ -155,7 +157,7 @@ def add_constraints(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
 
 
 def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
-    """Return a prologue that fetches nothing, with the guards and constraints under which a program has raised."""
+    """Return a prologue without outputs, which checks the guards and constraints of a run that has failed."""
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()
     sizes = run.recorder.sizes
@@ -167,7 +169,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
         draws=run.draws.paths,
         replaced_entries=run.replaced_entries,
     )
-    trace = prologue.trace(with_merged_tuples(lasting_guards(run)), ((), ()))
+    trace = prologue.trace(with_merged_tuples(guards_of_later_calls(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.num_count_statements, sizes)
 
 
@@ -177,7 +179,7 @@ def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
 
 
 def blocks_of(run: Run) -> dict[str, int]:
-    """Map each name that a checkpointed function defines to the number of its call, or of the outermost nested call."""
+    """Map each name that a call of a checkpointed function defines to the number of the outermost such call."""
     blocks: dict[str, int] = {}
     for number, indices in enumerate(run.checkpointed_ranges):
         bsyms = run.recorder.bound_symbols[indices.start : indices.stop]
@@ -191,11 +193,11 @@ def writes_inputs(computation: Trace) -> bool:
     return any(proxy.name in written for proxy in computation.inputs)
 
 
-def computation_lines(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
+def bound_symbols_of(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols of the computation.
 
-    Autograd is off for all of them if the program runs its backward passes itself and has freed every graph that
-    outlives it.
+    Autograd is off for all bound symbols if the program itself runs backward passes, and if these have freed the graphs
+    of all inputs and results.
     """
     bsyms = expose_intermediates(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
     inputs_with_graph = [
@@ -211,7 +213,7 @@ def computation_lines(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
 def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
     """Raise `OperationFailed` if a bound symbol reads a hidden tensor, which no recorded operation returned.
 
-    Higher-order operators produce hidden tensors, because they run their function arguments under their own modes.
+    Higher-order operators create hidden tensors, because they run their function arguments under their own modes.
     """
     defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
     defined |= run.recorder.numbers.from_outside.keys()
@@ -226,7 +228,7 @@ def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
         defined |= {proxy.name for proxy in bsym.outputs}
 
 
-def lasting_guards(run: Run) -> Iterator[Guard]:
+def guards_of_later_calls(run: Run) -> Iterator[Guard]:
     """Yield the guards that are checked at each call.
 
     For a functional program, these are the guards on its arguments.
@@ -248,7 +250,7 @@ def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
 
 
 def guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path | None]]) -> None:
-    """Guard the metadata of tensors that operations used, and the class of other tensors."""
+    """Guard the metadata of outside tensors that operations use, and the class of other outside tensors."""
     used: Mapping[int, Any] = run.recorder.inputs
     for tensor, proxy, path in inputs:
         if path is not None:

@@ -1,4 +1,4 @@
-"""The backward hooks that a program registers. The trace has a line for each hook, and effects set their functions."""
+"""The backward hooks of a program: the computation registers them, and the epilogue sets their functions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from thunder_core.tracing.library.backward_hooks import (
 class BackwardHooks:
     """Registers hooks on fakes and on their nodes, for backward passes that the program runs itself.
 
-    The trace also has a line for each hook, which registers a hook for backward passes after the program. The epilogue
-    sets the function of that hook, because the function may close over values that the program computes.
+    Each hook also has a bound symbol in the computation, which registers a hook for backward passes after the program.
+    The epilogue sets the function of that hook, because the function may close over values that the program computes.
     """
 
     def __init__(self, run: Recording) -> None:
@@ -74,7 +74,7 @@ class BackwardHooks:
         """Remove a hook of the program."""
         handle.remove()
         proxy = self._recorder.tensors.object(handle)
-        self._recorder.emit(self._line(remove_hook, (proxy,), None))
+        self._recorder.emit(self._bound_symbol(remove_hook, (proxy,), None))
 
     @property
     def _recorder(self) -> Recorder:
@@ -83,20 +83,23 @@ class BackwardHooks:
     def _record(
         self, register: Callable[..., Any], args: tuple[Any, ...], handle: object, hook: Hook, *owners: Any
     ) -> None:
-        """Record the line that registers a hook, and the effect that gives the hook its function."""
+        """Record the bound symbol that registers a hook, and the effect that sets the hook's function."""
         self._kept += [handle, hook]
         if hook.function is not None:
             self._recorder.gradients.hooks.append(hook.function)
         results = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
-        self._recorder.emit(self._line(register, args, results))
+        self._recorder.emit(self._bound_symbol(register, args, results))
         self._run.outside.effects.add_epilogue_call(set_function, (hook, hook.function, *owners))
 
-    def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: object) -> BoundSymbol:
+    def _bound_symbol(self, function: Callable[..., Any], args: tuple[Any, ...], output: object) -> BoundSymbol:
         location = self._run.location()
         return BoundSymbol(symbol_of(function), args, {}, output, (), location.source, location.module, ordered=True)
 
     def _proxy_of(self, node: Node) -> Proxy:
-        """Return the proxy of a node. The first call for a node records a line that finds the node."""
+        """Return the proxy of a node. The first call for a node records a bound symbol that returns the node.
+
+        Raises `OperationFailed` if no tensor of the program leads to the node.
+        """
         proxy: Proxy | None = self._recorder.tensors.proxy_of_made_object(node)
         if proxy is not None:
             return proxy
@@ -110,6 +113,8 @@ class BackwardHooks:
             )
         new_proxy: Proxy = self._recorder.tensors.made_object(node)
         self._recorder.emit(
-            self._line(node_at, (self._recorder.tensors.proxy(tensor_and_steps[0]), tensor_and_steps[1]), new_proxy)
+            self._bound_symbol(
+                node_at, (self._recorder.tensors.proxy(tensor_and_steps[0]), tensor_and_steps[1]), new_proxy
+            )
         )
         return new_proxy

@@ -19,7 +19,7 @@ functorch: Any = torch._C._functorch
 
 
 class BatchedTensors:
-    """The active levels of `vmap`, the outermost first, and the tensors that they batch.
+    """Converts tensors between the logical and the physical form at the active `levels` of `vmap`, outermost first.
 
     `dimensions` is the number of batch dimensions of a physical tensor.
     """
@@ -31,13 +31,16 @@ class BatchedTensors:
         self.dimensions = len(levels)
 
     def unwrap(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that the levels wrap, whose batch dimensions may be at any position."""
+        """Return the innermost wrapped tensor, whose batch dimensions may be at any position."""
         while is_wrapped(tensor):
             tensor = functorch.get_unwrapped(tensor)
         return tensor
 
     def physical(self, logical: torch.Tensor) -> torch.Tensor:
-        """Return the contiguous physical tensor, expanded by a dimension for each level that does not batch it."""
+        """Return the contiguous physical tensor.
+
+        It is expanded along the dimension of each level that does not batch it.
+        """
         tensor = logical
         for level in reversed(self._levels):
             value, dimension = self._call_functorch(functorch._unwrap_batched, (tensor, level.number), {})
@@ -56,7 +59,7 @@ class BatchedTensors:
         return tensor
 
     def physical_predicate(self, predicate: torch.Tensor) -> torch.Tensor:
-        """Return the physical tensor of a predicate with a single element: a tensor with only batch dimensions."""
+        """Return the physical tensor of a predicate with a single element, which has only batch dimensions."""
         return self.physical(self._call(torch.reshape, predicate, ()))
 
     def where(self, predicate: torch.Tensor, result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -67,11 +70,11 @@ class BatchedTensors:
         return selected
 
     def with_slices_first(self, physical: torch.Tensor) -> torch.Tensor:
-        """Return a physical tensor with the first logical dimension before the batch dimensions."""
+        """Return the physical tensor, with its first logical dimension moved before the batch dimensions."""
         return self._move_dimension(physical, self.dimensions, 0)
 
     def with_batches_first(self, stacked: torch.Tensor) -> torch.Tensor:
-        """Return the physical tensor of a tensor that starts with the first logical dimension."""
+        """Return the physical tensor of a tensor whose first logical dimension comes before the batch dimensions."""
         return self._move_dimension(stacked, 0, self.dimensions)
 
     def _move_dimension(self, tensor: torch.Tensor, source: int, destination: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The origins of code: PyTorch, a context manager, or the program. Errors and traces show lines of the program."""
+"""The origins of code: PyTorch, a library that wraps calls, or the program. Errors and traces show program lines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.capture.location import Location, generated_location
 
-# Files of wrappers, such as deprecated functions, that only call the function that they wrap.
-WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
+# Files whose functions only wrap a function of the program: context managers and deprecated functions.
+FILES_OF_WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
 TORCH_FOLDER = torch.__path__[0]
 PARALLEL_FOLDER = f"{package.FOLDER}/backend/parallel/"  # properties of modules that gather parameters
 CONTAINERS = torch.nn.modules.container.__file__  # containers of modules and parameters, whose items C code reads
@@ -27,7 +27,7 @@ INTERPRETED_CODES = frozenset({torch.nn.Module.__repr__.__code__})  # reads the 
 
 
 class CodeOrigins:
-    """Distinguishes PyTorch's code from the program's, and examines each code object once."""
+    """Distinguishes PyTorch's code from the program's. The result for a code object is stored."""
 
     def __init__(self) -> None:
         self._library_code: dict[types.CodeType, bool] = {}
@@ -45,7 +45,7 @@ class CodeOrigins:
     def users_location(self, frame: Frame | None, module: str) -> Location:
         """Return the user's line and the innermost module.
 
-        Code generated from a program has both in its own records.
+        For code that Thunder generated from a program, both are those of the program.
         """
         generated = generated_location(frame.filename, frame.lineno) if frame is not None else None
         return generated or Location(self.users_line(frame), module)
@@ -61,7 +61,7 @@ class CodeOrigins:
         return interpreted
 
     def is_library(self, code: types.CodeType) -> bool:
-        """Whether code is PyTorch's."""
+        """Whether code belongs to PyTorch."""
         is_library = self._library_code.get(code)
         if is_library is None:
             is_library = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
@@ -70,18 +70,18 @@ class CodeOrigins:
 
 def is_wrapper(filename: str) -> bool:
     """Whether the code of a file only wraps the program's: deprecated functions, or modules on several ranks."""
-    return filename in WRAPPERS or filename.startswith(PARALLEL_FOLDER)
+    return filename in FILES_OF_WRAPPERS or filename.startswith(PARALLEL_FOLDER)
 
 
 def has_line(code: types.CodeType, lines: frozenset[SourceLine]) -> bool:
-    """Whether one of some lines is in the code of a function, or of a function within it."""
+    """Whether the code of a function, or of a function nested in it, contains one of these lines."""
     within = {line.lineno for line in lines if line.filename == code.co_filename}
     return bool(within) and not within.isdisjoint(lines_of(code))
 
 
 @functools.cache
 def lines_of(code: types.CodeType) -> frozenset[int]:
-    """Return the numbers of the lines of a function's code, and of the code of functions within it."""
+    """Return the line numbers of a function's code, and of the code of the functions nested in it."""
     own = {line for *_, line in code.co_lines() if line is not None}
     return frozenset(
         own.union(*(lines_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))

@@ -1,4 +1,4 @@
-"""Sources of counts, such as the number of nonzero elements of a tensor. The prologue computes counts from inputs."""
+"""Counts, such as the number of nonzero elements of a tensor, which the prologue computes from inputs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Count:
         return {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
 
     def bsyms_with(self, variable: Callable[[Path], str], written: WrittenOperations) -> Iterable[BoundSymbol]:
-        """Yield the bound symbols that are not `written` yet, with the prologue's variables for inputs and symbols."""
+        """Yield the bound symbols that the prologue must still run, with its variables for inputs and symbols.
+
+        `written` has the bound symbols that the prologue already runs.
+        """
         for bsym in written.add(self.bsyms, self.memory):
             args, kwargs = replace_leaves(
                 (bsym.args, dict(bsym.kwargs)), lambda leaf: self._with_variable(leaf, variable)
@@ -60,7 +63,7 @@ class Count:
             yield replace(bsym, args=args, kwargs=kwargs, subsymbols=(), source=None, module="")
 
     def expression(self, variable: Callable[[Path], str]) -> str:
-        """Return the expression of the count, to be written after the bound symbols."""
+        """Return the expression of the count, which follows the bound symbols."""
         tensor = self._with_variable(self.tensor, variable)
         return self.quantity.expression.format(tensor.text if isinstance(tensor, Code) else tensor.name)
 
@@ -94,7 +97,7 @@ class CountSources:
     observed: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: Any) -> Path | None:
-        """Return the path of a count, or None for a constant, if a tensor that the count depends on has no path."""
+        """Return the path of a count; None if it is constant, or if it depends on a tensor without a path."""
         text = self._text(quantity)
         if quantity is not TENSOR:
             self.observed[text] = value
@@ -110,7 +113,7 @@ class CountSources:
         return path if quantity is TENSOR or self.outside.symbolic.includes_count(text, value) else None
 
     def _text(self, quantity: Quantity) -> str:
-        """Return a text that identifies a count, and is the same in another recording of the program."""
+        """Return a text that identifies a count, and that is the same in each recording of the program."""
         where = f"{quantity.description} at {self.line()}"
         number = sum(text.startswith(where) for text in self.observed)
         return where if not number else f"{where} ({number + 1})"

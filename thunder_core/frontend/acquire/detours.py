@@ -21,10 +21,10 @@ class Detours:
         self.last: Site | None = None
 
     def answer(self, frame: Frame | None, *, is_failing: bool) -> bool:
-        """Return the answer for the interpreted function that runs in a frame.
+        """Return the result of `torch.compiler.is_compiling()` for a call in a frame, and note the call.
 
-        Optimizers that adapt to Dynamo would compute other results, so the answer is always False for functions of
-        `torch.optim`.
+        The call is not noted if the run `is_failing`. The result is always False for functions of `torch.optim`, whose
+        results would differ under Dynamo.
         """
         if frame is None or str(frame.globals.get("__name__")).startswith("torch.optim."):
             return False
@@ -34,7 +34,7 @@ class Detours:
         return site in self.sites
 
     def further(self) -> Detours | None:
-        """Return these detours and the detour around the last failure; None if it is already taken."""
+        """Return these detours and the detour at the last call; None if the last call already returned True."""
         if self.last is None or self.last in self.sites:
             return None
         return Detours(self.sites | {self.last})

@@ -1,4 +1,4 @@
-"""Template fields with attributes and items (`"{0.name}"`), which the interpreter reads instead of C code."""
+"""Fields of templates that read attributes or items, such as `"{0.name}"`: the interpreter makes these reads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Fields = list[tuple[str, str | None, str | None, str | None]]
 
 
 def with_values(machine: Machine, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the template with numbered fields, and the values of the fields; None if C code must format it.
+    """Return the template with numbered fields, and the values of the fields: `"{0}"` and `[a.name]` for `"{0.name}"`.
 
-    The result is also None if no field reads an attribute or an item, because then C reads nothing.
+    Return None if C code must format the template, because it is invalid or nested, or because an argument is missing.
+    Return None also if no field reads an attribute or an item.
     """
     try:
         fields: Fields = list(string.Formatter().parse(template))
@@ -57,7 +58,7 @@ def positions_of(fields: Fields) -> list[int]:
 
 
 def text_of(field: tuple[str, str | None, str | None, str | None], position: int) -> str:
-    """Return the text of a field, named by the position of its value, after the literal text before the field."""
+    """Return the literal text before a field, and the text of the field with the position of its value as its name."""
     before, name, specification, conversion = field
     literal = before.replace("{", "{{").replace("}", "}}")
     if name is None:

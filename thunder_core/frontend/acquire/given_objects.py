@@ -1,7 +1,7 @@
 """Snapshots of objects that a program creates and passes to a function, which may keep them for its backward.
 
-The program may change such an object later, and the object holds the tensors of the traced call. So the bound symbol
-gets two arguments instead: a copy of the object, made when the function is called, with holes for the tensors and
+The program may change such an object later, and the object refers to tensors of the traced call. So two arguments of
+the bound symbol replace the object: a copy of the object from the time of the call, with holes in place of tensors and
 numbers; and these tensors and numbers.
 """
 
@@ -31,8 +31,8 @@ SHALLOWLY_IMMUTABLE = (types.FunctionType, types.MethodType, functools.partial, 
 class ObjectSnapshot:
     """A snapshot of nested objects with holes; `values` are the program's tensors and numbers that fill the holes.
 
-    The containers in `always_copied` are copied even if they existed before the program ran. `refuse(reason)` raises
-    for an object that cannot be copied.
+    The containers in `always_copied` are copied even if they are outside objects. `refuse(reason)` raises the error for
+    an object that cannot be copied.
     """
 
     def __init__(self, outside: Outside, always_copied: Iterable[Any], refuse: Callable[[str], NoReturn]) -> None:
@@ -59,7 +59,7 @@ class ObjectSnapshot:
         ]
 
     def require_same(self, is_exempt: Callable[[Any], bool]) -> None:
-        """Guard that each object from outside is the same object at each call, except exempt objects."""
+        """Guard the identity of each outside object in the snapshot, except objects for which `is_exempt` is true."""
         for value in self._from_outside:
             path = self._outside.path_of(value)
             if path is not None and not is_exempt(value):
@@ -87,7 +87,7 @@ class ObjectSnapshot:
     def _must_copy(self, value: object) -> bool:
         """Whether an object of the program may change later, or refers to objects that may change.
 
-        Refuse an object with tensors that cannot be copied.
+        Raises the error of `refuse` for an object that refers to tensors and that cannot be copied.
         """
         if isinstance(value, types.FunctionType):
             return bool(value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value))
@@ -121,8 +121,8 @@ class GivenObjects:
     def with_changes(self, change: Callable[[Any], Any]) -> tuple[Any, list[tuple[Any, Any]]]:
         """Return the arguments with changed tensors and numbers, and pairs of objects.
 
-        A pair is an object that the program created, or a list or dict of the arguments, with its counterpart in the
-        changed arguments.
+        A pair is an object that the program created, or a list or dict of the arguments, with the object in the same
+        position of the changed arguments.
         """
         call = (self.args, self.kwargs)
         if self._snapshot is None:
@@ -134,7 +134,7 @@ class GivenObjects:
         return arguments, [*pairs, *_pairs_of_containers(call, arguments)]
 
     def require_same_objects(self) -> None:
-        """Guard that each object from outside is the same at each call, if it refers to tensors."""
+        """Guard the identity of each outside object that refers to tensors."""
         self._objects.require_same(lambda value: not refers_to_tensors(value))
 
 
@@ -147,6 +147,6 @@ def _containers_in(tree: Any) -> Iterator[Any]:
 
 
 def _pairs_of_containers(original: object, changed: object) -> list[tuple[Any, Any]]:
-    """Return the lists and dicts of the arguments, each with its counterpart in the changed arguments."""
+    """Return the lists and dicts of the arguments, each with the container in the same position of `changed`."""
     pairs = zip(_containers_in(original), _containers_in(changed), strict=True)
     return [(value, copy) for value, copy in pairs if type(value) is not tuple]

@@ -23,8 +23,8 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.changes.node_hooks import has_hooks
 
-# Symbols that request actions of autograd in a backward pass. The program's own backward pass did them while tracing.
-REQUESTS = frozenset(
+# Symbols that affect a later backward pass. They are left out if the program has run its backward passes itself.
+BACKWARD_REQUESTS = frozenset(
     {
         "torch.Tensor.retain_grad",
         "torch.Tensor.register_hook",
@@ -34,7 +34,7 @@ REQUESTS = frozenset(
 
 
 class OutsideGradients(OutsideFacts):
-    """Gradients and hooks of tensors from outside. Reads of them are guarded."""
+    """The gradients and hooks of outside tensors. Each read is guarded."""
 
     def __init__(self, run: Recording) -> None:
         self.run = run
@@ -46,7 +46,10 @@ class OutsideGradients(OutsideFacts):
         return grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
-        """Refuse a tensor that was computed outside, and guard that a tensor is a leaf unless it is a Parameter."""
+        """Guard that a tensor is a leaf and that its accumulation node has no hooks.
+
+        A Parameter is always a leaf. Raises `OperationFailed` for a tensor that was computed outside the program.
+        """
         with torch._C.DisableTorchFunction():
             if tensor.grad_fn is not None:
                 raise OperationFailed(
@@ -59,7 +62,10 @@ class OutsideGradients(OutsideFacts):
             self._require_no_accumulation_hooks(tensor)
 
     def _require_no_accumulation_hooks(self, leaf: torch.Tensor) -> None:
-        """Leave a leaf whose accumulation node has hooks to eager PyTorch, and guard that the node has none."""
+        """Guard that the accumulation node of a leaf has no hooks.
+
+        If it has hooks, request that eager makes the call.
+        """
         with _disable_current_modes():
             node = get_gradient_edge(leaf).node if leaf.requires_grad else None
         if node is None:
@@ -73,7 +79,7 @@ class OutsideGradients(OutsideFacts):
         self.run.outside.guard_together(NoAccumulationHooks, leaf)
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
-        """Return functions that interpret a tensor's hooks, and guard the tensor's hooks."""
+        """Guard the hooks of a tensor, and return functions that interpret them."""
         with torch._C.DisableTorchFunction():
             return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
 
@@ -90,7 +96,10 @@ class OutsideGradients(OutsideFacts):
 
 
 def log_gradients(run: Recording) -> None:
-    """Log each change of a `.grad` as an effect."""
+    """Log each change of a `.grad` of an outside tensor as an effect.
+
+    Raises `OperationFailed` for a tensor without a path.
+    """
     for tensor, grad in run.recorder.gradients.changed_gradients():
         if run.outside.path_of(tensor) is None:
             raise OperationFailed(
@@ -102,12 +111,13 @@ def log_gradients(run: Recording) -> None:
 
 
 def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
-    """Decompose each bound symbol whose intermediates are read by other bound symbols or returned by the computation.
+    """Return the bound symbols, with those decomposed whose intermediates other bound symbols or the outputs use.
 
-    A backward pass reads tensors that the forward operations saved, and autocast reads tensors that it cast before.
+    A backward pass of the program uses tensors that forward operations saved, and autocast reuses tensors that it has
+    cast before.
     """
     bsyms = tuple(bsyms)
-    autocast_devices = under_autocast(bsyms)
+    autocast_devices = autocast_devices_of(bsyms)
     defined = {proxy.name for bsym in bsyms for proxy in bsym.outputs}
     read = {proxy.name for proxy in outputs}
     decomposed: list[BoundSymbol] = []
@@ -116,14 +126,14 @@ def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy])
         parts = [bsym]
         if any(name in read and name not in defined for name in names):
             parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
-            if has_derivative_rule(bsym):  # the bound symbol may have turned autocast off for itself
+            if has_derivative_rule(bsym):  # its operations run with autocast off
                 parts = [*with_autocast_off(parts, autocast_devices.get(id(bsym), ()))]
         read |= {proxy.name for part in parts for proxy in part.inputs}
         decomposed += reversed(parts)
     return tuple(reversed(decomposed))
 
 
-def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
+def autocast_devices_of(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
     """Map each bound symbol with a derivative rule, by identity, to the devices for which autocast is on."""
     on = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     devices: dict[int, tuple[str, ...]] = {}
@@ -136,10 +146,16 @@ def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
 
 
 def without_autograd(bsyms: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
-    """Turn autograd off for all bound symbols, for a program that has computed its gradients itself."""
-    bsyms_kept = (bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in REQUESTS)
-    return (_switch(False), *bsyms_kept, _switch(True)) if ambient else tuple(bsyms_kept)
+    """Return the bound symbols of a program that computes its gradients itself, with autograd off for all of them.
+
+    `ambient` is whether autograd is on when the program is called.
+    """
+    bsyms_kept = (
+        bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in BACKWARD_REQUESTS
+    )
+    return (_set_grad_enabled(False), *bsyms_kept, _set_grad_enabled(True)) if ambient else tuple(bsyms_kept)
 
 
-def _switch(enabled: bool) -> BoundSymbol:
+def _set_grad_enabled(enabled: bool) -> BoundSymbol:
+    """Return the bound symbol that turns autograd on or off."""
     return BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True)

@@ -1,9 +1,10 @@
-"""The methods of process groups that `torch.distributed` communicates with, as functions that a tracer records.
+"""The methods of process groups that `torch.distributed` calls to communicate, as functions that a tracer records.
 
-Each function starts the operation of the method of its name, and returns a function that finishes the operation, which
-is called when the program waits. If PyTorch has a functional collective, the function calls the collective and copies
-its result to the program's tensor. The other functions call Thunder's operators. Tensors are passed as their `data`,
-because autograd ignores these methods. Raises `ValueError` or `TypeError` for arguments that cannot be traced.
+Each function starts the operation of a method, and returns a function that finishes the operation. The second function
+is called when the program waits. If PyTorch has an equivalent functional collective, the function calls this collective
+and copies its result to the program's tensor. The other functions call Thunder's operators. Tensors are passed as their
+`data`, because autograd ignores these methods. The functions raise `ValueError` or `TypeError` for arguments that
+cannot be traced.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ Finish = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Group:
-    """A process group that the program communicates in: its name and its number of ranks.
+    """The process group of a communication: its name and its number of ranks.
 
-    `is_python_group` means that its methods are written in Python. The functional `all_reduce` and `broadcast` call
-    these methods. The functional collectives that gather, scatter, or send from all ranks to all ranks do not.
+    If `is_python_group` is set, the methods of the process group are written in Python. The functional `all_reduce` and
+    `broadcast` call these methods. The functional collectives that gather, scatter, or send from all ranks to all ranks
+    do not.
     """
 
     name: str
@@ -39,22 +41,22 @@ class Group:
 
 Method = Callable[..., Finish]
 METHODS: dict[str, Method] = {}
-WITHOUT_WORK = frozenset({"monitored_barrier"})  # methods that have finished when they return
+WITHOUT_WORK = frozenset({"monitored_barrier"})  # methods that return no work: they wait themselves
 
-# PyTorch's names of parameters, some of which differ between the overloads of a method, with the names here.
-READ, WRITTEN = ("tensor", "tensors"), ("output", "outputs")
+# The names of parameters in PyTorch, which differ between the overloads of a method, and their possible names here.
+INPUT_NAMES, OUTPUT_NAMES = ("tensor", "tensors"), ("output", "outputs")
 KEYWORDS = {
-    "tensor": READ,
-    **dict.fromkeys(("input", "inputs", "input_tensor", "input_tensors", "inputTensor"), READ),
-    **dict.fromkeys(("output_tensor", "output_tensors", "outputTensor"), WRITTEN),
-    "output": WRITTEN,
+    "tensor": INPUT_NAMES,
+    **dict.fromkeys(("input", "inputs", "input_tensor", "input_tensors", "inputTensor"), INPUT_NAMES),
+    **dict.fromkeys(("output_tensor", "output_tensors", "outputTensor"), OUTPUT_NAMES),
+    "output": OUTPUT_NAMES,
     "dstRank": ("destination",),
     "srcRank": ("source",),
 }
 
 
 def method(*names: str) -> Callable[[Method], Method]:
-    """Register the decorated function for methods of process groups."""
+    """Return a decorator that registers a function for these methods of process groups."""
 
     def register(function: Method) -> Method:
         METHODS.update(dict.fromkeys(names, function))
@@ -73,7 +75,7 @@ def parameters_of(function: Method, keywords: Mapping[str, Any]) -> dict[str, An
 
 
 def reduction(options: object, op: object = None) -> str:
-    """Return the name of the reduction in the options or the argument; the default is the sum."""
+    """Return the name of the reduction in the options or in `op`; the default is the sum."""
     reduce_op = (
         op if op is not None else dist.ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
     )
@@ -84,12 +86,12 @@ def reduction(options: object, op: object = None) -> str:
 
 
 def root_rank(options: object, root: int | None) -> int:
-    """Return the root rank of a collective; the default is the first rank."""
+    """Return the root rank of a collective, from `root` or the options; the default is rank 0."""
     rank = root if root is not None else options
     return int(rank if isinstance(rank, int) else getattr(rank, "rootRank", 0))
 
 
-def single(tensors: Any) -> torch.Tensor:
+def single_tensor(tensors: Any) -> torch.Tensor:
     """Return the only tensor of a list, or the tensor itself, without autograd.
 
     Raise `ValueError` for a longer list.
@@ -101,7 +103,7 @@ def single(tensors: Any) -> torch.Tensor:
 
 
 def without_autograd(tensors: Any) -> list[torch.Tensor]:
-    """Return tensors that share the memory and that autograd does not record."""
+    """Return the `data` of each tensor, which shares the memory, and which autograd does not record."""
     return [tensor.data for tensor in tensors]
 
 
@@ -112,13 +114,13 @@ def list_for_ranks(lists: Any) -> list[torch.Tensor]:
     return without_autograd(lists if isinstance(lists[0], torch.Tensor) else lists[0])
 
 
-def require_fit(output: torch.Tensor, tensor: torch.Tensor, elements: int) -> None:
+def require_matching(output: torch.Tensor, tensor: torch.Tensor, elements: int) -> None:
     """Raise `ValueError` if an output's dtype differs from the tensor's, or its number of elements from `elements`."""
     if output.dtype != tensor.dtype or output.numel() != elements:
         raise ValueError("tensors whose sizes or dtypes do not match")
 
 
-def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
+def elements_per_rank(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
     """Return the number of elements of a contiguous tensor for each rank: `rows` per rank, or equal numbers of rows.
 
     Raises `ValueError` if the tensor does not have these rows.
@@ -130,7 +132,7 @@ def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
     return [count * (tensor.numel() // length if length else 0) for count in rows]
 
 
-def equal_parts(tensor: torch.Tensor, size: int) -> list[int]:
+def equal_elements_per_rank(tensor: torch.Tensor, size: int) -> list[int]:
     """Return equal numbers of elements for each rank. Raise `ValueError` if the elements cannot be divided equally."""
     if tensor.numel() % size:
         raise ValueError(f"{tensor.numel()} elements, which cannot be divided equally among {size} ranks")
@@ -142,8 +144,8 @@ def wait(result: torch.Tensor) -> torch.Tensor:
     return FUNCTIONAL.wait_tensor(result)  # type: ignore[no-any-return]
 
 
-def copying(outputs: Tensors, results: Tensors) -> Finish:
-    """Return a function that waits for results, and copies each result to the program's tensor."""
+def copy_results(outputs: Tensors, results: Tensors) -> Finish:
+    """Return a function that waits for results, and copies each result to an output of the program."""
 
     def finish() -> None:
         for output, result in zip(outputs, [wait(result) for result in results], strict=True):
@@ -152,8 +154,8 @@ def copying(outputs: Tensors, results: Tensors) -> Finish:
     return finish
 
 
-def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Finish:
-    """Return a function that waits for the work of a Thunder operator, with the tensors that it writes and reads."""
+def wait_for(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Finish:
+    """Return a function that waits for the work of a Thunder operator, which writes and reads these tensors."""
     return lambda: OPERATORS.wait(work, list(written), list(read))
 
 
@@ -163,53 +165,55 @@ def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Fi
 @method("allreduce")
 def all_reduce(group: Group, tensors: object, opts: object = None, timeout: object = None, op: object = None) -> Finish:
     """Reduce a tensor of each rank, on all ranks."""
-    tensor = single(tensors)
-    return copying([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(opts, op), group.name)])
+    tensor = single_tensor(tensors)
+    return copy_results([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(opts, op), group.name)])
 
 
 @method("allreduce_coalesced")
 def all_reduce_coalesced(group: Group, tensors: object, opts: object = None) -> Finish:
     """Reduce several tensors of each rank together."""
     data = without_autograd(tensors)
-    return copying(data, FUNCTIONAL.all_reduce_coalesced(data, reduction(opts), group.name))
+    return copy_results(data, FUNCTIONAL.all_reduce_coalesced(data, reduction(opts), group.name))
 
 
 @method("broadcast")
 def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Finish:
     """Send the tensor of one rank to all ranks."""
-    tensor = single(tensors)
-    return copying([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(opts, root), group.name)])
+    tensor = single_tensor(tensors)
+    return copy_results([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(opts, root), group.name)])
 
 
 @method("_allgather_base", "all_gather_single")
 def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: object = None) -> Finish:
     """Gather a tensor of each rank into one tensor."""
-    require_fit(output, tensor, tensor.numel() * group.size)
+    require_matching(output, tensor, tensor.numel() * group.size)
     if group.is_python_group:
         written, read = output.data, tensor.data
-        return waiting(OPERATORS.all_gather_into_tensor(written, read, group.name), [written], [read])
-    return copying([output.data], [FUNCTIONAL.all_gather_into_tensor(tensor.data.contiguous(), group.size, group.name)])
+        return wait_for(OPERATORS.all_gather_into_tensor(written, read, group.name), [written], [read])
+    return copy_results(
+        [output.data], [FUNCTIONAL.all_gather_into_tensor(tensor.data.contiguous(), group.size, group.name)]
+    )
 
 
 @method("allgather_into_tensor_coalesced", "all_gather_single_coalesced")
 def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: object = None) -> Finish:
     """Gather several tensors of each rank together."""
     for output, tensor in zip(outputs, tensors, strict=True):
-        require_fit(output, tensor, tensor.numel() * group.size)
+        require_matching(output, tensor, tensor.numel() * group.size)
     gathered = FUNCTIONAL.all_gather_into_tensor_coalesced(without_autograd(tensors), group.size, group.name)
-    return copying(without_autograd(outputs), gathered)
+    return copy_results(without_autograd(outputs), gathered)
 
 
 @method("allgather")
 def all_gather(group: Group, outputs: object, tensors: object, opts: object = None, timeout: object = None) -> Finish:
     """Gather a tensor of each rank into a list. The process group handles tensors of different shapes."""
-    tensor, data = single(tensors), list_for_ranks(outputs)
+    tensor, data = single_tensor(tensors), list_for_ranks(outputs)
     if (
         group.is_python_group
         or len(data) != group.size
         or any((item.shape, item.dtype) != (tensor.shape, tensor.dtype) for item in data)
     ):
-        return waiting(OPERATORS.all_gather(data, tensor, group.name), data, [tensor])
+        return wait_for(OPERATORS.all_gather(data, tensor, group.name), data, [tensor])
     gathered = FUNCTIONAL.all_gather_into_tensor(tensor.contiguous().view(-1), group.size, group.name)
 
     def finish() -> None:
@@ -223,22 +227,24 @@ def all_gather(group: Group, outputs: object, tensors: object, opts: object = No
 @method("_reduce_scatter_base", "reduce_scatter_single")
 def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: object = None) -> Finish:
     """Reduce a tensor of each rank, and send each rank its part of the result."""
-    require_fit(output, tensor, tensor.numel() // group.size)
+    require_matching(output, tensor, tensor.numel() // group.size)
     if group.is_python_group:
         written, read = output.data, tensor.data
-        return waiting(OPERATORS.reduce_scatter_tensor(written, read, reduction(opts), group.name), [written], [read])
+        return wait_for(OPERATORS.reduce_scatter_tensor(written, read, reduction(opts), group.name), [written], [read])
     flat = tensor.data.contiguous().view(-1)
-    return copying([output.data], [FUNCTIONAL.reduce_scatter_tensor(flat, reduction(opts), group.size, group.name)])
+    return copy_results(
+        [output.data], [FUNCTIONAL.reduce_scatter_tensor(flat, reduction(opts), group.size, group.name)]
+    )
 
 
 @method("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced")
 def reduce_scatter_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: object = None) -> Finish:
     """Reduce several tensors of each rank together, and send each rank its parts."""
     for output, tensor in zip(outputs, tensors, strict=True):
-        require_fit(output, tensor, tensor.numel() // group.size)
+        require_matching(output, tensor, tensor.numel() // group.size)
     data, op = without_autograd(tensors), reduction(opts)
     results = FUNCTIONAL.reduce_scatter_tensor_coalesced(data, op, group.size, group.name)
-    return copying(without_autograd(outputs), results)
+    return copy_results(without_autograd(outputs), results)
 
 
 @method("alltoall_base", "all_to_all_single")
@@ -257,19 +263,19 @@ def all_to_all_single(
     Split sizes count rows of the input or of the output.
     """
     rows = list(output_split_sizes), list(input_split_sizes)
-    require_fit(output, tensor, output.numel() if any(rows) else tensor.numel())
+    require_matching(output, tensor, output.numel() if any(rows) else tensor.numel())
     if not (output.is_contiguous() and tensor.is_contiguous()):
         raise ValueError("tensors that are not contiguous")
     if EQUAL_ROWS and not output_split_sizes and output.dim() and output.shape[0] % group.size:
         raise ValueError(f"{output.shape[0]} rows of the output, which {group.size} ranks cannot share")
     if group.is_python_group:
         written, read = output.data, tensor.data
-        return waiting(OPERATORS.all_to_all_single(written, read, *rows, group.name), [written], [read])
+        return wait_for(OPERATORS.all_to_all_single(written, read, *rows, group.name), [written], [read])
     if any(rows):
-        received, sent = (parts_of(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
+        received, sent = (elements_per_rank(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
     else:
-        received = sent = equal_parts(tensor, group.size)
-    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), received, sent, group.name)])
+        received = sent = equal_elements_per_rank(tensor, group.size)
+    return copy_results([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), received, sent, group.name)])
 
 
 # ---- Thunder's operators ------------------------------------------------------------------------------------------
@@ -285,16 +291,16 @@ def reduce(
     root: Any = None,
 ) -> Finish:
     """Reduce a tensor of each rank, on one rank."""
-    tensor = single(tensors)
+    tensor = single_tensor(tensors)
     op_name = reduction(None if isinstance(opts, int) else opts, op)
-    return waiting(OPERATORS.reduce(tensor, op_name, root_rank(opts, root), group.name), [tensor])
+    return wait_for(OPERATORS.reduce(tensor, op_name, root_rank(opts, root), group.name), [tensor])
 
 
 @method("gather")
 def gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Finish:
     """Gather a tensor of each rank, on one rank."""
-    tensor, data = single(tensors), list_for_ranks(outputs)
-    return waiting(OPERATORS.gather(data, tensor, root_rank(opts, root), group.name), data, [tensor])
+    tensor, data = single_tensor(tensors), list_for_ranks(outputs)
+    return wait_for(OPERATORS.gather(data, tensor, root_rank(opts, root), group.name), data, [tensor])
 
 
 @method("scatter")
@@ -302,8 +308,8 @@ def scatter(
     group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
 ) -> Finish:
     """Send a tensor of one rank to each rank."""
-    output, data = single(outputs), list_for_ranks(tensors)
-    return waiting(OPERATORS.scatter(output, data, root_rank(opts, root), group.name), [output], data)
+    output, data = single_tensor(outputs), list_for_ranks(tensors)
+    return wait_for(OPERATORS.scatter(output, data, root_rank(opts, root), group.name), [output], data)
 
 
 @method("reduce_scatter")
@@ -311,35 +317,35 @@ def reduce_scatter(
     group: Group, outputs: object, tensors: object, opts: object = None, timeout: object = None, op: object = None
 ) -> Finish:
     """Reduce a list of tensors of each rank, and send each rank its result."""
-    output, data = single(outputs), list_for_ranks(tensors)
-    return waiting(OPERATORS.reduce_scatter(output, data, reduction(opts, op), group.name), [output], data)
+    output, data = single_tensor(outputs), list_for_ranks(tensors)
+    return wait_for(OPERATORS.reduce_scatter(output, data, reduction(opts, op), group.name), [output], data)
 
 
 @method("alltoall")
 def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, opts: object = None) -> Finish:
     """Send a tensor to each rank, and receive a tensor from each rank."""
     written, read = without_autograd(outputs), without_autograd(tensors)
-    return waiting(OPERATORS.all_to_all(written, read, group.name), written, read)
+    return wait_for(OPERATORS.all_to_all(written, read, group.name), written, read)
 
 
 @method("send")
 def send(group: Group, tensors: object, destination: int, tag: int) -> Finish:
     """Send a tensor to a rank."""
-    tensor = single(tensors)
-    return waiting(OPERATORS.send(tensor, int(destination), int(tag), group.name), read=[tensor])
+    tensor = single_tensor(tensors)
+    return wait_for(OPERATORS.send(tensor, int(destination), int(tag), group.name), read=[tensor])
 
 
 @method("recv")
 def recv(group: Group, tensors: object, source: int, tag: int) -> Finish:
     """Receive a tensor from a rank."""
-    tensor = single(tensors)
-    return waiting(OPERATORS.recv(tensor, int(source), int(tag), group.name), [tensor])
+    tensor = single_tensor(tensors)
+    return wait_for(OPERATORS.recv(tensor, int(source), int(tag), group.name), [tensor])
 
 
 @method("barrier")
 def barrier(group: Group, opts: object = None, timeout: object = None) -> Finish:
     """Wait for all ranks."""
-    return waiting(OPERATORS.barrier(group.name, getattr(opts, "device", None)))
+    return wait_for(OPERATORS.barrier(group.name, getattr(opts, "device", None)))
 
 
 @method("monitored_barrier")
@@ -347,4 +353,4 @@ def monitored_barrier(group: Group, timeout: Any = None, wait_all_ranks: bool = 
     """Wait for all ranks, and raise an error that names the missing ranks."""
     if timeout is None:
         raise ValueError("no timeout")
-    return waiting(OPERATORS.monitored_barrier(group.name, timeout.total_seconds(), wait_all_ranks, None))
+    return wait_for(OPERATORS.monitored_barrier(group.name, timeout.total_seconds(), wait_all_ranks, None))

@@ -1,4 +1,4 @@
-"""The guards and the forbidden objects of an outer program that calls an inner program."""
+"""The reads and writes of an inner program that an outer program calls: guards and conflicts of the outer program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 
 class Handover:
-    """The reads and writes of an inner program, which a bound symbol of an outer program calls at `line`.
+    """The reads and writes of an inner program, which a bound symbol of an outer program runs at `line`.
 
     The inner program reads and writes when this bound symbol runs. The outer program reads before its first bound
-    symbol and writes after its last. Therefore, neither program may read or write an object that the other program
-    writes to; `refuse(reason)` raises the error.
+    symbol, and writes after its last bound symbol. Therefore, neither program may read or write an object that the
+    other program writes to. `refuse(reason)` raises the error.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Handover:
         self._refuse = refuse
         self._translations: dict[Path, Path | None] = {}
 
-    def check_and_close(self) -> None:
+    def require_no_conflict(self) -> None:
         """Refuse random draws outside of PyTorch, and uses of objects that the outer program has written to.
 
-        After this call, the outer program may not use the objects that the inner program writes to, which are added to
-        `outer.outdated`.
+        The objects that the inner program writes to are added to `outer.outdated`: the outer program may not use them
+        later.
         """
         for path in self.used_paths():
             if leads_from_draw(path):
@@ -51,12 +51,10 @@ class Handover:
             if effect.owner is None and printed:
                 self._refuse("prints after the calling program has printed")
             if effect.owner is not None:
-                self._close(effect.owner)
+                self._forbid_later_uses(effect.owner)
 
-    def conflicts(self) -> bool:
-        """Whether the inner program writes, prints, draws random numbers outside of PyTorch, or reads an object that
-        was written to.
-        """
+    def has_conflict(self) -> bool:
+        """Whether the inner program has effects, draws random numbers outside of PyTorch, or reads changed objects."""
         return bool(self.inner.effects.effects) or any(
             leads_from_draw(path) or self.is_changed(path) for path in self.used_paths()
         )
@@ -71,9 +69,10 @@ class Handover:
     def _is_changed_object(self, value: object) -> bool:
         return id(value) in self.outer.effects.originals or id(value) in self.outer.outdated
 
-    def _close(self, owner: Path) -> None:
+    def _forbid_later_uses(self, owner: Path) -> None:
+        """Add an object that the inner program writes to to `outer.outdated`; refuse a tensor or a new object."""
         if isinstance(owner.value, torch.Tensor):
-            self._refuse("sets an attribute of a tensor, or runs backward()")  # which sets `.grad`
+            self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
             self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
         self.outer.outdated[id(owner.value)] = (owner.value, self._line)
@@ -83,7 +82,7 @@ class Handover:
         return next((effect.owner for effect in self.inner.effects.effects if effect.owner is not None), None)
 
     def used_paths(self) -> Iterator[Path]:
-        """Yield all paths of the inner program, to objects that it reads, guards or writes, in no particular order."""
+        """Yield the paths of the inner program to all objects that it reads, guards or writes to."""
         yield from self.inner.paths.values()
         for guard in self.inner.guards.values():
             yield guard.path
@@ -92,7 +91,7 @@ class Handover:
                 yield effect.owner.attribute(effect.name, None) if effect.kind in ("set", "delete") else effect.owner
 
     def guard(self) -> None:
-        """Make the outer program guard the reads of the inner program, so that the inner program stays valid."""
+        """Make the outer program guard the reads of the inner program."""
         for path in list(self.inner.paths.values()):
             translated = self._translated(path)
             if translated is not None and translated.parent is not None:
@@ -109,7 +108,7 @@ class Handover:
             self._add(outer_guard)
 
     def _note_outside_read(self, path: Path) -> None:
-        """Note a read of a functional program from outside of its arguments, except of code and cells of closures."""
+        """Note a read of a functional program that does not lead from its arguments, except reads of code and cells."""
         if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.outside_reads.note(path)
 
@@ -121,7 +120,7 @@ class Handover:
             self.outer.guard(guard)
 
     def _translated_guard(self, guard: Guard) -> Guard | None:
-        """Return the guard on the outer program's paths; None if it is on a value that the outer program passes in."""
+        """Return the guard with paths of the outer program; None for a value that the outer program passes."""
         path = self._translated(guard.path)
         if isinstance(guard, AllApart):
             paths = [outer for inner in (guard.path, *guard.rest) if (outer := self._translated(inner)) is not None]
@@ -132,7 +131,7 @@ class Handover:
         return None if second_path is None else replace(guard, path=path, second_path=second_path)
 
     def _translated(self, path: Path) -> Path | None:
-        """Return the outer program's path to the value at a path; None for a value that the outer program passes in."""
+        """Return the outer program's path to the value at a path; None for a value that the outer program passes."""
         if path not in self._translations:
             self._translations[path] = self._translate(path)
         return self._translations[path]

@@ -15,15 +15,15 @@ from thunder_core.frontend.interpreter.reach import PARTS
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.stored_attributes import attributes_of
 
-# Types whose contents the interpreter knows, also for derived types.
-HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
-LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor, SymbolicNumber)
+# Classes whose contents `PARTS` of the interpreter returns, also for derived classes.
+CONTAINER_CLASSES = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
+LEAF_CLASSES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor, SymbolicNumber)
 
 
 class HeldObjects:
-    """The objects that a function refers to by closure, defaults or partial arguments, and all objects in them.
+    """The program's objects that a function refers to, directly or indirectly, by closure, defaults or arguments.
 
-    `is_outside` is true for objects from before the program. Changes of these objects are reported elsewhere.
+    Outside objects, for which `is_outside` is true, are left out: the effect log has their changes.
     """
 
     def __init__(self, function: object, is_outside: Callable[[Any], bool]) -> None:
@@ -31,7 +31,7 @@ class HeldObjects:
         waiting, seen = [function], set[int]()
         while waiting:
             value = waiting.pop()
-            if id(value) in seen or isinstance(value, LEAVES) or is_outside(value):
+            if id(value) in seen or isinstance(value, LEAF_CLASSES) or is_outside(value):
                 continue
             seen.add(id(value))
             contents = tuple(contents_of(value))
@@ -40,11 +40,11 @@ class HeldObjects:
 
     @property
     def objects(self) -> list[Any]:
-        """The objects that the program created and that may change."""
+        """The objects, the function first."""
         return [value for value, _ in self._contents]
 
     def have_changed(self) -> bool:
-        """Whether one of the objects now contains other objects than before."""
+        """Whether the contents of one of the objects have changed since the function was examined."""
         return any(list(map(id, contents_of(value))) != list(map(id, contents)) for value, contents in self._contents)
 
 
@@ -56,12 +56,12 @@ def contents_of(value: object) -> Iterator[Any]:
         with suppress(ValueError):  # an empty cell
             yield value.cell_contents
     else:
-        kind = next((kind for kind in HOLDING if isinstance(value, kind)), None)
+        kind = next((kind for kind in CONTAINER_CLASSES if isinstance(value, kind)), None)
         yield from () if kind is None else PARTS[kind](value)
     yield from attributes_of(value).values()
 
 
-def values_behind(value: object) -> Iterator[Any]:
+def reachable_values(value: object) -> Iterator[Any]:
     """Yield an object and all objects that it refers to, directly or indirectly, each once."""
     waiting, seen = [value], set[int]()
     while waiting:
@@ -69,9 +69,9 @@ def values_behind(value: object) -> Iterator[Any]:
         if id(value) not in seen:
             seen.add(id(value))
             yield value
-            waiting += () if isinstance(value, LEAVES) else contents_of(value)
+            waiting += () if isinstance(value, LEAF_CLASSES) else contents_of(value)
 
 
 def refers_to_tensors(value: object) -> bool:
     """Whether an object is a module, or refers, directly or indirectly, to a module, a tensor or a symbolic number."""
-    return any(isinstance(inner, torch.Tensor | torch.nn.Module | SymbolicNumber) for inner in values_behind(value))
+    return any(isinstance(inner, torch.Tensor | torch.nn.Module | SymbolicNumber) for inner in reachable_values(value))

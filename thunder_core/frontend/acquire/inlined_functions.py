@@ -1,8 +1,8 @@
-"""A `torch.autograd.Function` whose forward is part of the program.
+"""A `torch.autograd.Function` whose forward is inlined into the program.
 
-The forward writes to tensors, draws random numbers, or reads tensors that the program has written to. The program runs
-the forward with autograd off, so its reads, writes and draws belong to the program. One bound symbol then connects the
-results with the function's own backward, which autograd runs after the program.
+The forward writes to outside objects, draws random numbers, or reads objects that the program has written to. The
+forward is interpreted with autograd off, as a part of the program. One bound symbol then connects the results of the
+forward with the user's backward, which autograd runs after the program.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.library.applied_functions import ForwardContext, inlined_forward
 
-NOT_WALKED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, TracebackType)
-MISMARKED = "marks a tensor as dirty that is not both an input and a result with a gradient"
+NOT_SEARCHED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, TracebackType)
+WRONG_MARK_DIRTY = "marks a tensor as dirty that is not both an input and a result with a gradient"
 
 
 class KeptContainers:
-    """Lists and dicts of a program that functions keep for their backwards. The backwards get copies.
+    """Objects of a program, such as lists and dicts, that functions keep for their backwards. The backwards get copies.
 
-    A copy is right if the program does not change the original afterwards, and no other object refers to the original.
+    A copy is correct if the program does not change the original later, and if no other object refers to the original.
     """
 
     def __init__(self, is_outside: Callable[[Any], bool]) -> None:
@@ -45,15 +45,15 @@ class KeptContainers:
         self._kept: list[tuple[Any, HeldObjects, Callable[[str], NoReturn], bool]] = []
 
     def includes(self, value: object) -> bool:
-        """Whether a function keeps this object, which may change."""
+        """Whether a function keeps this object, and the object may change."""
         return not isinstance(value, SHALLOWLY_IMMUTABLE) and any(value is kept for kept, *_ in self._kept)
 
     def add(self, value: object, refuse: Callable[[str], NoReturn], *, may_be_shared: bool = False) -> None:
-        """Add a list, a dict or another object; later code may reach an object that `may_be_shared`."""
+        """Add an object. If `may_be_shared` is set, the object may still be reachable after the program."""
         self._kept.append((value, HeldObjects(value, self._is_outside), refuse, may_be_shared))
 
     def require_unshared(self, reachable: object) -> None:
-        """Refuse an object that has changed since it was added, or that can be reached after the program."""
+        """Refuse an object that has changed since it was added, or that `reachable` refers to without permission."""
         reachable_ids = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse, may_be_shared in self._kept:
             if held_objects.have_changed() or (id(value) in reachable_ids and not may_be_shared):
@@ -63,9 +63,9 @@ class KeptContainers:
 
 
 class InlinedFunction:
-    """One application of a function whose forward is part of the program; `refuse(reason)` raises.
+    """One application of a function whose forward is inlined into the program; `refuse(reason)` raises the error.
 
-    `containers` has the lists and dicts of the program that backwards get copies of.
+    `containers` are the objects of the program that functions keep for their backwards.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class InlinedFunction:
         self._refuse = refuse
 
     def apply(self) -> Any:
-        """Run the forward in the program, and return its output, connected with the backward."""
+        """Interpret the forward as a part of the program, and return its output, connected with the backward."""
         has_setup = self._kind.setup_context is not torch.autograd.Function.setup_context
         context = ForwardContext(tuple(map(self._requires_grad, self._args)))
         output = self._run.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
@@ -91,7 +91,7 @@ class InlinedFunction:
         return tuple(outputs) if isinstance(output, tuple) else outputs[0]
 
     def _connect(self, outputs: tuple[Any, ...], context: ForwardContext) -> list[Any]:
-        """Return the outputs, with the tensors among them in autograd's graph."""
+        """Record the bound symbol that connects the outputs with the backward; return the outputs."""
         results = self._results(outputs, context)
         tensors = tuple(outputs[index] for index in results.indices)
         self._require_unshared(results.of_kind(tensors, VIEW), context)
@@ -108,7 +108,7 @@ class InlinedFunction:
         return connected
 
     def _results(self, outputs: tuple[Any, ...], context: ForwardContext) -> ForwardResults:
-        """Find the tensors among the outputs, and how each is connected."""
+        """Return the tensors among the outputs, each with the way in which it is connected with the backward."""
         tensors = {index: output for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
         if len(set(map(id, tensors.values()))) < len(tensors):
             self._refuse("returns a tensor twice")
@@ -117,18 +117,18 @@ class InlinedFunction:
         return ForwardResults(len(outputs), kinds)
 
     def _require_dirty_results(self, outputs: Iterable[torch.Tensor], context: ForwardContext) -> None:
-        """Refuse dirty tensors that PyTorch refuses, or that PyTorch would not make results of the function."""
+        """Refuse a dirty tensor that is not both an input and an output, or that is a leaf with a gradient."""
         returned_inputs = set(map(id, self._args)) & set(map(id, outputs)) - set(map(id, context.non_differentiable))
         if any(id(tensor) not in returned_inputs for tensor in context.dirty_tensors):
-            self._refuse(MISMARKED)
+            self._refuse(WRONG_MARK_DIRTY)
         if any(map(self._is_leaf, context.dirty_tensors)):
             self._refuse("writes to a leaf that requires a gradient, which eager PyTorch refuses too")
 
     def _kind_of(self, tensor: torch.Tensor, context: ForwardContext) -> str:
-        """Return how a result is connected.
+        """Return the way in which a result is connected with the backward: `CONSTANT` (not at all), `ITSELF` or `VIEW`.
 
-        An input or a view is connected by a new view, so that the tensor itself stays unchanged. An input that the
-        forward has written to is connected itself, because the program may use the input again.
+        For an input or a view, a new view is connected, so that the tensor itself is unchanged. An input that the
+        forward has written to is connected itself, because the program may use the input later.
         """
         is_dirty = any(tensor is written for written in context.dirty_tensors)
         is_given = any(tensor is value for value in self._args)
@@ -143,7 +143,7 @@ class InlinedFunction:
         return VIEW if is_given or self._attribute_of_fake(tensor, "_is_view") else ITSELF
 
     def _is_leaf(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is a leaf that requires a gradient; the fake of a leaf from outside is no leaf."""
+        """Whether a tensor is a leaf that requires a gradient. The fake of an outside leaf is no leaf."""
         with torch._C.DisableTorchFunction():
             is_outside_leaf = self._run.recorder.tensors.is_outside(tensor) and tensor.is_leaf
         return self._requires_grad(tensor) and (is_outside_leaf or self._attribute_of_fake(tensor, "is_leaf"))
@@ -159,7 +159,7 @@ class InlinedFunction:
             return value() if callable(value) else value
 
     def _require_unshared(self, tensors: tuple[Any, ...], context: ForwardContext) -> None:
-        """Refuse a view that is returned and kept: the program gets another tensor, which autograd tracks."""
+        """Refuse a view that is returned and also stored: the program gets another tensor for the returned view."""
         apart = set(map(id, tensors)) - set(map(id, self._args))
         written = self._run.outside.effects.written_values()
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
@@ -168,7 +168,7 @@ class InlinedFunction:
     def _kept_attributes(self, context: ForwardContext) -> tuple[Snapshot, tuple[Any, ...]]:
         """Return a snapshot of the attributes of `ctx` for the backward, and the values in it.
 
-        The backward gets objects from outside as they are when the backward runs, and copies of other objects.
+        The backward gets outside objects in their state when the backward runs, and copies of other objects.
         """
         attributes = context.attributes()
         objects = ObjectSnapshot(self._run.outside, [attributes], self._refuse)
@@ -184,14 +184,14 @@ class InlinedFunction:
 
 
 def values_in(value: object, seen: set[int]) -> Iterator[Any]:
-    """Yield the values in containers, in the attributes and slots of objects and in closures, however deep."""
+    """Yield an object and all objects that it refers to, directly or indirectly, except through tensors and modules."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, FunctionType) and id(value) not in seen:
             seen.add(id(value))
             waiting += (*(value.__closure__ or ()), *(value.__defaults__ or ()))
-        if id(value) in seen or is_constant(value) or isinstance(value, NOT_WALKED):
+        if id(value) in seen or is_constant(value) or isinstance(value, NOT_SEARCHED):
             continue
         seen.add(id(value))
         yield value

@@ -1,4 +1,4 @@
-"""The sizes and numbers of a call that users declared as symbolic: their paths and values."""
+"""The sizes and numbers of a call that the user named as symbolic: their paths and values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = (int, float)
 
 @dataclass(frozen=True)
 class NamedValue:
-    """A named size or number in a call, with the text of its path (as in `acquire.paths`) and its value."""
+    """A named size or number in a call, with its value and the text of its path, such as `args[0].size(1)`."""
 
     argument: SymbolicArgument
     path: str
@@ -63,10 +63,10 @@ def _require_known(argument: SymbolicArgument, known_names: Iterable[str]) -> No
 def named_values(
     arguments: Iterable[SymbolicArgument], subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[NamedValue]:
-    """Return the named sizes and numbers of a call; an argument that is None or missing has no value.
+    """Return the named sizes and numbers of a call, except names of arguments that are None or missing.
 
-    An optional name is used if its value exists and no earlier name refers to the same value. A name with a companion
-    is used if the companion is passed.
+    An optional name is left out if the call has no such value, or if another name refers to the same value. A name with
+    a companion is left out if the companion is not passed.
 
     Raises `BadSymbolicArgument` for a name without a value, for a dimension that the tensor does not have, for a value
     that is not a number, and for two names of one value.
@@ -79,7 +79,7 @@ def named_values(
     names = (parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD)
     all_names = dict.fromkeys((*arguments_by_name, *names))
     values: dict[str, NamedValue] = {}
-    for argument in sorted(argument_list, key=lambda wanted_argument: not wanted_argument.required):
+    for argument in sorted(argument_list, key=lambda candidate: not candidate.required):
         companion = argument.path.companion
         if companion is not None and arguments_by_name.get(companion, ("", None))[1] is None:
             continue
@@ -129,7 +129,7 @@ class _Rest:
 
 
 def _values(argument: SymbolicArgument, path: str, value: object, steps: Sequence[Step]) -> Iterator[NamedValue]:
-    """Yield the values that the remaining steps of a name lead to; nothing if an intermediate value is None."""
+    """Yield the values to which the remaining steps of a name lead; nothing if an intermediate value is None."""
     try:
         if value is None:
             return
@@ -148,7 +148,7 @@ def _values(argument: SymbolicArgument, path: str, value: object, steps: Sequenc
 
 
 def _step(argument: SymbolicArgument, path: str, value: object, step: Step) -> Iterator[tuple[str, Any]]:
-    """Yield the paths and values that one step leads to."""
+    """Yield the paths and values to which one step leads."""
     if isinstance(step, Attribute):
         yield f"{path}.{step.name}", _attribute(argument, value, step.name)
     elif isinstance(step, EachItem):

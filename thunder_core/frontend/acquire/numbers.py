@@ -1,4 +1,4 @@
-"""Numbers from outside that vary between calls: they are guarded only if the program asks for their values."""
+"""Symbolic numbers from outside, which vary between calls. A number is guarded only if the program reads its value."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
 class OutsideNumbers:
-    """The numbers of one run that come from outside, by path.
+    """The symbolic numbers of one run that come from outside, by path.
 
     `are_needed` is set if the program must be traced again with the values of the numbers. It is checked at the end of
     the run, because the program may catch the `Retrace`.
@@ -91,22 +91,25 @@ class OutsideNumbers:
         self._numbers: dict[Path, SymbolicNumber] = {}
 
     def at(self, path: Path) -> SymbolicNumber:
-        """Return the number at a path, as an input of the program."""
+        """Return the symbolic number at a path, which is an input of the program."""
         if path not in self._numbers:
             self.run.outside.guard(OfType(path, type(path.value)))
             self._numbers[path] = self.run.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
 
     def at_random_draw(self, path: Path) -> SymbolicNumber:
-        """Return the number at a path that the prologue draws.
+        """Return the symbolic number at a path to a random draw of the prologue.
 
-        The number is never an expression in symbols, even if sizes are.
+        The number is not used as a symbol of expressions, even if sizes are symbolic.
         """
         self.run.outside.guard(OfType(path, type(path.value)))
         return self.run.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
-        """Return nested values with numbers from outside replaced by their values in this call; guard other numbers."""
+        """Return nested values, with symbolic numbers replaced by their values in this call.
+
+        A number without a source from outside, or with an expression of symbolic sizes, is guarded.
+        """
         outside_values = self.run.recorder.numbers.outside_values
 
         def value(leaf: Any) -> Any:
@@ -115,15 +118,15 @@ class OutsideNumbers:
         return replace_leaves(tree, value)
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: object) -> Path:
-        """Return the path of a number that the prologue computes from numbers at other paths."""
+        """Return the path to a number that the prologue computes as a function of numbers at other paths."""
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
-        if function is operator.pow:  # may return a number of another type for other operands
+        if function is operator.pow:  # `2 ** n` is an int or a float
             self.run.outside.guard(OfType(path, type(value)))
         return path
 
     def guard(self, source: Path) -> None:
-        """Guard the number or the outcome of a condition at a path: each call must have the same value."""
+        """Guard the number, or the result of a condition, at a path: each call must have the same value."""
         self.run.outside.read(source, source.value)
 
     def name(self, source: Path) -> str:
@@ -131,9 +134,10 @@ class OutsideNumbers:
         return self.run.name_number(source)
 
     def call_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function that accepts only Python's numbers with the values of symbolic numbers.
+        """Call a function that accepts only Python's numbers, with the guarded values of symbolic numbers.
 
-        Returns `NOT_TAKEN` if the function accepts symbolic numbers, or if there are none.
+        Returns `NOT_TAKEN` if the function accepts symbolic numbers, or if the arguments have none from outside. Raises
+        `Retrace` if a symbolic number is within an argument.
         """
         numbers = self.run.recorder.numbers
         if not numbers.any_symbolic:
@@ -148,7 +152,7 @@ class OutsideNumbers:
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
             self.run.draws.require_no_drawing_function()
             self.are_needed = True
-            raise Retrace(NeedsNumbers())  # the number is in a container that other objects may contain too
+            raise Retrace(NeedsNumbers())  # the number is in a container, to which other objects may refer
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
             return self.run.machine.call_cached(function, *plain_arguments(args, kwargs))
         plain_args, plain_kwargs = plain_arguments(args, kwargs)
@@ -156,8 +160,8 @@ class OutsideNumbers:
 
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Return the arguments for C code. Symbolic numbers that the code would not accept are replaced and guarded."""
-    if function is object.__init__:  # ignores its arguments, which are those of the class's `__new__`
+    """Return the arguments for C code, with plain guarded numbers if the code does not accept symbolic numbers."""
+    if function is object.__init__:  # it ignores its arguments
         return args, kwargs
     if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(combines_with_symbolic, args)) else with_plain_numbers(tuple(args), set())), kwargs
@@ -171,17 +175,20 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def plain_arguments(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return arguments with Python's numbers in place of symbolic numbers, without a copy of a list or dict."""
+    """Return arguments with plain guarded numbers in place of symbolic numbers.
+
+    Lists and dicts are changed in place.
+    """
     return with_plain_numbers(tuple(args), set()), with_plain_numbers(dict(kwargs), set())
 
 
 def combines_with_symbolic(operand: object) -> bool:
-    """Whether an operand of a C operator can be combined with a symbolic number."""
+    """Whether the class of a C operator's operand accepts a symbolic number as the other operand."""
     return isinstance(operand, SymbolicNumber) or type(operand).__module__.partition(".")[0] in KNOWN_MODULES
 
 
 def with_plain_numbers(tree: Any, visited: set[int]) -> Any:
-    """Return a tree with plain numbers in place of symbolic numbers. Lists and dicts are changed in place."""
+    """Return a tree with plain guarded numbers in place of symbolic numbers. Lists and dicts are changed in place."""
     if isinstance(tree, SymbolicNumber):
         return tree.concretize()
     if type(tree) in SEQUENCE_CLASSES:
@@ -207,7 +214,7 @@ def is_outside(value: object) -> bool:
 def accepts_symbolic(function: object) -> bool:
     """Whether a function that runs natively accepts symbolic numbers.
 
-    This holds for their own methods, PyTorch's functions, operators, and functions that only store their arguments.
+    These are methods of symbolic numbers, functions of PyTorch, operators, and functions that only store arguments.
     """
     if is_function_of_torch(function) or str(getattr(function, "__module__", "")).partition(".")[0] == "thunder_core":
         return True

@@ -1,4 +1,4 @@
-"""The numbers and sizes from outside that a program was traced with, for comparison with later calls."""
+"""The values of outside numbers and sizes in a traced call, for comparison with later calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 
 
 def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Number]:
-    """Return, by path, the value of each number and size that a recording guards as a constant or uses as a symbol."""
+    """Return the values of the numbers and sizes that a recording guards as constants or uses as symbols, by path."""
     values: dict[str, set[Number]] = {}
     for path, value in guarded_values(guards):
         values.setdefault(path, set()).add(value)
@@ -21,7 +21,7 @@ def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Nu
 
 
 def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
-    """Yield the path and the expected value of each number and each size of a tensor that a guard fixes."""
+    """Yield the path and the expected value of each number, size and stride that a guard fixes."""
     for guard in guards:
         if isinstance(guard, Equal) and guard.guards_number:
             yield str(guard.path), guard.value
@@ -34,7 +34,7 @@ def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
 
 
 def sizes_and_strides(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, int]]:
-    """Yield the path and value of each size of a tensor, and of each stride that does not follow from sizes."""
+    """Yield the path and value of each size of a tensor, and of each stride that its sizes do not determine."""
     yield from ((f"{path}.size({index})", size) for index, size in enumerate(tensor.shape))
     if tensor.layout is torch.strided:
         strides = tensor.stride()

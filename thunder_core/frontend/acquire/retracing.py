@@ -1,4 +1,4 @@
-"""The loop that traces a program until an attempt succeeds. A policy chooses the options after each failed attempt."""
+"""The loop that traces a program until an attempt succeeds, with other options after each failed attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def retrace(
 ) -> Result:
     """Return the result of the first attempt that succeeds.
 
-    `after` returns the options that follow an attempt which raised an error; or None, and then the error is raised.
+    `after(options, error)` returns the options of the next attempt; or None, and then the error is raised.
     """
     while True:
         try:

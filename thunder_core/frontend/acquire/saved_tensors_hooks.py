@@ -1,4 +1,4 @@
-"""Hooks of a program with which autograd packs saved tensors: they run natively, when tensors are saved."""
+"""`saved_tensors_hooks` that a program sets: autograd calls them natively when the computation saves tensors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ class HookedRecording(Recording, Protocol):
 
 
 class SavedTensorsHooks:
-    """Records where a program sets hooks of saved tensors, which are not called while it is traced.
+    """Records where a program sets and removes hooks of saved tensors. Tracing does not call the hooks.
 
-    The values that a hook refers to must be the same at each call, and the program may neither read nor write objects
-    that a hook writes to.
+    The values that a hook refers to are guarded. Later uses of an object that a hook writes to are refused.
     """
 
     def __init__(self, run: HookedRecording) -> None:
@@ -47,15 +46,15 @@ class SavedTensorsHooks:
         self._line = self._line or self._run.location().source
         for hook in (pack, unpack):
             self._guard_value(hook, hook)
-        self._run.functions.meet_native(pack, (torch.empty(2, 2),))
+        self._run.functions.guard_native(pack, (torch.empty(2, 2),))
         self._emit(set_saved_tensors_hooks, (pack, unpack))
 
     def unset(self) -> None:
-        """Record that the hooks that were set last are removed."""
+        """Record that the innermost hooks are removed."""
         self._emit(unset_saved_tensors_hooks, ())
 
     def require_no_backward_pass(self) -> None:
-        """Refuse a program that sets hooks and runs a backward pass itself, because the pass needs packed tensors."""
+        """Raise `OperationFailed` if the program sets hooks and runs a backward pass, which needs packed tensors."""
         if self._line is not None and self._run.recorder.gradients.passes:
             raise OperationFailed(
                 "a program that sets torch.autograd.graph.saved_tensors_hooks also runs a backward; tensors without "
@@ -70,11 +69,11 @@ class SavedTensorsHooks:
         self._run.recorder.emit(line)
 
     def _guard_value(self, hook: object, value: object) -> None:
-        """Guard a value that a hook refers to; raise `OperationFailed` if each call creates the value."""
+        """Guard a value that a hook refers to; raise `OperationFailed` for an object that the program creates."""
         outside = self._run.outside
         path = outside.path_of(value)
         if path is not None:
-            if path.parent is not None:  # otherwise the value is the compiled function or module
+            if path.parent is not None:  # a root is the traced function or module
                 outside.guard(Identical(path, value))
             return
         if is_constant(value) or isinstance(value, type | CodeType) or dotted_name(value) is not None:
@@ -92,7 +91,7 @@ class SavedTensorsHooks:
             self._guard_value(hook, part)
 
     def _parts_of(self, value: object) -> list[Any] | None:
-        """Return the values that a function of the program refers to; None for other objects."""
+        """Return the values that a function, a partial or a bound method refers to; None for other objects."""
         if isinstance(value, FunctionType):
             return [*self._cells_of(value), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         if isinstance(value, partial):

@@ -13,13 +13,13 @@ from thunder_core.tracing.capture.torch_facts.settings import GETTERS, Setting, 
 from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol, symbol_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-ATTENTION = "scaled_dot_product"
+ATTENTION_NAME = "scaled_dot_product"
 
 
 class Settings:
     """The settings that a program has read or changed.
 
-    `answers` maps calls of getters, as source text, to the values that a guard must find.
+    `answers` maps queries (calls of getters as Python source) to the results that the prologue checks.
     """
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class Settings:
         self._changed_answers: dict[Callable[..., Any], object] = {}
 
     def change(self, setting: Setting, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note that the program has changed a setting. Later reads of its value need no guard."""
+        """Note that the program has changed a setting: later reads of the setting need no guard."""
         self._changed.add(id(setting))
         if setting.answers is not None:
             self._changed_answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
-        """Return the value of a setting that the program reads, and guard it unless the program has changed it."""
+        """Return the value of a setting. It is guarded unless the program has changed the setting."""
         if getter in self._changed_answers:
             return self._changed_answers[getter]
         value = getter(*args)
@@ -52,14 +52,18 @@ class Settings:
 
 
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols, with attention as its operations once the program has chosen the kernel of attention."""
+    """Yield the bound symbols. Attention is decomposed after the program has chosen the kernel of attention."""
     has_chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     for bsym in bsyms:
         has_chosen = has_chosen or chooses_attention(bsym)
         if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
             autocast[bsym.args[0]] = bsym.args[1]
-        if has_chosen and bsym.subsymbols and any(ATTENTION in part.symbol.name for part in (bsym, *bsym.subsymbols)):
+        if (
+            has_chosen
+            and bsym.subsymbols
+            and any(ATTENTION_NAME in part.symbol.name for part in (bsym, *bsym.subsymbols))
+        ):
             parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
             yield from with_autocast_off(parts, [device for device, enabled in autocast.items() if enabled])
         else:

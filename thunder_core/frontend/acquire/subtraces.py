@@ -1,4 +1,4 @@
-"""Sub-traces: the operations of a function, recorded separately, as an argument of a higher-order operator."""
+"""Sub-traces: separate traces of the functions that a program passes to a higher-order operator."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
-OUTSIDE = "call the operator outside the transform, or write the branch or loop in Python"
-APART = "compute the value before the operator is called, or write the branch or loop in Python"
+FIX_IN_TRANSFORM = "call the operator outside the transform, or write the branch or loop in Python"
+FIX = "compute the value before the operator is called, or write the branch or loop in Python"
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Subtraces:
         self.operator = operator
         levels = self.recorder.levels.batches
         if levels is None:
-            raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
+            raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", FIX_IN_TRANSFORM)
         self.batches = BatchedTensors(run, levels)
 
-    def refuse(self, reason: str, fix: str = APART) -> OperationFailed:
+    def refuse(self, reason: str, fix: str = FIX) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace, and store the error."""
         self.recorder.failure = OperationFailed(
             f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.location().source
@@ -54,7 +54,7 @@ class Subtraces:
         return self.recorder.failure
 
     def placeholder(self, like: TensorProxy) -> torch.Tensor:
-        """Make a tensor that represents an argument of the function at run time."""
+        """Return a new tensor with the metadata of a proxy, for an argument or a result of the function."""
         proxy = replace(like, name=self.recorder.tensors.next_name())
         with without_our_functions():
             fake = self.recorder.tensors.made_tensor(proxy)
@@ -81,7 +81,7 @@ class Subtraces:
         effects, shown = tuple(self.run.outside.effects.effects), len(self.run.printed)
         held_objects = HeldObjects(function, lambda value: self.run.outside.path_of(value) is not None)
         with without_our_functions():
-            torch.clear_autocast_cache()  # of casts from before the function
+            torch.clear_autocast_cache()  # the function may not reuse earlier casts
         results = tuple(run())
         with without_our_functions():
             torch.clear_autocast_cache()
@@ -107,14 +107,14 @@ class Subtraces:
         return not written <= defined or not self.memories(written).isdisjoint(self.memories(read))
 
     def memories(self, names: Iterable[str]) -> set[int]:
-        """Return the memory of the tensors with these names."""
+        """Return the identities of the memory of the tensors with these names."""
         tensors = (self.recorder.tensors.named(name) for name in names)
         return {memory_of(self.fake(tensor)) for tensor in tensors if tensor is not None}
 
     def _require_own_memory(
         self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], defined: set[str]
     ) -> None:
-        """Raise `OperationFailed` for results that share memory with each other, or with tensors from before."""
+        """Raise `OperationFailed` for results that share memory with each other, or with tensors of the program."""
         fakes = [self.recorder.tensors.fake(tensor) for tensor in results]
         if any(self.recorder.tensors.proxy(fake).name not in defined for fake in fakes):
             raise self.refuse("returns a tensor from outside", "return a copy: `x.clone()`")
@@ -127,7 +127,7 @@ class Subtraces:
             raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
 
     def inline(self, recordings: Iterable[SubtraceRecording]) -> None:
-        """Add the bound symbols of functions to the bound symbols of the program."""
+        """Append the bound symbols of recordings to the bound symbols of the program."""
         for recording in recordings:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
 
@@ -158,7 +158,7 @@ class Subtraces:
         return tuple(operands.values())
 
     def like(self, result: torch.Tensor, *, requires_grad: bool) -> torch.Tensor:
-        """Make the operator's result for a tensor that a function returned.
+        """Return a new tensor for a result of the operator, with the metadata of a tensor that a function returned.
 
         Integers and booleans require no gradient.
         """
@@ -166,7 +166,7 @@ class Subtraces:
         return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=tracked))
 
     def stack(self, result: torch.Tensor, length: int | torch.SymInt, *, requires_grad: bool) -> torch.Tensor:
-        """Make the operator's result that stacks the tensors that a function returned."""
+        """Return a new tensor for a result of the operator: `length` tensors with the metadata of `result`, stacked."""
         row = self.recorder.tensors.fake(result)
         with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:
             stack = torch.empty((length, *row.shape), dtype=row.dtype, device=row.device)
@@ -176,10 +176,7 @@ class Subtraces:
         return self.placeholder(replace(proxy, requires_grad=tracked))
 
     def emit(self, target: Callable[..., Any], args: tuple[Any, ...], results: Sequence[torch.Tensor]) -> None:
-        """Record the call of an operator.
-
-        The call is ordered if one of its functions is, such as by drawing random numbers.
-        """
+        """Record the call of an operator. The call is ordered if a bound symbol of one of its sub-traces is ordered."""
         bodies = [leaf for leaf in leaves(args) if isinstance(leaf, Trace)]
         ordered = any(bsym.ordered for body in bodies for bsym in body.bound_symbols)
         output = tuple(self.recorder.proxy_of(result) for result in results)

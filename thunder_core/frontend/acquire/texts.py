@@ -1,4 +1,7 @@
-"""Texts that a program makes from values that are unknown in the trace. They are read and guarded only if needed."""
+"""Strings that depend on values unknown in the trace.
+
+A string is evaluated and guarded only if the program reads it.
+"""
 
 from __future__ import annotations
 
@@ -33,43 +36,44 @@ from thunder_core.tracing.library.output import dressed
 
 Parts = tuple[str | TextPart, ...]
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "s": str}
-# C functions that store a text, or read only its class.
+# C functions that store a text, or that read only its class or identity.
 STORING_FUNCTIONS = frozenset({callable, id, isinstance, issubclass, type, operator.is_, operator.is_not})
 # Functions that return the items of a container one by one.
 ITERATING_FUNCTIONS = frozenset({enumerate, iter, len, next, reversed, zip})
 OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the C module
 PRINT_OPTIONS = torch._tensor_str.PRINT_OPTS
 APPENDING_METHODS = frozenset({"append", "insert", "appendleft"})
-# Iterables whose items are collected before they are joined.
+# Classes of iterables whose items are put into a list before they are joined.
 COLLECTED_ITERABLES = (
     deque,
     *(type(getattr({}, name)()) for name in ("keys", "values", "items")),
     type(iter([])),
     type(iter(())),
 )
-# Words in the errors that C code raises when it expects a `str` and receives a symbolic text.
+# Parts of the messages of errors that C code raises if it receives a symbolic text in place of a `str`.
 TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 
 
 class Texts:
     """The texts of one run.
 
-    `any_symbolic` is set once a text contains values that are unknown in the trace. If `read_at_once` is set, no text
-    does.
+    `any_symbolic` is set if the program has made a symbolic text. If `read_at_once` is set, strings are evaluated when
+    they are made, and no text is symbolic.
     """
 
     def __init__(self, run: TracedRun, *, read_at_once: bool) -> None:
         self.any_symbolic = False
         self.read_at_once = read_at_once
-        self._are_refused = False
+        self._has_refused_text = False
         self._run = run
 
-    # ---- making texts -------------------------------------------------------------------------------------------
+    # ---- creation of texts -------------------------------------------------------------------------------------------
 
     def part(self, function: Callable[..., str], value: object, *rest: Any) -> SymbolicText | None:
-        """Return the symbolic text that a function makes from a value that is unknown in the trace, or None.
+        """Return the symbolic text of `function(value, *rest)`, such as `str(tensor)` or `format(number, ".2f")`.
 
-        The result is also None if the function refuses the value, or if the text cannot be recomputed at a later call.
+        Return None if the value is known, if the format may be invalid for it, or if a later call cannot recompute the
+        text.
         """
         if type(value) is SymbolicText:
             return value if function in (format, str) and not any(rest) else None
@@ -89,7 +93,7 @@ class Texts:
         return self._text(tuple(parts)) if any(isinstance(part, TextPart) for part in parts) else "".join(parts)
 
     def format(self, template: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return `template.format(*args, **kwargs)`; None if C has to format it."""
+        """Return `template.format(*args, **kwargs)`; None if C code must format the template."""
         fields = list(string.Formatter().parse(template))
         named = {name for _, name, _, _ in fields}
         names = [str(index) for index in range(sum(name is not None for _, name, _, _ in fields))]
@@ -105,7 +109,7 @@ class Texts:
         return None if any(text is None for text in texts) else self.join(texts)
 
     def interpolate(self, template: str, values: object) -> Any:
-        """Return `template % values` if all fields are texts (`%s`, `%r`, `%%`); None if C has to format it."""
+        """Return `template % values` if all fields are `%s`, `%r` or `%%`; None if C code must format the template."""
         values = values if type(values) is tuple else (values,)
         pieces = re.split("%([%sr])", template)
         plain, conversions = pieces[::2], pieces[1::2]
@@ -117,7 +121,7 @@ class Texts:
         return None if any(text is None for text in texts) else self.join(texts)
 
     def _field(self, value: object, specification: str, conversion: str | None) -> Any:
-        """Return the text of a template's field; None if C has to format it."""
+        """Return the text of a template's field; None if C code must format the field."""
         machine = self._run.machine
         if conversion is None:
             return machine.call(format, value, specification)
@@ -138,7 +142,7 @@ class Texts:
         with_strings = not issubclass(type(value), SymbolicNumber) and type(value) not in CONTAINERS
         return not with_strings and holds_tensors(value, set()) and not self._run.recorder.levels.depth
 
-    # ---- reading texts ------------------------------------------------------------------------------------------
+    # ---- values of texts ------------------------------------------------------------------------------------------
 
     def _read(self, part: TextPart) -> str:
         """Return the text of a part in this call, and guard it."""
@@ -147,7 +151,7 @@ class Texts:
             return part.function(value, *rest)
 
     def _value(self, function: Callable[..., str], leaf: object) -> Any:
-        """Return the value, in this call, that a text was made from."""
+        """Return the value of a text's argument in this call. The value is guarded."""
         if isinstance(leaf, SymbolicNumber):
             return leaf.concretize()
         method = torch.Tensor.__format__ if function is format else torch.Tensor.__repr__
@@ -160,21 +164,22 @@ class Texts:
     # ---- operations on texts ------------------------------------------------------------------------------------
 
     def text_of_call(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Return the text of an operation on values that are unknown in the trace; otherwise None."""
+        """Return the symbolic text that an operation returns; None for other operations and values."""
         make = OPERATIONS.get(function)
         return self.part(function, *operands) if make is None else make(self, operands)
 
-    def met_refusal(self, error: TypeError) -> None:
-        """Note an error from C code that may be about a symbolic text, which is not a `str` to C code."""
-        self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
+    def note_refusal(self, error: TypeError) -> None:
+        """Note an error that C code may have raised because it received a symbolic text in place of a `str`."""
+        self._has_refused_text |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
     def require_reusable_texts(self) -> None:
-        """Raise `Retrace` if a later call may make a text with print settings that differ from this call.
+        """Raise `Retrace` if texts must be evaluated when they are made.
 
-        Raise `Retrace` also if C code has refused a symbolic text.
+        That is so if C code has refused a symbolic text, or if the program makes symbolic texts and changes the print
+        options of PyTorch: a later evaluation may find other options.
         """
         effects = self._run.outside.effects.effects
-        if self._are_refused:
+        if self._has_refused_text:
             raise Retrace(NeedsTexts())
         if self.any_symbolic and any(
             effect.owner is not None and effect.owner.value is PRINT_OPTIONS for effect in effects
@@ -182,7 +187,7 @@ class Texts:
             raise Retrace(NeedsTexts())
 
     def items_of(self, iterable: object) -> list[Any]:
-        """Return the items of a built-in iterable."""
+        """Return the items of an iterable."""
         items: list[Any] = self._run.machine.call(list, iterable)
         return items
 
@@ -190,30 +195,30 @@ class Texts:
         """Return a template and the values of its fields, if fields read attributes or items; otherwise None."""
         return with_values(self._run.machine, template, args, kwargs)
 
-    def see(self, arguments: object) -> None:
+    def guard_contents(self, arguments: object) -> None:
         """Guard the items of containers that C code is about to read."""
         self._run.outside.expand_whole(arguments)
 
-    def natively(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_natively(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a C function."""
         return self._run.machine.natively(function, args, kwargs)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of a C function with the texts of this call.
 
-        Functions that only store texts get them unchanged.
+        Functions that only store texts receive the symbolic texts.
         """
         if function is operator.setitem:
             return (args[0], *with_strings((args[1],)), *args[2:]), kwargs
-        if stores_text(function):
+        if accepts_text(function):
             return args, kwargs
-        if passes_items_on(function):
+        if accepts_items(function):
             return with_strings(args), kwargs
-        return plain(tuple(args), set()), plain(dict(kwargs), set())
+        return with_plain_strings(tuple(args), set()), with_plain_strings(dict(kwargs), set())
 
 
 def _concatenate(texts: Texts, operands: tuple[Any, ...]) -> Any:
-    """Concatenate texts of which at least one is symbolic; None if none is."""
+    """Return the concatenation of texts; None if no text is symbolic."""
     return texts.join(operands) if any(type(operand) is SymbolicText for operand in operands) else None
 
 
@@ -223,7 +228,7 @@ def _interpolate(texts: Texts, operands: tuple[Any, ...]) -> Any:
     return texts.interpolate(template, values) if type(template) is str else None
 
 
-# The operations that make a text from other texts. All other operations make a text from one value.
+# Operations on several operands. All other operations make a text from one value.
 OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = {
     **dict.fromkeys((operator.add, operator.iadd, concatenate), _concatenate),
     operator.mod: _interpolate,
@@ -232,33 +237,33 @@ OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = 
 
 def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `template.format(...)`."""
-    texts.see((args, kwargs))
+    texts.guard_contents((args, kwargs))
     template = function.__self__
     if (read := texts.with_values(template, args, kwargs)) is not None:
         template, args, kwargs = read[0], tuple(read[1]), {}
     arguments = (*args, *kwargs.values())
     text = texts.format(template, args, kwargs) if any(map(texts.is_unknown, arguments)) else None
-    return texts.natively(template.format, args, kwargs) if text is None else text
+    return texts.call_natively(template.format, args, kwargs) if text is None else text
 
 
 def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `template.format_map(mapping)`."""
     read = None if kwargs or len(args) != 1 else texts.with_values(function.__self__, (), args[0])
     if read is None:
-        return texts.natively(function, args, kwargs)
+        return texts.call_natively(function, args, kwargs)
     return _format(texts, read[0].format, tuple(read[1]), {})
 
 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `separator.join(texts)`."""
-    texts.see(args)
+    texts.guard_contents(args)
     if len(args) == 1 and texts.any_symbolic and type(args[0]) in COLLECTED_ITERABLES:
         args = (texts.items_of(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):
-        return texts.natively(function, args, kwargs)
+        return texts.call_natively(function, args, kwargs)
     joined = texts.join([text for item in items for text in (function.__self__, item)][1:])
-    return texts.natively(function, args, kwargs) if joined is None else joined
+    return texts.call_natively(function, args, kwargs) if joined is None else joined
 
 
 METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _format_mapping, "join": _join}
@@ -273,7 +278,7 @@ def method_of_text(run: TracedRun, function: object, args: tuple[Any, ...], kwar
 
 
 def is_known_format(value: object, specification: object = "") -> bool:
-    """Whether a format specification is valid for all values of a symbolic number or of a tensor's item."""
+    """Whether a format specification is valid for each possible value of a symbolic number or a 0-d tensor."""
     if not specification:
         return True
     kind = value.kind if isinstance(value, SymbolicNumber) else kind_of_item(value)
@@ -295,8 +300,8 @@ def kind_of_item(value: object) -> type | None:
     return bool if value.dtype is torch.bool else int
 
 
-def stores_text(function: Any) -> bool:
-    """Whether a function only stores a text or reads its class, or is a function of Thunder, which handles texts."""
+def accepts_text(function: Any) -> bool:
+    """Whether a function accepts symbolic texts: it only stores texts or reads their class, or belongs to Thunder."""
     if str(getattr(function, "__module__", "")).startswith("thunder_core."):
         return True
     if isinstance(function, type):
@@ -307,8 +312,8 @@ def stores_text(function: Any) -> bool:
     )
 
 
-def passes_items_on(function: object) -> bool:
-    """Whether a C function treats the items of a container as objects, and calls their own methods."""
+def accepts_items(function: object) -> bool:
+    """Whether a C function accepts containers of symbolic texts, because it only calls methods of the items."""
     owner = getattr(function, "__self__", None)
     return (
         owner is OPERATORS
@@ -324,22 +329,22 @@ def is_in(function: object, functions: Collection[Any]) -> bool:
 
 
 def with_strings(values: Any) -> tuple[Any, ...]:
-    """Return values with symbolic texts replaced by their strings in this call."""
+    """Return values with symbolic texts replaced by strings."""
     return tuple(value.text_for_c() if type(value) is SymbolicText else value for value in values)
 
 
-def plain(tree: Any, seen: set[int]) -> Any:
-    """Return a tree with the strings of this call. Lists and dicts are changed in place."""
+def with_plain_strings(tree: Any, seen: set[int]) -> Any:
+    """Return a tree with symbolic texts replaced by strings. Lists, dicts and exceptions are changed in place."""
     if type(tree) is SymbolicText:
         return tree.text_for_c()
     if type(tree) is tuple:
-        items = [plain(item, seen) for item in tree]
+        items = [with_plain_strings(item, seen) for item in tree]
         return tree if all(map(operator.is_, items, tree)) else tuple(items)
     if isinstance(tree, BaseException):
-        tree.args = plain(tree.args, seen)
+        tree.args = with_plain_strings(tree.args, seen)
     if type(tree) in (list, dict) and id(tree) not in seen:
         seen.add(id(tree))
         for key, item in list(tree.items() if type(tree) is dict else enumerate(tree)):
-            if (read := plain(item, seen)) is not item:
+            if (read := with_plain_strings(item, seen)) is not item:
                 tree[key] = read
     return tree

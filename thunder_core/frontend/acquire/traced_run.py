@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace, RetraceReas
 
 
 class Nested(Protocol):
-    """Decides which compiled functions a program traces through, and calls the others."""
+    """Calls the compiled functions that a program does not trace through."""
 
     def __call__(self, run: TracedRun, /, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the compiled function as one bound symbol of the trace."""
@@ -34,21 +34,21 @@ class Nested(Protocol):
 
 
 class InEager(Protocol):
-    """Calls the functions around some lines in eager PyTorch."""
+    """Calls the functions that contain some lines in eager PyTorch."""
 
     @property
     def lines(self) -> frozenset[SourceLine]:
-        """The lines, which need too many values of tensors to be traced for each."""
+        """The lines. They read the values of tensors, and these values differ too often to trace each of them."""
 
     def __call__(self, run: TracedRun, /, function: object, *args: Any, **kwargs: Any) -> Any:
-        """Call a function by one bound symbol of the trace."""
+        """Record the call of a function as one bound symbol, and return its result."""
 
 
 class LibraryCode(Protocol):
-    """Knows which code belongs to PyTorch."""
+    """Distinguishes PyTorch's code from other code."""
 
     def is_library(self, code: CodeType) -> bool:
-        """Whether code is PyTorch's."""
+        """Whether code belongs to PyTorch."""
 
 
 class ProgramTexts(Protocol):
@@ -89,7 +89,7 @@ class TracedRun(Recording, Protocol):
     capturing_hooks: dict[int, list[Callable[..., Any]]]
     sharp_edges: dict[str, SourceLine | None]
     loud_edges: set[str]
-    started: int  # the time at the start, in nanoseconds
+    started: int  # the result of `time.time_ns()` at the start
     streams: tuple[Any, ...]
     warning_filters: Any
     runs_through_functions: bool
@@ -99,13 +99,13 @@ class TracedRun(Recording, Protocol):
     replacements: ReplacedFunctions
 
     def retrace(self, reason: RetraceReason) -> Retrace:
-        """Return a request to trace again, which is also met if the program catches it."""
+        """Return the exception that requests another trace. The request is stored, because the program may catch it."""
 
     def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
-        """Request that eager PyTorch makes this call, or refuse an action that a trace cannot represent."""
+        """Raise the request that eager PyTorch makes this call, or `CannotReplay` if eager PyTorch is not allowed."""
 
     def class_of(self, value: object) -> type:
         """Return an operand's class in eager PyTorch."""
 
     def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
+        """Note the effects of a C function; return the result if the call is made here, otherwise `NOT_TAKEN`."""

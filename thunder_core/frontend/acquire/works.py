@@ -1,4 +1,4 @@
-"""Works: the handles that a traced program gets from asynchronous collectives (`async_op=True`)."""
+"""The works that asynchronous collectives (`async_op=True`) return to a traced program."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WAIT_FIRST = "call wait() first, or move the line out of the compiled program"
 
 
 class TracedWork(BASE):  # type: ignore[misc]
-    """A collective that has begun in the trace. `finish` records that the program waits for it.
+    """The work of a collective that the trace has started. `finish()` records that the program waits for it.
 
-    `refuse(action, fix)` raises for questions that cannot be answered before the program runs.
+    `refuse(action, fix)` raises the error for a query whose answer differs from call to call.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TracedWork(BASE):  # type: ignore[misc]
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return True, after the program has waited. Before, refuse the question."""
+        """Return True after the program has waited. Before, raise the error of `refuse`."""
         if self.is_pending:
             self._refuse(f"asks whether `{self.name}` is completed, which differs from call to call", WAIT_FIRST)
         return True
@@ -54,7 +54,9 @@ class TracedWork(BASE):  # type: ignore[misc]
         return self.is_completed()
 
 
-def _refusing(method: str) -> Callable[..., Any]:
+def _refused_method(method: str) -> Callable[..., Any]:
+    """Return a method that raises the error of `refuse`."""
+
     def refuse(work: TracedWork, *_args: Any, **_kwargs: Any) -> Any:
         work._refuse(f"calls `{method}` of the work of `{work.name}`, which is not traced", "call wait() instead")
 
@@ -63,4 +65,4 @@ def _refusing(method: str) -> Callable[..., Any]:
 
 for _method in dir(BASE):
     if not _method.startswith("__") and _method not in vars(TracedWork) and not _method.startswith("_pybind11"):
-        setattr(TracedWork, _method, _refusing(_method))
+        setattr(TracedWork, _method, _refused_method(_method))

@@ -1,4 +1,4 @@
-"""Calls of functions under `functools.lru_cache`: eager PyTorch computes each value, with its side effects, once."""
+"""Calls of functions that `functools.lru_cache` decorates: guards on cached values, and values new to a cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.retrace import FillsCache
 from thunder_core.tracing.library.objects import cached_value
 
-PYTORCHS = ("torch", "thunder_core")  # packages whose cached functions have no effects that a program sees
+SIDE_EFFECT_FREE_PACKAGES = ("torch", "thunder_core")  # their cached functions have no effects that a program sees
 NO_OPERAND = object()
 HASHED_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 
@@ -24,9 +24,9 @@ HASHED_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 class CachedCalls:
     """The calls of cached functions in one run.
 
-    A cached value is used as it is. A new value enters the cache while tracing, if it is a constant and its computation
-    has no side effects. Otherwise, eager PyTorch makes this call of the whole program, so that the next call finds the
-    value in the cache.
+    If the cache has the value, the program uses this value. A new value enters the cache while tracing, if it is a
+    constant and its computation has no side effects. Otherwise, eager PyTorch makes this call of the whole program, so
+    that the next call finds the value in the cache.
 
     In three cases, the trace computes the value at each call instead: if `fills` is not set, if an argument is an
     object that the program creates (no later call can find the value), or if the cache overflows.
@@ -35,38 +35,45 @@ class CachedCalls:
     def __init__(self, run: TracedRun, *, fills: bool) -> None:
         self._run = run
         self._fills = fills
-        self._counts: dict[int, list[tuple[int, ...]]] = {}  # by cached function, the numbers of effects before calls
-        self._paths: dict[tuple[Any, ...], Path] = {}  # the paths to values of caches, by function and arguments
+        # By `id` of a cached function, the effect counts before its calls.
+        self._counts_before_calls: dict[int, list[tuple[int, ...]]] = {}
+        self._paths: dict[tuple[Any, ...], Path] = {}  # the paths to cached values, by function and arguments
 
-    def begin(self, cached: object) -> None:
+    def note_miss(self, cached: object) -> None:
         """Note that a cached function is about to compute a value that its cache lacks."""
-        self._counts.setdefault(id(cached), []).append(self._count())
+        self._counts_before_calls.setdefault(id(cached), []).append(self._effect_counts())
 
-    def end(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any, *, hit: bool) -> bool:
-        """Note the value that a cached function has returned, and guard it. Return whether it stays in the cache."""
+    def guard_result(
+        self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any, *, hit: bool
+    ) -> bool:
+        """Guard the value that a cached function has returned. Return whether the value stays in the cache.
+
+        Raises `Retrace` if eager PyTorch makes this call of the program.
+        """
         if hit:
             self._run.outside.guard_cached_value(cached)
-            if not self._read_again(cached, arguments, keywords, value):
-                self._note_object(cached, value)
+            if not self._guard_in_prologue(cached, arguments, keywords, value):
+                self._register_object(cached, value)
             return True
-        has_effects = self._counts[id(cached)].pop() != self._count()
+        has_effects = self._counts_before_calls[id(cached)].pop() != self._effect_counts()
         is_kept = is_fixed(value) and not has_effects
-        is_computed_again = any(map(self._is_new, (*arguments, *keywords.values()))) or (
-            overflows(cached) and not has_effects
+        is_computed_again = any(map(self._is_new_key, (*arguments, *keywords.values()))) or (
+            is_overflowing(cached) and not has_effects
         )
-        if not is_kept and self._is_filled(cached) and not is_computed_again:
+        if not is_kept and self._is_filled_by_eager(cached) and not is_computed_again:
             raise self._run.retrace(FillsCache())
         self._run.outside.guard_cached_value(cached)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         if is_kept and is_constant(value):
-            self._read_again(cached, arguments, keywords, value)
+            self._guard_in_prologue(cached, arguments, keywords, value)
         return is_kept
 
-    def _read_again(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any) -> bool:
-        """Make the prologue read a value of a cache, which may have been cleared and filled with as many other values.
+    def _guard_in_prologue(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any) -> bool:
+        """Make the prologue call the cached function again, and guard the result.
 
-        Return False if the prologue cannot call the function, because it has no path to an argument.
+        The guard on the number of misses is not enough: the cache may have been cleared, and then filled with the same
+        number of other values. Return False if the prologue has no path to an argument of the function.
         """
         operands = tuple(map(self._operand, self._run.numbers.values((cached, *arguments, *keywords.values()))))
         if any(operand is NO_OPERAND for operand in operands):
@@ -75,7 +82,7 @@ class CachedCalls:
         if key not in self._paths:
             self._paths[key] = computed_path(cached_value, (operands[0], tuple(keywords), *operands[1:]), value)
         known_path = self._run.outside.path_of(value)
-        if known_path is not None and known_path.step == "cached":  # found with a key that has no path
+        if known_path is not None and known_path.step == "cached":  # an earlier call had an argument without a path
             self._run.outside.guard(SameAs(self._paths[key], known_path))
         else:
             self._run.outside.read(self._paths[key], value)
@@ -86,34 +93,34 @@ class CachedCalls:
         path = self._run.outside.path_of(argument)
         return path if path is not None else argument if is_fixed(argument) else NO_OPERAND
 
-    def _note_object(self, cached: Any, value: Any) -> None:
-        """Note that a value of the cache is an object from outside, which later calls find unless the cache changes.
+    def _register_object(self, cached: Any, value: Any) -> None:
+        """Register a cached object as a root of paths: later calls find the same object unless the cache changes.
 
-        A tensor is a constant of the trace.
+        A cached tensor gets no path: it is a constant of the trace.
         """
         if not (is_fixed(value) or isinstance(value, torch.Tensor)) and self._run.outside.path_of(value) is None:
             self._run.outside.root("cached", f"value_of_{cached.__name__}", value)
 
-    def _count(self) -> tuple[int, ...]:
-        """Return the numbers of effects, writes and prologue calls so far, which differ after a side effect."""
+    def _effect_counts(self) -> tuple[int, ...]:
+        """Return the numbers of effects, writes and prologue calls so far. A side effect increases one of them."""
         effects = self._run.outside.effects
         return len(effects.effects), effects.write_count, len(self._run.draws.paths)
 
-    def _is_filled(self, cached: Any) -> bool:
-        """Whether eager PyTorch makes the call in order to fill the cache of this function."""
+    def _is_filled_by_eager(self, cached: Any) -> bool:
+        """Whether eager PyTorch makes the call of the program to fill the cache of this function."""
         module = str(getattr(cached.__wrapped__, "__module__", "")).partition(".")[0]
-        return self._fills and module not in PYTORCHS
+        return self._fills and module not in SIDE_EFFECT_FREE_PACKAGES
 
-    def _is_new(self, argument: object) -> bool:
-        """Whether a cache cannot find an argument again: the program makes it, and it is compared by identity."""
+    def _is_new_key(self, argument: object) -> bool:
+        """Whether the program creates an argument that is compared by identity: then no later call has an equal key."""
         if type(argument) is tuple:
-            return any(map(self._is_new, argument))
+            return any(map(self._is_new_key, argument))
         if is_fixed(argument) or self._run.outside.path_of(argument) is not None:
             return False
         return type_lookup(type(argument), "__hash__") in HASHED_BY_IDENTITY
 
 
-def overflows(cached: Any) -> bool:
-    """Whether a full cache has dropped more values than it holds, and found fewer than half of the requested values."""
+def is_overflowing(cached: Any) -> bool:
+    """Whether a full cache has evicted more values than it contains, and has fewer hits than misses."""
     hits, misses, maxsize, size = cached.cache_info()
     return maxsize is not None and size == maxsize and misses > 2 * max(maxsize, 1) and hits < misses

@@ -1,4 +1,4 @@
-"""The interpreter's call events: lookasides, recorded operations, native calls and interpreted functions."""
+"""The observer's handling of calls: lookasides, recorded operations, native calls and interpreted functions."""
 
 from __future__ import annotations
 
@@ -44,14 +44,17 @@ from thunder_core.tracing.capture.torch_facts.symbols import is_higher_order
 from thunder_core.tracing.capture.torch_facts.torch_versions import applied_in_c
 from thunder_core.tracing.library.objects import is_native
 
-# Lookasides of functions that no table lists. Each is called as `(run, function, args, kwargs)`.
-CALLS_OF_THE_WORLD = (drawing_call, collective_call, world_call, computed_call)
-CALLS_OF_OBJECTS = (
+# Lookasides that decide themselves which functions they replace. They are called as `(run, function, args, kwargs)`,
+# and return `NOT_TAKEN` for other functions. The second tuple is not for Python functions.
+LOOKASIDES_OF_CALLABLES = (drawing_call, collective_call, world_call, computed_call)
+LOOKASIDES_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
     *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script),
 )
-# Special methods whose results C code converts.
-CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
+# Special methods whose results C code converts to a number of Python.
+CONVERTED_SPECIAL_METHODS = frozenset(
+    f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash")
+)
 # the code of all functions with `torch._disable_dynamo`
 DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__
 
@@ -72,7 +75,8 @@ class ObservedCalls(ObservedReads):
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that is not interpreted, and return its result; otherwise return `NOT_TAKEN`.
 
-        Lookasides come first. Torch operations are recorded when they run. Containers that C code receives are guarded.
+        Lookasides are tried first. If C code is about to run, its reads of outside objects are guarded. Operations of
+        PyTorch are recorded when they run.
         """
         if self.replacements:
             value = self.replacements.call(self, function, args, kwargs)
@@ -94,40 +98,50 @@ class ObservedCalls(ObservedReads):
                 return value
         if issubclass(kind, torch.nn.Module):
             return NOT_TAKEN  # its `__call__` is interpreted; its `__getattr__` may do anything
-        for call in CALLS_OF_THE_WORLD:
+        for call in LOOKASIDES_OF_CALLABLES:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
         if type(plain) is types.FunctionType:
-            return self._python_function(function, plain, args, kwargs)
-        return self._object(function, args, kwargs)
+            return self._call_python_function(function, plain, args, kwargs)
+        return self._call_object(function, args, kwargs)
 
-    def _object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an object that is not a Python function."""
+    def _call_object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an object that is not a Python function; return `NOT_TAKEN` if the interpreter must make the call."""
         if is_higher_order(function):
             return call_operator(self, function, args, kwargs)
         if is_method_of_generator(function):
             return method_of_generator(self, function, args, kwargs)
-        for call in CALLS_OF_OBJECTS:
+        for call in LOOKASIDES_OF_OBJECTS:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
         if (applied := applied_in_c(function)) is not None:
             return call_from_c(self, function, applied, args, kwargs)
-        return self._native(function, args, kwargs) if type(function) is not type or is_native(function) else NOT_TAKEN
+        return (
+            self._call_native(function, args, kwargs)
+            if type(function) is not type or is_native(function)
+            else NOT_TAKEN
+        )
 
-    def _native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the effects of C code."""
+    def _call_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the effects of C code that is about to be called.
+
+        Return the result if the call is made here, and otherwise `NOT_TAKEN`.
+        """
         self.outside.effects.forget_pending_write()
         if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
             self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
         if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
             return NOT_TAKEN
         value = self.before_native(function, args, kwargs)
-        return self._attempt(function, args, kwargs) if value is NOT_TAKEN else value
+        return self._call_and_retract_failed_write(function, args, kwargs) if value is NOT_TAKEN else value
 
-    def _attempt(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call C code whose effects are noted. If the code raises, its change of a container is no effect."""
+    def _call_and_retract_failed_write(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call C code whose effects are noted.
+
+        If the code raises, remove the effect of its write, and raise the error.
+        """
         pending_write = self.outside.effects.pending_write
         if pending_write is None:
             return self.numbers.call_native(function, args, kwargs)
@@ -138,9 +152,13 @@ class ObservedCalls(ObservedReads):
             self.writes.note_failed_write(pending_write)
             raise
 
-    def _python_function(
+    def _call_python_function(
         self, function: object, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Call a Python function that is not interpreted; return `NOT_TAKEN` for a function to interpret.
+
+        `plain` is the function itself if `function` is a bound method.
+        """
         if "_thunder" in plain.__dict__ and (value := compiled_function(self, function, args, kwargs)) is not NOT_TAKEN:
             return value
         if (lookaside := late_lookaside_of(plain)) is not None:
@@ -152,17 +170,21 @@ class ObservedCalls(ObservedReads):
             return self.machine.call(plain.__wrapped__, *owner_of(function), *args, **kwargs)  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self.operations or is_native_code(plain):
-            return self._native_python_function(function, plain, args, kwargs)
-        if self.in_eager is not None and has_line(plain.__code__, self.in_eager.lines) and self._is_called(function):
+            return self._call_without_interpreting(function, plain, args, kwargs)
+        if (
+            self.in_eager is not None
+            and has_line(plain.__code__, self.in_eager.lines)
+            and self._is_not_subject(function)
+        ):
             return self.in_eager(self, function, *args, **kwargs)
         self.classes.guard_entry(plain, (*owner_of(function), *args))
         self.outside.defaults(plain)
         return NOT_TAKEN
 
-    def _native_python_function(
+    def _call_without_interpreting(
         self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call a Python function that is not interpreted, with everything that its arguments contain guarded."""
+        """Guard all contents of the arguments of a Python function, and call the function without interpreting it."""
         value = call_process_function(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
@@ -178,43 +200,47 @@ class ObservedCalls(ObservedReads):
             return function(*args, **kwargs)
         return self.machine.call_uninterpreted(function, args, kwargs)
 
-    def _is_called(self, function: object) -> bool:
-        """Whether the program calls a function that is neither the program itself nor a part of it."""
+    def _is_not_subject(self, function: object) -> bool:
+        """Whether a function is neither the traced function or module itself, nor a method of it."""
         return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
     def on_enter(self, frame: Frame) -> None:
-        """Note the code of a function that a recorded loop calls."""
+        """Note the code of a function that starts, if the codes of a loop or branch are collected (`entered_codes`)."""
         if self.entered_codes is not None:
             self.entered_codes.add(frame.code)
 
     def on_raise(self, error: BaseException) -> None:
-        """Store a `KeyboardInterrupt` that the program raises itself, to distinguish it from one sent by the user."""
+        """Store a `KeyboardInterrupt` that the program itself raises, to distinguish it from the user's Ctrl-C."""
         if isinstance(error, KeyboardInterrupt):
             self.own_interrupt = error
 
     def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
-        self.cached_calls.begin(cached)
+        self.cached_calls.note_miss(cached)
 
     def on_cached(
         self, cached: object, arguments: tuple[Any, ...], keywords: dict[str, Any], value: object, *, hit: bool
     ) -> bool:
-        """Return whether a new value stays in the cache of `functools.lru_cache`, which is guarded."""
-        is_kept = self.cached_calls.end(cached, arguments, keywords, value, hit=hit)
+        """Guard the cache of `functools.lru_cache`, and return whether a new value stays in it."""
+        is_kept = self.cached_calls.guard_result(cached, arguments, keywords, value, hit=hit)
         self.fills_caches |= not is_kept
         return is_kept
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """Whether a function that C code calls is interpreted: not native functions, nor most of PyTorch's."""
+        """Whether a Python function that C code calls is interpreted.
+
+        Native functions and most of PyTorch's are not.
+        """
         return self.code_origins.interprets(function)
 
     def on_called_back(self, function: types.FunctionType, value: object) -> Any:
-        """Return a plain number if C code converts the function's result.
+        """Return the result of a Python function for the C code that called it.
 
-        Other special methods keep a symbolic number.
+        A symbolic number becomes a plain number if C code converts it. The results of other special methods, such as
+        `__add__`, stay symbolic.
         """
         name = function.__name__
-        if isinstance(value, SymbolicNumber) and (name in CONVERTING or name[:2] != "__"):
+        if isinstance(value, SymbolicNumber) and (name in CONVERTED_SPECIAL_METHODS or name[:2] != "__"):
             return value.concretize()
         return self.for_caller(value)
 
@@ -224,6 +250,10 @@ class ObservedCalls(ObservedReads):
             self.note_edge(f"{code.co_qualname} ran natively, and no guard checks what it reads")
 
     def _check_edge(self, function: object) -> bool:
+        """Note the sharp edge of calling a function, if any; return whether there is one.
+
+        Raises `Retrace` for a function that starts a thread, if eager PyTorch may make the call.
+        """
         edge = edge_of(function)
         if edge is not None and edge.startswith(IN_THREAD) and self.leaves_threads_to_eager:
             self.leave_to_eager("the program starts a thread, whose code is not traced", "start it outside the program")
@@ -236,7 +266,10 @@ class ObservedCalls(ObservedReads):
         return branch_on_random_number(self, frame, condition, if_true, if_false)
 
     def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
+        """Note the effects of a C function on its arguments.
+
+        Return the result if the call is made here, because it consumes an iterator; otherwise return `NOT_TAKEN`.
+        """
         self._check_edge(function)
         self.native_reads.before(function, args, kwargs)
         return self.native_calls.before(self.machine, function, args, kwargs)

@@ -1,4 +1,4 @@
-"""The interpreter's read events and operators, which become guards of outside objects."""
+"""The observer's handling of reads and operators: reads of outside objects are guarded."""
 
 # ruff: noqa: ARG002 (each event has the arguments of the protocol)
 
@@ -32,7 +32,7 @@ from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_question_for_member
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
-from thunder_core.frontend.acquire.texts import Texts, plain
+from thunder_core.frontend.acquire.texts import Texts, with_plain_strings
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
@@ -42,9 +42,9 @@ from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
-KEYED = (operator.contains, operator.getitem)
-# Objects whose attributes are not looked up in the user's classes.
-QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
+KEY_LOOKUPS = (operator.contains, operator.getitem)
+# Owners without a path whose attribute reads need no guard on the class of the owner.
+OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
 
 
 def is_symbolic(key: object) -> bool:
@@ -62,7 +62,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     def on_load_global(self, frame: Frame, name: str, value: object) -> Any:
         """Guard a global or builtin that is read.
 
-        Globals in a dict subclass with its own lookup are interpreted instead.
+        A value from a dict subclass with its own lookup is not guarded here: the interpreter runs the lookup.
         """
         stored = dict.get(frame.globals, name, MISSING)
         if dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS:
@@ -85,7 +85,10 @@ class ObservedReads(ObservedWrites, TracedRun):
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
-        """Guard an attribute of an outside object. Replacements show the `__class__` that the program expects."""
+        """Guard an attribute of an outside object.
+
+        Return the class in eager PyTorch for the `__class__` of a symbolic number, a symbolic text or a fake.
+        """
         if name == "__class__" and (shown := shown_class(owner)) is not None:
             return shown
         if (device := shown_device(owner, name)) is not None:
@@ -102,17 +105,17 @@ class ObservedReads(ObservedWrites, TracedRun):
                 guard_added_entry(self.outside, self.class_of(owner), name)
             elif issubclass(type(owner), super):
                 self.classes.found_by_super(owner, name)
-            elif not isinstance(owner, QUIET_OWNERS):
+            elif not isinstance(owner, OWNERS_WITHOUT_CLASS_GUARDS):
                 self.classes.attribute(owner, name)
         self.outside.note_attribute_read(owner, name, value)
         return value
 
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
-        """Guard a value that is stored in an object with its own `__getattribute__`."""
+        """Guard a value that an object with its own `__getattribute__` stores."""
         self.outside.note_stored_read(owner, name, value)
 
     def on_call_result(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> Any:
-        """Note a class that the program makes, and the object of a weak reference."""
+        """Note a class or a weak reference that the program makes, a dereference, and the reads of other C code."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.note_reference(value, args[0])
         elif (reference := dereferenced_reference(function)) is not None:
@@ -140,14 +143,17 @@ class ObservedReads(ObservedWrites, TracedRun):
         return value
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
-        """Log a write to an item. The prologue repeats a write to a random array."""
+        """Log a write to an item. A write to a random array is made by the prologue, too."""
         if self.draws.arrays and is_drawn(self, container):
             with suppress(NotReplayedError):
                 return store_item(self, container, key, value)
         return super().on_store_subscript(container, key, value)
 
     def class_of(self, value: object) -> type:
-        """Return an operand's class in eager PyTorch: a fake's class would change the order of reflected operators."""
+        """Return an operand's class in eager PyTorch.
+
+        The class of a fake would change the order of reflected operators.
+        """
         return CLASSES.get(type(value), type(value))
 
     @property
@@ -156,26 +162,32 @@ class ObservedReads(ObservedWrites, TracedRun):
         return self.texts.any_symbolic or self.recorder.numbers.any_symbolic
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Return a symbolic text for a text of unknown values. It is guarded only if the program reads it."""
+        """Return a symbolic text for a string that depends on unknown values, or None for another string.
+
+        The string is guarded only if the program reads it.
+        """
         return self.texts.text_of_call(function, operands)
 
     def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
-        """Return the arguments of a native function with the strings and numbers of this call in place of symbols."""
+        """Return the arguments of a native function, with symbols replaced by the strings and numbers of this call."""
         if self.recorder.numbers.any_symbolic:
             args, kwargs = for_native(function, args, kwargs)
         return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
 
     def for_caller(self, value: object) -> Any:
         """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
-        return plain(value, set()) if self.texts.any_symbolic else value
+        return with_plain_strings(value, set()) if self.texts.any_symbolic else value
 
     def on_refusal(self, error: TypeError) -> None:
         """Note an error of a native function that may have received a symbolic text within an object."""
         if self.texts.any_symbolic:
-            self.texts.met_refusal(error)
+            self.texts.note_refusal(error)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Apply an operator on random arrays or contexts. Guard the reads of other operators."""
+        """Apply an operator to random arrays, symbolic numbers or contexts. Guard the reads of other operators.
+
+        Return `NOT_TAKEN` if the interpreter must apply the operator.
+        """
         may_be_computed = self.draws.arrays or self.recorder.numbers.any_symbolic
         if may_be_computed and (value := operation_of_prologue(self, function, operands)) is not NOT_TAKEN:
             return value
@@ -185,14 +197,14 @@ class ObservedReads(ObservedWrites, TracedRun):
         return NOT_TAKEN
 
     def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: object) -> None:
-        """Guard the lookup of a key by C code. `on_subscript` guards an item that may be a symbolic number."""
+        """Guard the lookup of a key by C code, unless the item may be symbolic: `on_subscript` guards such an item."""
         self.outside.expand_key(key)
         may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols
         if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):
             self.outside.note_lookup(mapping, key)
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
+        """Guard the reads of a native operator, and log the write of an in-place operator to its first operand."""
         self.outside.effects.forget_pending_write()
         if function is operator.is_:
             require_known_identity(self, *operands)
@@ -200,7 +212,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             return
         if function is operator.contains and settle_lookup(self, *operands):
             return
-        if function in KEYED and is_plain_mapping(operands[0]):
+        if function in KEY_LOOKUPS and is_plain_mapping(operands[0]):
             self._before_lookup(function, *operands)
             return
         if function is operator.contains and is_question_for_member(*operands):

@@ -1,4 +1,4 @@
-"""The interpreter's write events, recorded for the epilogue: attributes, items, globals and closures."""
+"""The observer's handling of writes to attributes, items, globals and closures: the epilogue replays them."""
 
 # ruff: noqa: ARG002 (each event has the arguments of the protocol)
 
@@ -25,7 +25,7 @@ class ObservedWrites(Observer):
     native_calls: NativeCalls
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:
-        """Log a write to an attribute of an outside object. The recorder records an assignment of a tensor's data."""
+        """Log a write to an attribute of an outside object. An assignment to `tensor.data` is recorded, not logged."""
         self.outside.effects.forget_pending_write()
         if name == "data" and issubclass(type(owner), torch.Tensor):
             return value
@@ -73,7 +73,7 @@ class ObservedWrites(Observer):
         self.writes.delete_attribute(cell, "cell_contents")
 
     def on_unwritten(self, owner: object) -> None:
-        """Remove the effect of a write that raised."""
+        """Remove the effect of the last logged write, if the write to this object has raised."""
         pending_write = self.outside.effects.pending_write
         if pending_write is not None and pending_write.owner is owner:
             self.writes.note_failed_write(pending_write)

@@ -28,24 +28,35 @@ from thunder_core.tracing.ir.retrace import (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run.
+    """The options of a run: settings of the caller, and results of earlier runs of the same program.
 
-    If `device` is set, the program's model and arguments are assumed to be on it, or only those of their tensors that
-    are on the device `moves_from`. If `evaluates` is set, the program may read values of tensors, and each later call
-    checks them. If `may_evaluate` is set, a later run may evaluate. A `functional` program reads only its arguments;
-    any other read is a sharp edge and is not guarded. Numbers and sizes that are `symbolic` are inputs of each call.
-    `lookasides` are called in place of their functions. Errors of a program that `differs_from_eager` are raised as
-    they are, because eager PyTorch would not raise them. The functions around the lines of `in_eager` are called in
-    eager PyTorch. If `fills_caches` is set, eager PyTorch makes a call that computes values for `functools.lru_cache`.
-    If `leaves_to_eager` is set, eager PyTorch makes the calls of a program that no trace can represent.
+    Settings of the caller:
 
-    The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
-    values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
-    `is_differentiating` calls `backward` itself; if `reads_texts_at_once` is set, texts are read when they are made;
-    if `draws_constants` is set, each call must draw the same numbers; the prologue calls each of the
-    `drawing_functions`, which read values of arrays that they draw; each iteration of the `unrolled_loops` is recorded,
-    for a reason; and the `read_conditions` of branches on random numbers are read, because not both of their arms can
-    be recorded.
+    - `device`: the program is traced as if its model and arguments were on this device. If `moves_from` is set, only
+      the tensors on the device `moves_from` are assumed to move.
+    - `evaluates`: the program may read values of tensors, and each later call checks them. `may_evaluate`: a later run
+      may set `evaluates`.
+    - `symbolic`: the numbers and sizes that are inputs of each call.
+    - `functional`: the program reads only its arguments. Any other read is a sharp edge, and is not guarded.
+    - `sharp_edges`: the policy for sharp edges.
+    - `nested`: calls compiled functions that the program does not trace through.
+    - `lookasides`: the user's functions that are called in place of other functions.
+    - `differs_from_eager`: the program's errors are raised as they are, because eager PyTorch would not raise them.
+    - `in_eager`: the functions that contain the lines of `in_eager` are called in eager PyTorch.
+    - `runs_through_functions`: the forward of a `torch.autograd.Function` is interpreted, even if autograd tracks it.
+    - `fills_caches`: eager PyTorch makes a call that computes values for `functools.lru_cache`.
+    - `leaves_to_eager`: eager PyTorch makes the calls of a program that no trace can represent.
+
+    Results of earlier runs:
+
+    - `lines_that_raised`: lines with operations that have raised errors which depend on values.
+    - `detours`: the calls of `torch.compiler.is_compiling()` that return True.
+    - `is_differentiating`: the program itself calls `backward`.
+    - `reads_texts_at_once`: strings that depend on unknown values are read when they are made.
+    - `draws_constants`: each call must draw the same numbers.
+    - `drawing_functions`: functions that read values of arrays that they draw. The prologue calls these functions.
+    - `unrolled_loops`: loops whose iterations are all recorded, each with the reason.
+    - `read_conditions`: branches on random numbers whose conditions are read, because not both arms can be recorded.
     """
 
     device: torch.device | None = None
@@ -77,11 +88,11 @@ class RunOptions:
         return self.sharp_edges != "allow"
 
     def after(self, error: BaseException) -> RunOptions | None:
-        """Return the options of the next run after an error that requests one; None if the caller gets the error."""
+        """Return the options of the next run after an error; None if there is no next run and the error is raised."""
         following = self
         if isinstance(error, DataDependent):
             following = self._after_missing_value()
-        elif isinstance(error, Retrace) and (change := CHANGES.get(type(error.reason))) is not None:
+        elif isinstance(error, Retrace) and (change := CHANGED_OPTIONS.get(type(error.reason))) is not None:
             following = replace(self, **change(self, error.reason))
         return None if following == self else following  # with equal options, the same error would be raised again
 
@@ -97,7 +108,7 @@ class RunOptions:
             return self
         return replace(self, evaluates=True, detours=Detours())
 
-    def of_probe(self, **changes: Any) -> RunOptions:
+    def for_probe(self, **changes: Any) -> RunOptions:
         """Return the options of a trial run through a `torch.autograd.Function` that the program applies."""
         return RunOptions(
             device=self.device,
@@ -114,8 +125,8 @@ class RunOptions:
 DEFAULTS = RunOptions()
 
 
-# The options that change for a reason to trace again.
-CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
+# For each reason to trace again, the function that returns the changed options.
+CHANGED_OPTIONS: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     HidesNumbers: lambda options, reason: {"is_differentiating": True},
     # Only drawn numbers are symbolic in a program whose other numbers are constant.
     NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_have_symbols},

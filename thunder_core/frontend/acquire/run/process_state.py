@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_devices
 from thunder_core.tracing.capture.torch_facts.settings import device_contexts
 
-STATE: tuple[tuple[str, Callable[[], object]], ...] = (
+STATE_QUERIES: tuple[tuple[str, Callable[[], object]], ...] = (
     ("torch.is_grad_enabled()", torch.is_grad_enabled),
     ("torch.is_inference_mode_enabled()", torch.is_inference_mode_enabled),
     ("torch.get_default_dtype()", torch.get_default_dtype),
@@ -23,13 +23,13 @@ DEFAULT_DEVICE = "getattr(torch._C._get_function_stack_at({}), 'device', None)"
 
 
 def process_state(device: torch.device | None = None) -> dict[str, object]:
-    """Return the process state that decides how operations compute: the queries and their current answers.
+    """Return the process state that decides how operations compute: queries in Python, and their answers.
 
-    A default device is a torch function mode. `device` is the device that the program will run on, if not on this
-    machine.
+    The state includes default devices, which are torch function modes. `device` is the device that the program will run
+    on; None for the devices of this machine.
     """
     devices = autocast_devices(elsewhere=device is not None)
-    state: dict[str, object] = {query: ask() for query, ask in STATE}
+    state: dict[str, object] = {query: ask() for query, ask in STATE_QUERIES}
     state |= {DEFAULT_DEVICE.format(index): context.device for index, context in device_contexts().items()}
     state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}
     active = [device for device in devices if torch.is_autocast_enabled(device)]

@@ -116,7 +116,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.replaced_entries = replaced_entries()
 
     def _observe(self, symbolic: Symbolic) -> None:
-        """Build the parts that guard reads and log writes."""
+        """Build the parts that guard reads of outside objects, and log writes to them."""
         self.outside = WholeReads(symbolic, self._symbol_at, self._before_read_of_draw)
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.leave_to_eager)
@@ -129,7 +129,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.code_origins = CodeOrigins()
 
     def _record(self, options: RunOptions) -> None:
-        """Build the recorder, and the parts that hold the program's symbolic values."""
+        """Build the recorder, and the parts for symbolic numbers, counts, texts and random numbers."""
         symbolic = options.symbolic
         self.numbers = self.number_sources = OutsideNumbers(self)
         self.outside_tensors = OutsideGradients(self)
@@ -152,7 +152,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)
 
     def _add_lookasides(self, options: RunOptions) -> None:
-        """Build the parts that stand for functions that are not interpreted."""
+        """Build the parts that the lookasides use."""
         self.recorder.numbers.combine = functools.partial(combine_numbers, self)
         self.context_variables = ContextVariables(self)
         self.cached_calls = CachedCalls(self, fills=options.fills_caches)
@@ -167,7 +167,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.replacements = Replacements(options.lookasides)
 
     def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
-        """Return the symbols of the recording."""
+        """Return the symbolic sizes of the recording."""
         return SymbolicSizes(
             self._line,
             self.inputs.symbolic_sizes,
@@ -185,14 +185,14 @@ class Run(ObservedCalls, RecordedProgram):
         return self.inputs.arguments(self.numbers)
 
     def retrace(self, reason: RetraceReason) -> Retrace:
-        """Return a request to trace again, which is also met if the program catches it."""
+        """Return the exception that requests another trace. The request is stored, because the program may catch it."""
         self.retrace_request = Retrace(reason)
         return self.retrace_request
 
-    # ---- the recorder's questions ----
+    # ---- queries of the recorder ----
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
-        """Name an input after its path. A tensor without a path is a constant of the trace."""
+        """Return the name of a tensor or generator from outside. Without a path, it is a constant and a sharp edge."""
         if self.outside.symbolic.probing and isinstance(value, torch.Tensor):
             self.inputs.symbolic_sizes(value)
         if self.outside.path_of(value) is None:
@@ -201,11 +201,11 @@ class Run(ObservedCalls, RecordedProgram):
         return self.inputs.name_tensor(value)
 
     def name_number(self, path: Path) -> str:
-        """Name a number from outside after its path."""
+        """Return the name of the number at a path."""
         return self.inputs.name_number(path)
 
     def name_function(self, text: str) -> str:
-        """Return a name for a sub-trace that no input of the trace has."""
+        """Return an unused name for a sub-trace that resembles the text."""
         return self.inputs.unused_name(text)
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
@@ -234,7 +234,7 @@ class Run(ObservedCalls, RecordedProgram):
         return is_caught(self.machine.frame, ERRORS_BY_VALUES)
 
     def is_check(self) -> bool:
-        """Whether the program asks for a value only to raise an error for another value."""
+        """Whether the program reads a value only to raise an error if the value is wrong, as an `assert` does."""
         frame = self.machine.frame
         return frame is not None and is_check(frame)
 
@@ -253,7 +253,7 @@ class Run(ObservedCalls, RecordedProgram):
         return self.inputs.symbol_at(path, self.numbers)
 
     def _before_read_of_draw(self) -> None:
-        """Trace again, before C code reads a random value, if the prologue can call the function that reads it."""
+        """Raise `Retrace` before C code reads a random value, if the prologue can call the function that reads it."""
         self.draws.require_no_computable_function()
 
     # ---- the program's position ----
@@ -282,9 +282,9 @@ class Run(ObservedCalls, RecordedProgram):
         raise self.recorder.failure
 
     def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
-        """Request that eager PyTorch makes this call, for an action that a trace cannot represent.
+        """Raise the request that eager PyTorch makes this call, for an action that a trace cannot represent.
 
-        Refuse the action if the options do not allow eager PyTorch.
+        Raises `CannotReplay` instead if the options do not allow eager PyTorch.
         """
         if not self.options.leaves_to_eager:
             self.refuse(what, fix, where)

@@ -1,4 +1,4 @@
-"""The inputs of a run: its roots, the names of the trace's inputs, and symbolic numbers and sizes."""
+"""The inputs of a run: the roots of its paths, the names of the trace's inputs, and symbolic numbers and sizes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.ir.literal import unique_name
 from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 
-TUPLES = (tuple, torch.Size)
+TUPLE_CLASSES = (tuple, torch.Size)
 
 
 class RunInputs:
-    """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of its reads.
+    """The inputs of a run: the subject (a module or function) with `args` and `kwargs`, and the names of trace inputs.
 
     If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it; if
     `moves_from` is set, too, only those on that device.
@@ -49,16 +49,16 @@ class RunInputs:
             outside.root("root", "args", args),
             outside.root("root", "kwargs", kwargs),
         ]
-        self._taken = {*OWN_NAMES, *(str(root.key) for root in self.roots)}
+        self._used_names = {*OWN_NAMES, *(str(root.key) for root in self.roots)}
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
         self._symbolic_arguments: dict[Path, dict[Any, Path]] = {
-            root: {key: path for key, value in items if self._holds_symbols(path := root.item(key, value))}
+            root: {key: path for key, value in items if self._has_symbols(path := root.item(key, value))}
             for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
         }
 
     def expand(self) -> None:
-        """Guard the class of a module, the parts of other callables, and the arguments except symbolic numbers."""
+        """Guard the class of a module or the parts of another callable, and all arguments but symbolic numbers."""
         if isinstance(self.subject, torch.nn.Module):
             self._outside.guard(OfType(self.roots[0], type(self.subject)))
         else:
@@ -76,33 +76,34 @@ class RunInputs:
 
     def symbol_at(self, path: Path, numbers: OutsideNumbers) -> Any:
         """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
-        return self._with_symbols(path, numbers) if self._holds_symbols(path) else None
+        return self._with_symbols(path, numbers) if self._has_symbols(path) else None
 
-    def _holds_symbols(self, path: Path) -> bool:
+    def _has_symbols(self, path: Path) -> bool:
         """Whether an argument is a symbolic number, or a tuple that contains a symbolic number."""
         value = path.value
-        if type(value) in TUPLES:
-            return any(self._holds_symbols(path.item(index, item)) for index, item in enumerate(value))
+        if type(value) in TUPLE_CLASSES:
+            return any(self._has_symbols(path.item(index, item)) for index, item in enumerate(value))
         return self._outside.is_symbolic(path, value)
 
     def _with_symbols(self, path: Path, numbers: OutsideNumbers) -> Any:
-        """Return an argument with its symbolic numbers replaced by symbols; the items of a tuple are read one by one.
+        """Return the symbol for a symbolic number, or a tuple with symbols for its symbolic numbers.
 
-        A number in the same tuple as a symbolic number is symbolic too, if no program was traced with a value for it.
+        The other items of the tuple are guarded. A number in the same tuple as a symbolic number is symbolic too, if no
+        program was traced with a value for it.
         """
         value = path.value
-        if type(value) not in TUPLES:
+        if type(value) not in TUPLE_CLASSES:
             return numbers.at(path)
         self._outside.guard(OfType(path, type(value)))
         self._outside.guard(Length(path, len(value)))
         items = [path.item(index, item) for index, item in enumerate(value)]
-        symbolic = [self._holds_symbols(item) or self._outside.symbolic.is_new(item) for item in items]
-        for item, holds in zip(items, symbolic, strict=True):
-            if not holds:
+        is_symbolic = [self._has_symbols(item) or self._outside.symbolic.is_new(item) for item in items]
+        for item, has_symbols in zip(items, is_symbolic, strict=True):
+            if not has_symbols:
                 self._outside.read(item, item.value)
         items_with_symbols = (
-            self._with_symbols(item, numbers) if holds else item.value
-            for item, holds in zip(items, symbolic, strict=True)
+            self._with_symbols(item, numbers) if has_symbols else item.value
+            for item, has_symbols in zip(items, is_symbolic, strict=True)
         )
         return type(value)(items_with_symbols)
 
@@ -139,9 +140,9 @@ class RunInputs:
         return self.unused_name(path_name(path))
 
     def unused_name(self, text: str) -> str:
-        """Return a name like a text that no input and no sub-trace has."""
-        name = unique_name(text, self._taken)
-        self._taken.add(name)
+        """Return a name that resembles the text and that no input and no sub-trace has."""
+        name = unique_name(text, self._used_names)
+        self._used_names.add(name)
         return name
 
 
@@ -150,23 +151,23 @@ def tensors_to_move(subject: Callable[..., Any], arguments: object) -> Iterator[
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)
         yield from torch.nn.Module.buffers(subject)
-    yield from tensors_held(arguments, set())
+    yield from tensors_in(arguments, set())
 
 
-def tensors_held(value: object, visited: set[int]) -> Iterator[torch.Tensor]:
-    """Yield the tensors in an argument, including containers and attributes of objects such as caches.
+def tensors_in(value: object, visited: set[int]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a value: in its items and, for other objects such as KV caches, in its attributes.
 
-    `visited` are the identities of objects that were visited before.
+    `visited` has the identities of the visited objects.
     """
     if isinstance(value, torch.Tensor):
         yield value
     elif id(value) not in visited and not isinstance(value, torch.nn.Module | type | types.ModuleType):
         visited.add(id(value))
-        for inner in items_held(value):
-            yield from tensors_held(inner, visited)
+        for inner in children_of(value):
+            yield from tensors_in(inner, visited)
 
 
-def items_held(value: object) -> Iterable[Any]:
+def children_of(value: object) -> Iterable[Any]:
     """Return the items of a container, or the attributes of an object."""
     if isinstance(value, Mapping):
         return value.values()

@@ -1,4 +1,4 @@
-"""Moves checks of values before the first write to an input, if this is cheap: then no failed check undoes a write."""
+"""Moves checks of tensor values before the first write to an input, so that no write is undone if a check fails."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ COPY = symbol_of(torch.ops.aten.clone.default)
 class NeededComputation:
     """The computation that moved checks need.
 
-    `indices` are those of the needed bound symbols after the first write. `written` are the names of tensors from
-    before the first write that these bound symbols write to.
+    `indices` are the indices of the needed bound symbols, all of which follow the first write. `written` has the names
+    of the tensors that these bound symbols write to, and that exist before the first write.
     """
 
     indices: frozenset[int]
@@ -36,11 +36,11 @@ def move_checks_ahead(
     aliases: Iterable[Iterable[str]],
     next_name: Callable[[], str],
 ) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols, with the late checks moved before the first write to an input or the first collective.
+    """Return the bound symbols, with all checks of values before the first write to an input or the first collective.
 
-    The computation that these checks need is repeated before them, with new names, and on copies of the tensors that it
-    writes to. If this takes more memory than copies of the inputs that are written to before the last check, no check
-    is moved, unless there is a collective before the last check: a collective cannot be undone.
+    The computation that the moved checks need is repeated before them, with new names, and on copies of the tensors
+    that it writes to. No check is moved if the repeated computation needs more memory than copies of the inputs that
+    are written to before the last check. A collective cannot be undone, so checks after a collective are always moved.
     """
     checks = [index for index, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
     if not checks:
@@ -52,7 +52,7 @@ def move_checks_ahead(
     late = [index for index in checks if index > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
-    need = _need(bsyms, late, first, aliasing)
+    need = _needed_computation(bsyms, late, first, aliasing)
     if need is None:
         return tuple(bsyms)
     indices, written = sorted(need.indices), need.written
@@ -64,8 +64,12 @@ def move_checks_ahead(
         saved = _written_inputs(before_last_check, tensors, inputs_by_storage, aliasing)
         if needed + sum(proxy.bytes for proxy in copied) > sum(proxy.bytes for proxy in saved):
             return tuple(bsyms)
-    ahead = _ahead(bsyms, indices, late, copied, next_name)
-    return (*bsyms[:first], *ahead, *(bsym for index, bsym in enumerate(bsyms) if index >= first and index not in late))
+    repeated = _repeated_computation(bsyms, indices, late, copied, next_name)
+    return (
+        *bsyms[:first],
+        *repeated,
+        *(bsym for index, bsym in enumerate(bsyms) if index >= first and index not in late),
+    )
 
 
 def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
@@ -93,20 +97,21 @@ def _written_inputs(
     inputs_by_storage: Mapping[str, Proxy],
     aliasing: AliasSets,
 ) -> list[TensorProxy]:
-    """Return the tensors with the memory of an input that bound symbols write to, by their names."""
+    """Return the tensors that bound symbols write to and that share memory with an input."""
     names = dict.fromkeys(name for bsym in bsyms for name in bsym.mutates)
     return [tensors[name] for name in names if aliasing.representative(name) in inputs_by_storage and name in tensors]
 
 
 def _is_other_check(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol checks a value by a function of Thunder other than `expect_value`."""
     own = bsym.symbol.name.startswith(f"{expect_value.__module__}.")
     return own and bsym.symbol.target is not expect_value
 
 
-def _need(
+def _needed_computation(
     bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, aliasing: AliasSets
 ) -> NeededComputation | None:
-    """Return the computation that all checks need; None if it cannot run twice."""
+    """Return the computation after index `first` that the checks need; None if this computation cannot run twice."""
     check_indices = frozenset(checks)
     names, representatives, indices, touched = set[str](), set[str](), set[int](), set[str]()
     for index in range(max(check_indices), first - 1, -1):
@@ -120,21 +125,21 @@ def _need(
         writes = any(aliasing.representative(name) in representatives for name in bsym.mutates)
         if not writes and names.isdisjoint(proxy.name for proxy in bsym.outputs):
             if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT_TO_VALUES:
-                return None  # it changes how other operations compute
+                return None  # the bound symbol changes how other operations compute
             continue
         if bsym.keeps_position:
-            return None  # it draws random numbers, or communicates with processes that would have to run it twice too
+            return None  # a draw of random numbers, or a collective, which all processes would have to run twice
         indices.add(index)
         names.update(proxy.name for proxy in bsym.inputs)
         representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
         touched.update(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
-    return _computable_twice(bsyms, frozenset(indices), touched, aliasing)
+    return _repeatable_computation(bsyms, frozenset(indices), touched, aliasing)
 
 
-def _computable_twice(
+def _repeatable_computation(
     bsyms: Sequence[BoundSymbol], indices: frozenset[int], touched: Collection[str], aliasing: AliasSets
 ) -> NeededComputation | None:
-    """Return the need of these bound symbols; None if they use a view of a tensor that they write to."""
+    """Return the needed computation of these bound symbols; None if they use a view of a tensor that they write to."""
     defined = {proxy.name for index in indices for proxy in bsyms[index].defines}
     written = {name for index in indices for name in bsyms[index].mutates}
     before = {aliasing.representative(name) for name in written}
@@ -144,19 +149,19 @@ def _computable_twice(
     return NeededComputation(indices, frozenset(written - defined))
 
 
-def _ahead(
+def _repeated_computation(
     bsyms: Sequence[BoundSymbol],
     indices: Sequence[int],
     checks: Sequence[int],
     written: Sequence[TensorProxy],
     next_name: Callable[[], str],
 ) -> Iterable[BoundSymbol]:
-    """Yield these bound symbols with new names, on copies of the tensors that they write to, and the checks."""
+    """Yield bound symbols and checks with new names, which compute with copies of the tensors in `written`."""
     names: dict[str, Proxy] = {}
-    at = bsyms[checks[0]]
+    first_check = bsyms[checks[0]]
     for proxy in written:
         copy = names[proxy.name] = replace(proxy, name=next_name(), requires_grad=False)
-        yield BoundSymbol(COPY, (proxy,), {}, copy, (), at.source, at.module)
+        yield BoundSymbol(COPY, (proxy,), {}, copy, (), first_check.source, first_check.module)
     for index in sorted((*indices, *checks)):
         bsym = bsyms[index]
         for output in bsym.defines:

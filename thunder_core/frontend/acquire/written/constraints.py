@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.trace import Trace, with_number_inputs
 MADE_BY = "check constraints"
 MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 MAX_TRIED_VALUES = 1 << 14  # maximum number of values of a symbol to try a condition with
-GIVEN = "the given range"  # the origin of a constraint that only restates a given range
+GIVEN_RANGE = "the given range"  # the origin of a constraint that only restates the range that the user gave
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class Constraint:
 
 @dataclass
 class IntegerRange:
-    """The integers that a symbol may be: from `lower` to `upper` (None for no bound), except those `excluded`.
+    """The possible values of a symbol: integers from `lower` to `upper` (None: no bound), except `excluded` integers.
 
-    `where` has the first origin of each bound, and `excluded` maps each excluded integer to its first origin. If
-    `given` is True, the initial bounds are a range that the user gave.
+    `where` maps "lower" and "upper" to the first origin of each bound, and `excluded` maps each excluded integer to its
+    first origin. If `is_given` is set, the initial bounds are a range that the user gave.
     """
 
     symbol: sympy.Symbol
     lower: int | None
     upper: int | None = None
-    given: bool = False
+    is_given: bool = False
     excluded: dict[int, Origin] = field(default_factory=dict)
     where: dict[str, Origin] = field(default_factory=dict)
 
     def restrict(self, constraint: Constraint) -> bool:
-        """Apply a constraint; return False if it is not a bound on only this symbol."""
+        """Narrow the range by a constraint; return False for a constraint that is not linear in this symbol alone."""
         relation = constraint.condition
         if not isinstance(relation, sympy.core.relational.Relational):
             return False
@@ -64,10 +64,11 @@ class IntegerRange:
         if not factor.is_Integer or not rest.is_Integer or not factor:
             return False
         kind: Any = type(relation) if factor > 0 else mirror_rel_op(type(relation))
-        self._bound(kind, -sympy.Rational(rest, factor), constraint.where)
+        self._restrict_to(kind, -sympy.Rational(rest, factor), constraint.where)
         return True
 
-    def _bound(self, kind: type, value: sympy.Rational, where: Origin) -> None:
+    def _restrict_to(self, kind: type, value: sympy.Rational, where: Origin) -> None:
+        """Narrow the range to the integers that have a relation, such as `sympy.Ge`, to a value."""
         floor, ceiling = int(sympy.floor(value)), int(sympy.ceiling(value))
         if kind is sympy.Ne:
             if value.is_Integer:
@@ -96,17 +97,17 @@ class IntegerRange:
 
     @property
     def range(self) -> ValueRanges[Any]:
-        """The bounds as PyTorch's value ranges."""
+        """The bounds as `ValueRanges` of PyTorch."""
         if not self.symbol.is_integer:
             return ValueRanges(-sympy.oo, sympy.oo)
         return ValueRanges(-int_oo if self.lower is None else self.lower, int_oo if self.upper is None else self.upper)
 
     def texts(self, name: str = "") -> Iterator[tuple[str, Origin]]:
-        """Yield the conditions as Python, on the symbol or on another name for it, each with its first origin."""
+        """Yield the conditions as Python expressions of the symbol or the given name, each with its first origin."""
         name, lower = name or str(self.symbol), self.lower
         where: Origin = self.where.get("lower") or self.where.get("upper")
-        if self.given and not self.where:
-            where = GIVEN
+        if self.is_given and not self.where:
+            where = GIVEN_RANGE
         if lower is not None and lower == self.upper:
             yield f"{name} == {lower}", where
         elif lower is not None or self.upper is not None:
@@ -116,21 +117,21 @@ class IntegerRange:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedConstraints:
     """The merged constraints of a recording.
 
-    `intervals` has the interval of each symbol. `other_constraints` has the constraints that are not bounds, by their
-    texts. Constraints that follow from the intervals are left out.
+    `intervals` maps each symbol to its range. `other_constraints` maps the text of each other constraint to the
+    constraint, except constraints that follow from the ranges.
     """
 
     intervals: dict[sympy.Symbol, IntegerRange]
     other_constraints: dict[str, Constraint]
 
 
-def merged_constraints(sizes: SymbolicSizes) -> Merged:
+def merged_constraints(sizes: SymbolicSizes) -> MergedConstraints:
     """Return the merged constraints of a recording."""
     intervals = {
-        symbol: IntegerRange(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
+        symbol: IntegerRange(symbol, *sizes.range_of(symbol), is_given=sizes.has_given_range(symbol))
         for symbol in sizes.sources
     }
     other_constraints: dict[str, Constraint] = {}
@@ -147,9 +148,9 @@ def merged_constraints(sizes: SymbolicSizes) -> Merged:
     remaining = {
         text: constraint
         for text, constraint in other_constraints.items()
-        if not is_implied(constraint.condition, ranges) and not holds_throughout(constraint.condition, intervals)
+        if not is_implied(constraint.condition, ranges) and not holds_for_all_values(constraint.condition, intervals)
     }
-    return Merged(intervals, with_equalities(remaining))
+    return MergedConstraints(intervals, with_equalities(remaining))
 
 
 def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
@@ -167,15 +168,15 @@ def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.
 
 def with_sign(text: str, condition: sympy.Basic) -> str:
     """Return the text of a condition. If a float must be zero, the text also requires a positive sign."""
-    is_zero = isinstance(condition, sympy.Eq) and condition.rhs.is_zero and not condition.lhs.is_integer
-    return f"{text} and math.copysign(1, {text_of(condition.lhs)}) > 0" if is_zero else text
+    requires_zero = isinstance(condition, sympy.Eq) and condition.rhs.is_zero and not condition.lhs.is_integer
+    return f"{text} and math.copysign(1, {text_of(condition.lhs)}) > 0" if requires_zero else text
 
 
 def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
-    """Return a relation of integers without subtractions: negative terms move to the other side (`s0 <= s1`).
+    """Return a relation of integers without subtractions: `s0 - s1 <= 0` becomes `s0 <= s1`.
 
-    The smaller side of an inequality is on the left. All other conditions are returned unchanged, because floats round
-    differently on another side.
+    The smaller side of an inequality is on the left. All other conditions are returned unchanged, because the result of
+    float arithmetic may differ if a term moves to the other side.
     """
     integers = all(symbol.is_integer for symbol in condition.free_symbols)
     if not isinstance(condition, sympy.core.relational.Relational) or not integers or not condition.lhs.is_integer:
@@ -190,12 +191,12 @@ def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
 
 
 def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constraint]:
-    """Return the constraints, with `a == b` in place of `a <= b` and `b <= a`."""
+    """Return the constraints by their texts, with `a == b` in place of the pair `a <= b` and `b <= a`."""
     merged: dict[str, Constraint] = {}
     for text, constraint in constraints.items():
         condition = constraint.condition
-        bound = isinstance(condition, sympy.Le)
-        mirrored = text_of(sympy.Le(condition.rhs, condition.lhs, evaluate=False)) if bound else ""
+        is_bound = isinstance(condition, sympy.Le)
+        mirrored = text_of(sympy.Le(condition.rhs, condition.lhs, evaluate=False)) if is_bound else ""
         if mirrored in merged:
             equal = replace(merged.pop(mirrored), condition=sympy.Eq(condition.rhs, condition.lhs, evaluate=False))
             merged[text_of(equal.condition)] = equal
@@ -205,16 +206,16 @@ def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constrai
 
 
 def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:
-    """Whether PyTorch's bounds show that a condition holds for all values within these ranges."""
+    """Whether a condition holds for all values within the ranges, as PyTorch's bounds of its expressions prove."""
     try:
         bounds = bound_sympy(condition, ranges)
-    except Exception:  # for conditions that PyTorch has no bounds for
+    except Exception:  # PyTorch cannot compute bounds of the condition
         return False
     return bool(bounds.is_singleton() and bounds.lower == sympy.true)
 
 
-def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, IntegerRange]) -> bool:
-    """Whether a condition on one symbol holds for each value of its interval, if it is small enough to try."""
+def holds_for_all_values(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, IntegerRange]) -> bool:
+    """Whether a condition on one symbol holds for each value of its range; False if the range is too large to try."""
     symbols = symbols_of(condition)
     if len(symbols) != 1:
         return False
@@ -225,12 +226,12 @@ def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, In
     try:
         with quiet_attempt():
             return all(sympy_interp(PythonReferenceAnalysis, {symbols[0]: value}, condition) for value in values)
-    except Exception:  # for conditions that divide by zero, or have no value
+    except Exception:  # the condition divides by zero, or has no value
         return False
 
 
 def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
-    """Return the prologue, extended to compute symbolic numbers and return them as inputs of the computation."""
+    """Return the prologue, extended to compute these symbolic numbers and pass them to the computation."""
     values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
     if not values:
         return prologue
@@ -245,7 +246,7 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
 def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: SymbolicSizes) -> Trace:
     """Return the prologue with a check of each constraint.
 
-    The last `num_count_statements` statements compute counts, and run after all checks that need no counts.
+    The last `num_count_statements` statements compute counts. They run after the checks of all other constraints.
     """
     end = len(prologue.bound_symbols) - num_count_statements
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
@@ -261,14 +262,14 @@ def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: Sy
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:
-    """Return the modules that expressions use, as PyTorch prints them (`math`, for rounding)."""
+    """Return the modules that the expressions use: `math` if an expression rounds, otherwise none."""
     return frozenset({"math"} if any("math." in text for text in texts) else ())
 
 
 def stated_constraint(
     text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin
 ) -> StatedConstraint:
-    """Return a constraint in words: its numbers, its condition, and its origin."""
+    """Return the constraint for error messages: the paths of its numbers, its condition, and its origin."""
     names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
     return StatedConstraint(str(paths[0]), text, names, origin_text(where))
 
@@ -281,6 +282,6 @@ def origin_text(where: Origin) -> str:
 
 
 def with_numbers_passed(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:
-    """Return the computation with its symbolic numbers as inputs, and the prologue that passes the numbers."""
-    taking = with_number_inputs(computation)
-    return taking, with_number_outputs(prologue, taking.inputs[len(computation.inputs) :])
+    """Return the computation with its symbolic numbers as inputs, and the prologue that passes these numbers."""
+    extended = with_number_inputs(computation)
+    return extended, with_number_outputs(prologue, extended.inputs[len(computation.inputs) :])

@@ -1,4 +1,4 @@
-"""Writes to weak containers for objects that died before the program ended: the container has dropped them, too."""
+"""Writes to weak containers for objects that died before the program ended, which the containers have dropped."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ from typing import Any
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
 
-# By class of a weak container: the methods of its `data` that get the reference first.
-OF_REFERENCES: dict[type, frozenset[str]] = {
+# By class of a weak container: the methods of its `data` whose first argument is a weak reference.
+METHODS_WITH_REFERENCES: dict[type, frozenset[str]] = {
     weakref.WeakSet: frozenset({"add", "remove", "discard"}),
     weakref.WeakKeyDictionary: frozenset({"__setitem__", "__delitem__", "pop", "setdefault"}),
 }
-REMOVING = frozenset({"__delitem__", "pop"})
+REMOVING_METHODS = frozenset({"__delitem__", "pop"})
 
 
 def without_dead_references(effects: list[Effect], items_at_start: Callable[[Any], Any]) -> list[Effect]:
-    """Return the effects without effects for dead members and keys; entries that a dead value replaced are removed.
+    """Return the effects, except effects that add or remove a dead member or key.
+
+    An effect that stores a dead value becomes an effect that removes the entry.
 
     `items_at_start(container)` returns the items that a container had when the program began. If one of these items has
-    died, it is not known which references belong to the program's own objects: no effect is left out, and an effect for
-    a dead object raises `CannotReplay`.
+    died, the dead references of the program cannot be distinguished from older ones. Then no effect on this container
+    is left out, and an effect for a dead object raises `CannotReplay`.
     """
     return [
         live_effect
         for index, effect in enumerate(effects)
-        for live_effect in _kept_effects(effect, effects[index + 1 :], items_at_start)
+        for live_effect in _live_effects(effect, effects[index + 1 :], items_at_start)
     ]
 
 
-def _kept_effects(effect: Effect, later: list[Effect], items_at_start: Callable[[Any], Any]) -> Iterator[Effect]:
+def _live_effects(effect: Effect, later: list[Effect], items_at_start: Callable[[Any], Any]) -> Iterator[Effect]:
+    """Yield an effect, the effect that replaces it, or nothing. `later` are the effects that follow."""
     kind = _weak_container(effect)
     if kind is None or not effect.arguments:
         yield effect
     elif any(map(is_dead, references_in(items_at_start(_data(effect))))):
-        _require_living(kind, effect)
+        _require_live_arguments(kind, effect)
         yield effect
-    elif effect.name in OF_REFERENCES.get(kind, ()):
+    elif effect.name in METHODS_WITH_REFERENCES.get(kind, ()):
         if not is_dead(effect.arguments[0]):
             yield effect
     elif kind is weakref.WeakValueDictionary and is_dead(effect.arguments[-1]) and not _is_removed(effect, later):
@@ -48,7 +51,7 @@ def _kept_effects(effect: Effect, later: list[Effect], items_at_start: Callable[
         yield effect
 
 
-def _require_living(kind: type, effect: Effect) -> None:
+def _require_live_arguments(kind: type, effect: Effect) -> None:
     """Raise `CannotReplay` if an effect on a weak container has a reference to a dead object."""
     if any(map(is_dead, effect.arguments)):
         raise CannotReplay(
@@ -67,14 +70,16 @@ def _weak_container(effect: Effect) -> type | None:
     if effect.kind != "call" or owner is None or owner.parent is None or owner.key != "data":
         return None
     container = owner.parent.value
-    kinds = (*OF_REFERENCES, weakref.WeakValueDictionary)
+    kinds = (*METHODS_WITH_REFERENCES, weakref.WeakValueDictionary)
     return next((kind for kind in kinds if isinstance(container, kind)), None)
 
 
 def _is_removed(effect: Effect, later: list[Effect]) -> bool:
     """Whether the program itself removes the entry that an effect sets."""
     removals = (
-        removal for removal in later if removal.is_on(_data(effect)) and removal.name in REMOVING and removal.arguments
+        removal
+        for removal in later
+        if removal.is_on(_data(effect)) and removal.name in REMOVING_METHODS and removal.arguments
     )
     return any(removal.arguments[0] == effect.arguments[0] for removal in removals)
 

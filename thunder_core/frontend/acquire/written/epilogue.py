@@ -1,4 +1,4 @@
-"""The epilogue: the text that replays the program's writes and builds its result."""
+"""The epilogue: the trace that replays the program's writes and builds its result."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ SETTLE_DRAWS = LibraryFunction("thunder_core.tracing.library.draws", "settle_dra
 
 
 class Epilogue(Expressions):
-    """Builds the epilogue: a statement for each effect in order, and the expression of the output."""
+    """Builds the epilogue: statements that replay the effects, and the expression of the program's result."""
 
-    def trace(self, effects: list[Effect], output: object, *, settles: bool = False) -> Trace:
-        """Build the epilogue: the statements that replay the effects in order, and the output.
+    def trace(self, effects: list[Effect], output: object, *, settles_draws: bool = False) -> Trace:
+        """Return the epilogue, which replays the effects in order and returns the output.
 
-        If `settles` is set, the epilogue first makes the draws of the prologue final.
+        If `settles_draws` is set, the epilogue first makes the draws of the prologue final.
         """
-        if settles:
+        if settles_draws:
             self.bsyms.append(python_statement(f"{self.scope.function(SETTLE_DRAWS)}()", Proxy(self._name("settled"))))
         for effect in effects:
             for argument in (*effect.arguments, *effect.keywords.values()):
-                self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)
-        self._count(output, "the result")
+                self._count_mentions(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)
+        self._count_mentions(output, "the result")
         for effect in effects:
-            EFFECTS[effect.kind](self, effect)
+            STATEMENTS[effect.kind](self, effect)
         returned = self.value(output, "the result")
         name = self._name("result")
         self.bsyms.append(python_statement(returned, Proxy(name)))
@@ -78,32 +78,33 @@ class Epilogue(Expressions):
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         if effect.level is None:
-            self._call(f"{owner}.{effect.name}", effect)
+            self._emit_call(f"{owner}.{effect.name}", effect)
         else:
-            self._call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
+            self._emit_call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
 
     def call_function(self, effect: Effect) -> None:
         """Emit the call of a function, with the owner, if any, as its first argument."""
         owners = [] if effect.owner is None else [self.outside(effect.owner)]
         name = effect.name if effect.function is None else literal(effect.function, self.scope)
-        self._call(name, effect, *owners)
+        self._emit_call(name, effect, *owners)
 
     def refuse_partial(self, effect: Effect) -> None:
-        """Raise `CannotReplay` for a write that raised and may have been made in part."""
+        """Raise `CannotReplay` for a call that raised and that may have changed its owner before."""
         raise CannotReplay(
             f"{effect.name} raises while it changes {effect.owner}, an object from outside, and the program catches "
             "the error",
             fix="change a copy, and update the container after the change has succeeded",
         )
 
-    def _call(self, called: str, effect: Effect, *first: str) -> None:
+    def _emit_call(self, called: str, effect: Effect, *first: str) -> None:
+        """Emit a call with the expressions `first` and the arguments of the effect."""
         where = str(effect.owner or effect.name)
         arguments = [*first, *(self.value(argument, where) for argument in effect.arguments)]
         arguments += [keyword_argument(key, self.value(argument, where)) for key, argument in effect.keywords.items()]
         self.bsyms.append(python_statement(f"{called}({', '.join(arguments)})"))
 
 
-EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
+STATEMENTS: dict[str, Callable[[Epilogue, Effect], None]] = {
     "set": Epilogue.set_attribute,
     "delete": Epilogue.delete_attribute,
     "call": Epilogue.call_method,
@@ -114,5 +115,5 @@ EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
 
 
 def is_attribute_name(text: str) -> bool:
-    """Whether a text is an identifier that can follow a dot."""
+    """Whether a text is an identifier, and not a keyword, so that it can follow a dot."""
     return text.isidentifier() and not keyword.iskeyword(text)

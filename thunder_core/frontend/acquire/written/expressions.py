@@ -1,4 +1,4 @@
-"""Expressions for the values that a program leaves at the end of tracing, for the epilogue."""
+"""Expressions with which the epilogue builds the program's result and the values that the program has written."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
 class Expressions(TensorExpressions):
-    """Writes expressions for values: outside objects come from the prologue, and tensors from the computation.
+    """Writes expressions for values.
 
-    All other objects are rebuilt.
+    The prologue returns outside objects, and the computation returns tensors. The epilogue rebuilds all other objects.
     """
 
     def value(self, value: Any, where: str) -> str:
@@ -69,7 +69,7 @@ class Expressions(TensorExpressions):
     # ---- rules, in the order in which they are tried: an expression, or None if the rule does not apply --------------
 
     def tensor(self, value: Any, _where: str) -> str | None:
-        """Return the expression of a tensor: computed, from outside or a constant."""
+        """Return the expression of a tensor."""
         return self._tensor(value) if issubclass(type(value), torch.Tensor) else None
 
     def constant(self, value: object, _where: str) -> str | None:
@@ -81,12 +81,12 @@ class Expressions(TensorExpressions):
         shared = self._tensor_behind_array(value)
         return None if shared is None else f"{self.value(shared, where)}.detach().numpy()"
 
-    def kept_constant(self, value: Any, _where: str) -> str | None:
-        """Return the constant of an object that is kept unchanged."""
+    def frozen_object(self, value: Any, _where: str) -> str | None:
+        """Return the name of a constant for an object that is not rebuilt."""
         return self.scope.constant(value.value, "kept") if issubclass(type(value), Frozen) else None
 
     def symbolic_number(self, value: Any, _where: str) -> str | None:
-        """Return the name of a number that the prologue finds or the computation returns."""
+        """Return the name of a number that the prologue or the computation returns."""
         if not issubclass(type(value), SymbolicNumber):
             return None
         if value.source is not None:
@@ -96,7 +96,7 @@ class Expressions(TensorExpressions):
         return proxy.name
 
     def symbolic_sequence(self, value: Any, where: str) -> str | None:
-        """Return the name of a list, tuple or range of symbolic length, which a statement makes for the length."""
+        """Emit a list, tuple or range of symbolic length; return its name."""
         if type(value) not in SEQUENCE_CLASSES:
             return None
         name = self._name(value.kind.__name__)
@@ -109,29 +109,30 @@ class Expressions(TensorExpressions):
         return name
 
     def _progression(self, progression: Progression, where: str) -> str:
+        """Return the expression of an arithmetic progression, such as `range(s0, s0 + 2 * s1, 2)`."""
         start, count = self.value(progression.start, where), self.value(progression.count, where)
         if not progression.step:
             return f"[{start}] * {count}"
         return f"range({start}, {start} + {progression.step} * {count}, {progression.step})"
 
-    def made_by_computation(self, value: object, _where: str) -> str | None:
-        """Return the name of a backward hook, or of its handle, that a line of the computation has made."""
+    def hook_of_computation(self, value: object, _where: str) -> str | None:
+        """Return the name of a backward hook or of its handle, which the computation creates."""
         proxy = self._hook_of_computation(value)
         if proxy is not None:
             self.computed_inputs[proxy.name] = proxy
         return None if proxy is None else proxy.name
 
     def node(self, value: Any, _where: str) -> str | None:
-        """Return the name of an autograd node, which a line of the computation finds."""
+        """Return the name of a node of autograd's graph, which the computation returns."""
         is_node = issubclass(type(value), Node) and self._recorder is not None
         return self._node(value, self._recorder) if is_node and self._recorder else None
 
-    def already_made(self, value: object, _where: str) -> str | None:
-        """Return the name of an object that a statement has made."""
+    def built_object(self, value: object, _where: str) -> str | None:
+        """Return the name of an object that an earlier statement builds."""
         return self._names_of_built_objects[id(value)][1] if id(value) in self._names_of_built_objects else None
 
     def from_outside(self, value: object, _where: str) -> str | None:
-        """Return the name of an object that the prologue fetches."""
+        """Return the name of an object that the prologue returns."""
         path = self._path_of(value)
         return None if path is None else self.outside(path)
 
@@ -161,67 +162,67 @@ class Expressions(TensorExpressions):
         return f"{owner}.{name}" if owner.isidentifier() else f"({owner}).{name}"
 
     def function(self, value: Any, where: str) -> str | None:
-        """Return the name of a function that the program made, and that no module has under its name."""
+        """Emit a function that the program created and that cannot be imported by its name; return its name."""
         if not issubclass(type(value), types.FunctionType) or dotted_name(value) is not None:
             return None
         return self._rebuild_function(value, where)
 
     def reduction_name(self, value: object, where: str) -> str | None:
-        """Return the name of an object with state in C, which the call in its reduction makes."""
+        """Emit the call that rebuilds an object with state in C; return the object's name."""
         reduction = self._reduction(value, where)
         return None if reduction is None else self._emit_reduction(value, reduction, where)
 
-    def identical(self, value: object, _where: str) -> str | None:
-        """Return the name of a class, a function or a module."""
+    def named_object(self, value: object, _where: str) -> str | None:
+        """Return the dotted name of a class, a function or a module."""
         return literal(value, self.scope) if issubclass(type(value), BY_IDENTITY) else None
 
     def cell(self, value: Any, where: str) -> str | None:
-        """Return the name of a closure cell."""
+        """Emit a closure cell; return its name."""
         return self._rebuild_cell(value, where) if issubclass(type(value), types.CellType) else None
 
     def display(self, value: object, where: str) -> str | None:
-        """Return a display of a list, set or dict that is mentioned once."""
+        """Return a list, set or dict that has only one mention as a display, such as `[x, y]`."""
         mentioned_once = type(value) in DISPLAYS and self._mention_counts[id(value)] == 1
         return self._display(value, where) if mentioned_once else None
 
     def rebuild(self, value: object, where: str) -> str | None:
-        """Return the name or expression of any other object, which statements rebuild."""
+        """Emit any other object; return its name or expression."""
         return self._rebuild(value, where)
 
     # ---- parts of the rules -------------------------------------------------------------------------------------
 
-    def _count(self, value: Any, where: str) -> None:
-        """Count the mentions of each object to rebuild. An object that is mentioned once is written in place."""
+    def _count_mentions(self, value: Any, where: str) -> None:
+        """Count the mentions of each object to rebuild. A container with only one mention becomes a display."""
         if issubclass(type(value), SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if self._hook_of_computation(value) is not None:
             return
         if type(value) in SEQUENCE_CLASSES:
             if value.is_read:
-                self._count(value.real(), where)
+                self._count_mentions(value.real(), where)
             return
         if (shared := self._tensor_behind_array(value)) is not None:
-            self._count(shared, where)
+            self._count_mentions(shared, where)
             return
         self._mention_counts[id(value)] = self._mention_counts.get(id(value), 0) + 1
         if self._mention_counts[id(value)] == 1:
             reduction = self._reduction(value, where)
             for part in parts_of(value) if reduction is None else reduction.parts:
-                self._count(part, where)
+                self._count_mentions(part, where)
 
     def _hook_of_computation(self, value: object) -> Proxy | None:
-        """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
+        """Return the proxy of a backward hook or of its handle, if the computation creates it; otherwise None."""
         may_be_hook = self._recorder is not None and issubclass(type(value), Hook | RemovableHandle)
         return self._recorder.tensors.proxy_of_made_object(value) if may_be_hook and self._recorder else None
 
     def _node(self, node: Node, recorder: Recorder) -> str | None:
-        """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
+        """Make the computation return an autograd node; return its name, or None if no tensor leads to the node."""
         proxy = recorder.tensors.proxy_of_made_object(node)
         if proxy is None:
-            leading = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
-            if leading is None:
+            steps_to_node = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
+            if steps_to_node is None:
                 return None
-            tensor, steps = leading
+            tensor, steps = steps_to_node
             proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(tensor), steps)
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
@@ -232,7 +233,7 @@ class Expressions(TensorExpressions):
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
     def _reduction(self, value: object, where: str) -> Reduction | None:
-        """Return the reduction of an object with state in C, which is the same at each call; None for other objects."""
+        """Return the reduction of an object with state in C, or None. Refuse NumPy arrays that share memory."""
         if id(value) not in self._reductions:
             root = root_of_array(value)
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
@@ -248,7 +249,7 @@ class Expressions(TensorExpressions):
         return self._reductions[id(value)][1]
 
     def _emit_reduction(self, value: object, reduction: Reduction, where: str) -> str:
-        """Emit the call that rebuilds an object from its reduction, and its state; return the object's name."""
+        """Emit the call that rebuilds an object, and the statement that restores its state; return its name."""
         if id(value) in self._reductions_in_progress:
             raise CannotReplay(
                 f"{where} is or contains a {type(value).__name__} that contains itself, which cannot be rebuilt",
@@ -272,7 +273,6 @@ class Expressions(TensorExpressions):
         return name
 
     def _display(self, value: Any, where: str) -> str:
-        """Return a list, set or dict that is mentioned once as a display."""
         if type(value) is dict:
             pairs = (
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
@@ -282,13 +282,13 @@ class Expressions(TensorExpressions):
         return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
 
     def _rebuild(self, value: object, where: str) -> str:
-        """Emit an instance of a class that can be rebuilt, with its contents; return its name or expression."""
+        """Emit an object with its contents; return its name or expression. Refuse a class that cannot be rebuilt."""
         kind = type(value)
         if issubclass(kind, tuple):
             inner = self.value(tuple(items_of(value)), where)
             if namespace_of(value):
                 return self._rebuild_tuple_with_attributes(value, inner, where)
-            if hasattr(kind, "n_sequence_fields"):  # a C struct sequence, such as the result of torch.max
+            if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C, such as the result of torch.max
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):
@@ -314,9 +314,9 @@ class Expressions(TensorExpressions):
         return name
 
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
-        """Emit a function that the program made, with the defaults and cells of this call; return its name.
+        """Emit a function that the program created, with its defaults and cells; return its name.
 
-        A cell may contain the function itself, so cells get their contents when the outermost function exists.
+        A cell may contain the function itself, so cells get their contents after the outermost function is built.
         """
         name = self._name(function.__name__)
         self._names_of_built_objects[id(function)] = (function, name)
@@ -335,14 +335,14 @@ class Expressions(TensorExpressions):
         for attribute in differing(function):
             value = getattr(function, attribute)
             copy = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
-            self._count(copy, where)
+            self._count_mentions(copy, where)
             self.bsyms.append(python_statement(f"{name}.{attribute} = {self.value(copy, where)}"))
         while self._empty_cells and not self._unfinished_functions:
             self._set_contents(*self._empty_cells.pop(0))
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
-        """Emit a closure cell with its contents, or without them if its function does not exist; return its name."""
+        """Emit a closure cell; return its name. Its contents may follow later, after its function is built."""
         name = self._name("cell")
         self._names_of_built_objects[id(cell)] = (cell, name)
         self.scope.imports.add("types")
@@ -381,11 +381,11 @@ EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.tensor,
     Expressions.constant,
     Expressions.array,
-    Expressions.kept_constant,
+    Expressions.frozen_object,
     Expressions.symbolic_number,
-    Expressions.made_by_computation,
+    Expressions.hook_of_computation,
     Expressions.node,
-    Expressions.already_made,
+    Expressions.built_object,
     Expressions.symbolic_sequence,
     Expressions.from_outside,
     Expressions.made_of_parts,
@@ -393,7 +393,7 @@ EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.method,
     Expressions.function,
     Expressions.reduction_name,
-    Expressions.identical,
+    Expressions.named_object,
     Expressions.cell,
     Expressions.display,
     Expressions.rebuild,

@@ -1,4 +1,4 @@
-"""Guards on each part of a tuple of constants, merged into one guard on the whole tuple."""
+"""Guards on the items of a tuple of constants, merged into one guard on the whole tuple."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Guards = Mapping[tuple[Any, ...], Guard]
 def with_merged_tuples(guards: Iterable[Guard]) -> list[Guard]:
     """Replace the guards on the class, the length and each item of a tuple of literals by one guard.
 
-    A tuple keeps its guards if its length or one of its items is not guarded as a constant, because the program then
-    serves other tuples, too.
+    A tuple keeps its guards if its length or one of its items is not guarded as a constant: then the program is also
+    valid for other tuples.
     """
     by_key = {guard.key: guard for guard in guards}
     merged: dict[tuple[Any, ...], Guard | None] = {}
@@ -44,7 +44,7 @@ def keys_fixing(path: Path, guards: Guards) -> list[tuple[Any, ...]]:
 
 
 def keys_of_item(path: Path, item: object, guards: Guards) -> list[tuple[Any, ...]]:
-    """Return the keys of the guards that fix an item of a tuple; an empty list if they do not."""
+    """Return the keys of the guards that fix an item of a tuple; an empty list if no guards fix the item."""
     if type(item) is tuple:
         return keys_fixing(path, guards)
     guard = guards.get((OfConstant, path))

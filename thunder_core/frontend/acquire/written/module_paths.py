@@ -1,4 +1,4 @@
-"""Paths and guards that only read the module and libraries, which a prologue skips while these are unchanged."""
+"""Paths and guards that only read the module and libraries. A prologue skips them while these are unchanged."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from thunder_core.tracing.library.changes.class_entries import class_entry
 from thunder_core.tracing.library.changes.class_names import may_become_descriptor
 from thunder_core.tracing.library.changes.module_state import NAMESPACE, ROOT, ReadStep
 
-IMMUTABLE = (tuple, bool, int, float, complex, str, bytes, type(None))
-# Guards whose conditions depend only on which objects are at their paths. A change of these objects is detected.
-OF_VALUES = (AllApart, Apart, Equal, Identical, Is, OfType, SameAs, Values)
-OF_CONTENTS = (Absent, Keys, Length, Truth)
-OF_CLASSES = (DefinesNone, KeepsCall, SpecialMethods)
-# All guards whose conditions run no code of the user.
+IMMUTABLE_CLASSES = (tuple, bool, int, float, complex, str, bytes, type(None))
+# Guards on the identity, the class or the value of objects. Replacing an object at a path is detected.
+VALUE_GUARDS = (AllApart, Apart, Equal, Identical, Is, OfType, SameAs, Values)
+CONTENTS_GUARDS = (Absent, Keys, Length, Truth)
+CLASS_GUARDS = (DefinesNone, KeepsCall, SpecialMethods)
+# Guards whose conditions run no code of the user.
 QUIET_GUARDS = (
-    *(*OF_VALUES, *OF_CONTENTS, *OF_CLASSES),
+    *(*VALUE_GUARDS, *CONTENTS_GUARDS, *CLASS_GUARDS),
     *(HasCode, NoAccumulationHooks, NoHooks, OverridesNone, SharesStorage, TensorMetadata),
 )
 QUIET_STEPS = ("root", "globals", "class", "entry", "closure", "size", "stride", "count", "expression", "tensor")
@@ -58,9 +58,9 @@ OWNERS_IN_C = (type, ModuleType, FunctionType, MethodType, CodeType, CellType, t
 class ModulePaths:
     """The indices of the objects that a prologue reads from a module, by entries of `__dict__` and items of containers.
 
-    The module has index 0, and each of the `steps` leads to the object with the next index. Steps begin at the module,
-    or at one of the `roots`: classes and the globals of installed libraries. The globals of the user's own modules have
-    no indices, because they change too often.
+    The module has index 0, and `steps[n]` leads to the object with index n + 1. Steps begin at the module, or at one of
+    the `roots`: classes and the globals of installed libraries. The globals of the user's own modules have no indices,
+    because they change too often.
     """
 
     def __init__(self, root: Path) -> None:
@@ -84,7 +84,7 @@ class ModulePaths:
             for name in HOOKS:
                 self._add((indices[0], name))
             return True
-        return type(guard) in (*OF_VALUES, *OF_CLASSES) or has_known_contents(guard) or has_known_entries(guard)
+        return type(guard) in (*VALUE_GUARDS, *CLASS_GUARDS) or has_known_contents(guard) or has_known_entries(guard)
 
     def _add(self, step: ReadStep) -> int:
         """Add a step, and return the index of the object that the step leads to."""
@@ -125,18 +125,18 @@ def belongs_to_library(module_globals: dict[str, Any]) -> bool:
 
 
 def has_known_contents(guard: Guard) -> bool:
-    """Whether a guard is on the contents of a dict, whose changes are detected, or of an immutable value."""
+    """Whether a guard is on the contents of an immutable value, or of a dict, whose changes are detected."""
     path = guard.subject
-    if type(guard) not in OF_CONTENTS:
+    if type(guard) not in CONTENTS_GUARDS:
         return False
     if path.key == "__dict__":
         return True
     kind = type(path.value)
-    return kind is dict or (kind is OrderedDict and not isinstance(guard, Keys)) or kind in IMMUTABLE
+    return kind is dict or (kind is OrderedDict and not isinstance(guard, Keys)) or kind in IMMUTABLE_CLASSES
 
 
 def has_known_entries(guard: Guard) -> bool:
-    """Whether a guard is on entries of a class that cannot become data descriptors by a change of their own classes."""
+    """Whether a guard is on entries of a class that stay what they are: no change of their classes adds a `__set__`."""
     if not isinstance(guard, OverridesNone):
         return False
     return not any(may_become_descriptor(class_entry(guard.path.value, name)) for name in guard.names)
@@ -153,7 +153,7 @@ def is_quiet(path: Path) -> bool:
 
 
 def is_quiet_step(path: Path) -> bool:
-    """Whether a step of a path runs no code of the user: a read by Python itself, without a class's own methods."""
+    """Whether the last step of a path runs no code of the user, such as a property or a `__getitem__`."""
     if path.step in QUIET_STEPS or path.parent is None:
         return True
     if path.step == "item":

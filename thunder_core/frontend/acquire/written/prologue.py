@@ -41,8 +41,8 @@ BEGIN_DRAWS = LibraryFunction(f"{LIBRARY}.draws", "begin_draws")
 NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
 DRAWS = "draws"
-OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no value at a path has
-MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules that queries about the process begin with
+OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no other variable may have
+MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules whose functions queries about the process call
 FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, DECIMALS, GROUP_FACTS)
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
@@ -51,13 +51,13 @@ IMPORTS_OF_QUERIES = {
 }
 
 
-MIN_STATEMENTS = 200  # fewer statements are run at each call, because skipping them takes as long
-FROM_TENSORS = ("count", "expression", "size")  # steps to numbers that draws take, computed from tensors
+MIN_SKIPPED_STATEMENTS = 200  # to skip fewer statements takes as long as to run them
+STEPS_FROM_TENSORS = ("count", "expression", "size")  # steps to numbers that are computed from tensors
 NO_SYMBOLS: Mapping[str, Path] = {}
 
 
 class Prologue:
-    """Builds the prologue: it evaluates each path once, owners before their members, and checks the guards.
+    """Builds the prologue, which reads the value at each path once, owners before their members, and checks the guards.
 
     `state` maps queries about the process to answers. If `writes` is set, the program writes to its inputs, so their
     overlaps in memory are guarded. `symbols` maps the names of symbols to paths, and `draws` are the paths of the
@@ -80,9 +80,14 @@ class Prologue:
         self._replaced_entries = replaced_entries
         self._counts = [path for path in symbols.values() if path.step == "count"]
         self._symbols = [path for path in symbols.values() if path.step != "count"]
-        self._drawn_from = [source for path in draws for source in path.key.sources if source.step in FROM_TENSORS]
+        self._tensor_sources_of_draws = [
+            source for path in draws for source in path.key.sources if source.step in STEPS_FROM_TENSORS
+        ]
         of_counts = {
-            name for path in (*self._counts, *self._drawn_from) if path.step == "count" for name in path.key.names
+            name
+            for path in (*self._counts, *self._tensor_sources_of_draws)
+            if path.step == "count"
+            for name in path.key.names
         }
         own_names = {**names, **{path: name for name, path in symbols.items()}}
         self._variables = Variables(roots, own_names, OWN_NAMES | of_counts)
@@ -91,7 +96,7 @@ class Prologue:
         self._module_paths = ModulePaths(roots[0])
         self._guarded: dict[BoundSymbol, Guard] = {}  # the guards that statements check
         self._tensor_checks = TensorChecks()
-        self.num_count_statements = 0  # the last statements, which compute counts
+        self.num_count_statements = 0  # the number of statements at the end that compute counts
         for query, value in state.items():
             self._scope.imports |= {module for prefix, module in IMPORTS_OF_QUERIES.items() if query.startswith(prefix)}
             comparison = "is" if isinstance(value, bool | torch.dtype) else "=="
@@ -125,11 +130,10 @@ class Prologue:
         )
 
     def _check_guards(self, guards: Sequence[Guard]) -> tuple[str, list[Path]]:
-        """Check the guards, with the draws before the guards that depend on them, and plain tensors last.
+        """Append the checks of the guards, and the draws before the guards that depend on them.
 
-        Draws whose arguments are computed from tensors follow after the checks of the tensors.
-
-        Returns the name of the tuple of plain tensors, and the paths of its members.
+        The checks of plain tensors come last, unless the arguments of draws are computed from tensors: then the draws
+        follow the checks of the tensors. Returns the name of the tuple of plain tensors, and the paths of its members.
         """
         drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
         drawn = frozenset(drawn_guards)  # as a set, because a program may compare thousands of drawn numbers
@@ -137,7 +141,7 @@ class Prologue:
         for guard in guards:
             if not guards_plain_tensor(guard) and guard not in drawn:
                 self._check_guard(guard)
-        checked = self._check_tensors(plain_guards) if self._drawn_from else None
+        checked = self._check_tensors(plain_guards) if self._tensor_sources_of_draws else None
         self._draw()
         for guard in drawn_guards:
             for path in self._symbols:
@@ -147,7 +151,7 @@ class Prologue:
         return checked or self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
 
     def _draw(self) -> None:
-        """Append the calls that draw, query or compute, in the program's order."""
+        """Append the prologue's calls, in the program's order: draws, queries and computations."""
         if self._draws:
             self._variables.assign(DRAWS, f"{self._scope.function(BEGIN_DRAWS)}({self._roots[0].key})")
         for path in self._draws:
@@ -162,7 +166,7 @@ class Prologue:
         return f"{DRAWS}.{call.runtime_method}({', '.join([*first, *called, *arguments])})"
 
     def _owner_of_draw(self, owner: Path | str) -> str:
-        """Return the expression of a generator: its variable, or its name in the process."""
+        """Return the expression of a generator: a variable, or a dotted name such as `random._inst`."""
         if isinstance(owner, Path):
             return self._variables.variable(owner)
         return self._scope.importing(owner, owner.rpartition(".")[0])
@@ -187,11 +191,11 @@ class Prologue:
     # ---- guards ---------------------------------------------------------------------------------------------
 
     def _check_tensors(self, guards: Sequence[TensorMetadata]) -> str:
-        """Check the guards on plain tensors; return the name of the tuple of these tensors.
+        """Append the checks of plain tensors; return the name of the tuple of these tensors.
 
-        One C++ call compares the tensors with tensors that have passed before. The guards are checked one by one only
-        if that comparison fails. Tensors are never remembered under a tracer or transform of PyTorch, so the prologue
-        checks for one only then.
+        One C++ call compares the tensors with tensors that have passed before. If they are equal, the other checks are
+        skipped. Tensors are never remembered under a tracer or transform of PyTorch, so the check that no tracer is
+        active is skipped, too.
         """
         tracer = f"{self._scope.function(TRACER)}()"
         if not guards:
@@ -201,7 +205,7 @@ class Prologue:
         match, remember = map(self._scope.function, (TENSORS_MATCH, REMEMBER))
         members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
         for path in self._symbols:
-            if not self._drawn_from or not leads_from_draw(path):
+            if not self._tensor_sources_of_draws or not leads_from_draw(path):
                 self._variables.variable(path)
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
         passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
@@ -223,7 +227,7 @@ class Prologue:
         return tensors
 
     def _check_tensor_class(self, unless: str) -> None:
-        """Check that the same entries of `torch.Tensor` are replaced as while tracing."""
+        """Append the check that the same attributes of `torch.Tensor` are replaced as while tracing."""
         replaced = f"{self._scope.function(REPLACED_ENTRIES)}()"
         entries = self._replaced_entries
         expected_entries = self._scope.constant(entries, "replaced_entries") if entries else "()"
@@ -232,7 +236,7 @@ class Prologue:
         self._check(f"{unless}{replaced} == {expected_entries}", guard, replaced)
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
-        """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""
+        """Append the checks of strides that are expressions in symbolic sizes. They are not skipped at any call."""
         for guard in guards:
             if symbolic_indices(guard.proxy.stride):
                 subject = self._variables.variable(guard.path)
@@ -241,7 +245,7 @@ class Prologue:
                 self._check(f"{subject}.stride() == {strides}", stated_guard, subject)
 
     def _symbolic_dimensions(self, guards: Sequence[TensorMetadata]) -> str:
-        """Return the symbolic dimensions of each tensor, as an argument of `remember`."""
+        """Return the indices of the symbolic sizes and strides of each tensor, as an argument of `remember`."""
         dimensions_by_tensor = {}
         for number, guard in enumerate(guards):
             dimensions = tuple(map(symbolic_indices, (guard.proxy.shape, guard.proxy.stride)))
@@ -250,10 +254,10 @@ class Prologue:
         return f", {literal(dimensions_by_tensor, self._scope)}" if dimensions_by_tensor else ""
 
     def _check_overlaps(self, guards: Sequence[TensorMetadata], tensors: str) -> None:
-        """Check that the tensors overlap in memory as they did while tracing, if the program writes to its inputs."""
+        """Append the check that the tensors overlap in memory as while tracing, if the program writes to its inputs."""
         if len(guards) > 1 and self._writes:
             overlapping = overlaps(tuple(guard.path.value for guard in guards))
-            stated_guard = StatedGuard("the tensors that the program uses", described_overlaps(overlapping, guards))
+            stated_guard = StatedGuard("the tensors that the program uses", describe_overlaps(overlapping, guards))
             layouts = ((*guard.proxy.shape, *guard.proxy.stride) for guard in guards)
             symbolic = tuple(index for index, extents in enumerate(layouts) if symbolic_indices(extents))
             arguments = [NAME, tensors, literal(overlapping, self._scope)]
@@ -262,7 +266,7 @@ class Prologue:
             self._check(f"{self._scope.function(OVERLAP)}({', '.join(arguments)})", stated_guard, tensors)
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
-        """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
+        """Append the check of a guard. `unless` is empty, or a condition and `or`, if the check is skipped under it."""
         subject = self._variables.operand(guard.path)
         for path in guard.other_paths:
             self._variables.variable(path)
@@ -271,20 +275,22 @@ class Prologue:
         if condition.count(subject) > 1:
             subject = self._variables.variable(guard.path)
             condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
-        self._check(unless + without_torch_function(guard.path, condition, self._scope), state_guard(guard), subject)
+        self._check(
+            unless + without_torch_function(guard.path, condition, self._scope), stated_guard_of(guard), subject
+        )
         self._guarded[self._statements[-1]] = guard
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
-        """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""
+        """Append a statement that refuses the call if the condition is false, with the value of `subject`."""
         self._scope.function(REFUSE)
         self._statements.append(check_statement(GuardCheck(self._number_of_checks, guard, condition, subject)))
         self._number_of_checks += 1
 
     def module_reads(self) -> ModuleReads | None:
-        """Return the statements that only read the module and libraries, or None.
+        """Return the statements that only read the module and libraries, or None if no statement is skipped.
 
-        Returns None if the program has no module, if the statements are few, and if the program draws random numbers in
-        its prologue, which then runs once.
+        Returns None if the traced callable is no module, if there are only few such statements, or if the prologue
+        draws random numbers.
         """
         if self._draws or not isinstance(self._roots[0].value, torch.nn.Module):
             return None
@@ -292,22 +298,22 @@ class Prologue:
         reads = {bsym: path for bsym, path in self._variables.reads.items() if index(path) is not None}
         checks = {bsym for bsym, guard in self._guarded.items() if self._module_paths.covers(guard)}
         statements = frozenset((*reads, *checks))
-        if len(statements) < MIN_STATEMENTS:
+        if len(statements) < MIN_SKIPPED_STATEMENTS:
             return None
-        others = (guard for bsym, guard in self._guarded.items() if bsym not in checks)
-        paths = (path for bsym, path in self._variables.reads.items() if bsym not in reads)
+        other_guards = (guard for bsym, guard in self._guarded.items() if bsym not in checks)
+        other_paths = (path for bsym, path in self._variables.reads.items() if bsym not in reads)
         return ModuleReads(
             tuple(self._module_paths.steps),
             tuple(self._module_paths.roots),
             {bsym.output.name: position for bsym, path in reads.items() if (position := index(path)) is not None},
             statements,
             self._tensor_checks,
-            any(map(may_run_user_code, others)) or not all(map(is_quiet, paths)),
+            any(map(may_run_user_code, other_guards)) or not all(map(is_quiet, other_paths)),
         )
 
 
-def state_guard(guard: Guard) -> StatedGuard:
-    """Return a guard in the form that a program stores."""
+def stated_guard_of(guard: Guard) -> StatedGuard:
+    """Return a guard without references to the values of the traced call, as programs store it."""
     return StatedGuard(
         str(guard.path),
         guard.words,
@@ -318,12 +324,12 @@ def state_guard(guard: Guard) -> StatedGuard:
 
 
 def symbolic_indices(extents: Iterable[object]) -> tuple[int, ...]:
-    """Return the positions of symbolic sizes or strides."""
+    """Return the indices of symbolic sizes or strides."""
     return tuple(index for index, extent in enumerate(extents) if isinstance(extent, SymbolicSize))
 
 
-def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
-    """Describe which guarded tensors overlap."""
+def describe_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
+    """Return a description of the guarded tensors that overlap, such as `args[0] and args[1] overlapped in memory`."""
     groups = [" and ".join(str(guards[index].path) for index, _ in group) for group in overlapping]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
@@ -334,22 +340,25 @@ def guards_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
 
 
 def is_drawn(guard: Guard) -> bool:
-    """Whether a guard is on a draw of the prologue, or on a value computed from a draw."""
+    """Whether a guard is on the result of a draw of the prologue, or on a value computed from a draw."""
     return any(map(leads_from_draw, (guard.path, *guard.other_paths)))
 
 
-ROOTS = ("root", "globals")
+PLAIN_ROOTS = ("root", "globals")
 PLAIN_STEPS = ("item", "entry")
 
 
 def plain_path(path: Path) -> PlainPath | None:
-    """Return the steps of a path if they run no user code: a root, then items and entries; otherwise None."""
+    """Return the steps of a path that consists of a root, items and entries, so that reading it runs no user code.
+
+    Returns None for other paths.
+    """
     steps, root = list[Step](), path
     while root.parent is not None:
         if root.step not in PLAIN_STEPS:
             return None
         steps.append((root.step, root.key))
         root = root.parent
-    if root.step not in ROOTS or (root.step == "globals" and (root.key == "?" or type(root.value) is not dict)):
+    if root.step not in PLAIN_ROOTS or (root.step == "globals" and (root.key == "?" or type(root.value) is not dict)):
         return None
     return ((root.step, str(root.key)), *reversed(steps))

@@ -19,18 +19,18 @@ from thunder_core.tracing.ir.stored_attributes import attributes_of
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
 
-# Attributes that PyTorch itself sets, by the beginnings or ends of their names.
-MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
-# C++ stores sizes in these attributes
-CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")
+# Beginnings of the names of attributes that PyTorch itself sets on fakes.
+MEMO_PREFIXES = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
+# Ends of the names of attributes in which C++ code stores sizes and strides.
+CAPSULE_SUFFIXES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 
 
 @cache
 def attributes_of_fakes() -> frozenset[str]:
-    """Return the attributes that PyTorch gives every fake tensor.
+    """Return the names of the attributes that PyTorch sets on every fake tensor.
 
-    Making a fake imports Dynamo, which takes a second.
+    The result is cached, because making a fake imports Dynamo, which takes a second.
     """
     return frozenset(vars(new_mode().from_tensor(torch.empty(0))))
 
@@ -59,7 +59,7 @@ def parts_of(value: Any) -> list[Any]:
 
 
 def name_of_method(method: Any) -> str | None:
-    """Return the name under which a bound method is an attribute of its object; None if it has no such name."""
+    """Return the name of the attribute of the object whose value is this bound method; None if there is none."""
     if not isinstance(method, types.MethodType):
         name: str = method.__name__
         return name
@@ -83,10 +83,12 @@ def is_rebuildable(kind: type) -> bool:
 
 
 def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
-    """Return the attributes that the program gave a tensor."""
+    """Return the attributes of a tensor that the program has set, with their values."""
     state = vars(tensor)
     return {
         name: state[name]
         for name in state
-        if name not in attributes_of_fakes() and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
+        if name not in attributes_of_fakes()
+        and not name.startswith(MEMO_PREFIXES)
+        and not name.endswith(CAPSULE_SUFFIXES)
     }

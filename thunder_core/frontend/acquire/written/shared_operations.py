@@ -1,4 +1,4 @@
-"""Operations of a prologue that several counts share: each runs once, unless a later write has changed its inputs."""
+"""Operations that several counts share: a prologue runs each once, unless a later write has changed its inputs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 class WrittenOperations:
-    """The operations in a prologue so far that compute counts. `memory` maps names of tensors to their storages."""
+    """The operations that compute counts and that a prologue already runs."""
 
     def __init__(self) -> None:
         self._written: dict[int, set[int | None]] = {}  # the memory that each operation writes to, by its identity
 
     def add(self, bsyms: Sequence[BoundSymbol], memory: Mapping[str, int | None]) -> Sequence[BoundSymbol]:
-        """Return the operations of a count that the prologue must still run, and note that it runs them.
+        """Return the operations of a count that the prologue must still run, and note that the prologue runs them.
 
-        If an operation of the prologue has written to memory of the count too early, all operations of the count are
-        returned: the prologue repeats them.
+        `bsyms` are all operations of the count in order, and `memory` maps names of tensors to their storages.
+
+        All operations of the count are returned, and so repeated, if the prologue already runs an operation that writes
+        to memory of the count and that belongs after one of its missing operations.
         """
         missing: Sequence[BoundSymbol] = [bsym for bsym in bsyms if id(bsym) not in self._written]
         if self._has_later_write(bsyms, missing, set(memory.values())):
@@ -30,7 +32,7 @@ class WrittenOperations:
     def _has_later_write(
         self, bsyms: Sequence[BoundSymbol], missing: Sequence[BoundSymbol], memory: set[int | None]
     ) -> bool:
-        """Whether an operation of the prologue writes to memory of a count, but belongs after a missing operation.
+        """Whether the prologue already runs an operation that writes to memory of a count after a missing operation.
 
         The operations of a count include all writes to its memory before the count.
         """

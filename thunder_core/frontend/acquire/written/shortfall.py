@@ -1,4 +1,4 @@
-"""Shortfalls: symbolic sizes and numbers that users named, if a program does not serve all of their values."""
+"""Shortfalls: values of symbolic sizes and numbers that the user requested and that a program does not serve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import sympy
 
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.frontend.acquire.written.constraints import IntegerRange, Merged, merged_constraints, origin_text
+from thunder_core.frontend.acquire.written.constraints import (
+    IntegerRange,
+    MergedConstraints,
+    merged_constraints,
+    origin_text,
+)
 from thunder_core.tracing.capture.symbolic.shape_env import Origin
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.ir.sizes import symbols_of, text_of
@@ -18,9 +23,9 @@ KEEP_SYMBOLIC = "do not format it, hash it or loop that many times, because this
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A named size or number, if a program does not serve all of its values.
+    """A named size or number, some of whose values a program does not serve.
 
-    `what` names the values that the program serves and the reason, and `fix` the advice.
+    `what` describes the values that the program serves and the reason, and `fix` is the advice.
     """
 
     name: str
@@ -29,16 +34,16 @@ class Shortfall:
 
 
 def shortfalls(sizes: SymbolicSizes, named: Mapping[str, SymbolicArgument]) -> Iterator[Shortfall]:
-    """Yield the shortfalls of a recording. `named` maps paths to names. Names that are only hints have no shortfall."""
+    """Yield the shortfalls of a recording. `named` maps paths to names. Names that are only hints are left out."""
     merged = merged_constraints(sizes)
     for symbol, interval in merged.intervals.items():
         argument = named.get(str(sizes.sources[symbol]))
         if argument is not None and not argument.is_conditional:
-            yield from _of_symbol(argument, interval, dict(_conditions(merged, symbol, argument.name)))
+            yield from _shortfall_of_symbol(argument, interval, dict(_conditions(merged, symbol, argument.name)))
 
 
-def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tuple[str, Origin]]:
-    """Yield the conditions on only one symbol that narrow its range, with its name in place of the symbol."""
+def _conditions(merged: MergedConstraints, symbol: sympy.Symbol, name: str) -> Iterator[tuple[str, Origin]]:
+    """Yield the conditions on this symbol alone, with `name` in place of the symbol, each with its origin."""
     interval = merged.intervals[symbol]
     if interval.where or interval.excluded:
         yield from interval.texts(name)
@@ -47,7 +52,7 @@ def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tup
             yield text_of(constraint.condition, {symbol: name}), constraint.where
 
 
-def _of_symbol(
+def _shortfall_of_symbol(
     argument: SymbolicArgument, interval: IntegerRange, conditions: dict[str, Origin]
 ) -> Iterator[Shortfall]:
     reasons = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
@@ -59,11 +64,11 @@ def _of_symbol(
             f"has a program that does not serve all of {argument.name}, {argument.range_text}, as symbolic= says, "
             f"but {reasons}; other values get additional programs"
         )
-        yield Shortfall(argument.name, what, _narrower(argument, interval))
+        yield Shortfall(argument.name, what, _advice(argument, interval))
 
 
-def _narrower(argument: SymbolicArgument, interval: IntegerRange) -> str:
-    """Return the advice not to branch on the value, and the served range if it differs from the given one."""
+def _advice(argument: SymbolicArgument, interval: IntegerRange) -> str:
+    """Return the advice not to branch on the value, and the served range if it differs from the given range."""
     advice = "do not branch on it or on values computed from it"
     lower = 1 if argument.lower is None and argument.path.dimension is not None else argument.lower
     if (interval.lower, interval.upper) == (lower, argument.upper):

@@ -1,4 +1,4 @@
-"""Expressions for tensors at the end of tracing, such as results and attributes, and the statements that they need."""
+"""Expressions for tensors that a program returns or stores, and the statements that these expressions need."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WITH_FREED_GRAPH = LibraryFunction("thunder_core.tracing.library.freed_graph", "
 
 
 class TensorExpressions(ABC):
-    """Writes expressions for tensors, and for the objects that the prologue finds.
+    """Writes expressions for tensors, and for the outside objects that the prologue returns.
 
     An object that one expression cannot build is built by statements (`bsyms`) before the expression. `path_of(value)`
     is the path of an object that existed before the call, or None. `result_of(tensor)` is the proxy of a tensor that
@@ -60,15 +60,15 @@ class TensorExpressions(ABC):
         self._recorder = recorder
         self.with_grad_fn: list[torch.Tensor] = []  # returned tensors with a `grad_fn`
         self._names_of_built_objects: dict[int, tuple[Any, str]] = {}
-        self._unfinished_functions = 0  # how many functions wait for their cells
-        self._empty_cells: list[tuple[str, CellType, str]] = []  # the cells that have no contents until then
+        self._unfinished_functions = 0  # the number of functions whose cells are being written
+        self._empty_cells: list[tuple[str, CellType, str]] = []  # cells that get their contents later
         self._mention_counts: dict[int, int] = {}
         self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
         self._reductions_in_progress: set[int] = set()
         self._array_roots: dict[int, Any] = {}
 
     def outside(self, path: Path) -> str:
-        """Return the name of the input that represents an object from outside, which the prologue returns."""
+        """Return the name of the epilogue's input for the outside object at a path, which the prologue returns."""
         if path not in self.outside_inputs:
             self.outside_inputs[path] = Proxy(self._name(path_name(path)))
         return self.outside_inputs[path].name
@@ -84,7 +84,10 @@ class TensorExpressions(ABC):
         return name
 
     def _tensor(self, tensor: torch.Tensor) -> str:
-        """Return the expression of a tensor: computed, from outside, of a wrapper subclass, or a constant."""
+        """Return the expression of a tensor: a result of the computation, an outside tensor, a wrapper or a constant.
+
+        Raises `CannotReplay` for a tensor of a function transform that is used outside of the transform.
+        """
         result = self._result_of(tensor)
         if result is not None:
             return self._computed_tensor(tensor, result)
@@ -99,7 +102,7 @@ class TensorExpressions(ABC):
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 
     def _wrapper(self, tensor: Any) -> str:
-        """Emit a tensor of a wrapper subclass, made from its inner tensors; return its name."""
+        """Emit the statement that builds a tensor of a wrapper subclass from its inner tensors; return its name."""
         if id(tensor) in self._names_of_built_objects:
             return self._names_of_built_objects[id(tensor)][1]
         kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
@@ -114,13 +117,13 @@ class TensorExpressions(ABC):
         return name
 
     def _extents(self, extents: tuple[Any, ...], where: str) -> str:
-        """Return the expression of the sizes or the strides of a tensor, of which some may be symbolic."""
+        """Return the expression of the sizes or the strides of a tensor. Some of them may be symbolic."""
         if self._recorder is None or self._recorder.sizes is None:
             return literal(extents, self.scope)
         return self.value(self._recorder.sizes.to_program(extents, self._recorder.numbers), where)
 
     def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
-        """Return the name of a returned tensor. Emit statements for its class, attributes and `.grad`.
+        """Return the name of a result of the computation. Emit statements that set its class, attributes and `.grad`.
 
         A tensor whose graph a `backward()` of the program has freed is wrapped, so that autograd reports the freed
         graph.
@@ -148,7 +151,7 @@ class TensorExpressions(ABC):
         return name
 
     def _restore_class_and_attributes(self, tensor: torch.Tensor, name: str) -> None:
-        """Emit the statements that give a computed tensor its class and attributes from the program."""
+        """Emit the statements that set the class and the attributes of a result of the computation."""
         kind = type(tensor)
         if kind is not FakeTensor:
             self.bsyms.append(

@@ -1,4 +1,4 @@
-"""Variables of a prologue: statements that read the values at paths, each path once, owners before their members."""
+"""Variables of a prologue: statements that read the value at each path once, owners before their members."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
 QUIETLY = LibraryFunction("thunder_core.tracing.library.tensor_guards", "quietly")
-PROXIED = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied_object")
+PROXIED_OBJECT = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied_object")
 
 
 class Variables:
     """The variables for the values at paths, and the `statements` that assign them.
 
-    `roots` are the parameters of the prologue. `names` has the fixed names of some paths, and `used_names` the names
-    that no other variable may have.
+    `roots` are the parameters of the prologue. `names` maps some paths to the names of their variables. `used_names`
+    are names that no variable may have. `reads` maps a statement to the path whose value the statement assigns.
     """
 
     def __init__(self, roots: Sequence[Path], names: Mapping[Path, str], used_names: Collection[str]) -> None:
         self._used_names: set[str] = {*used_names, *(str(root.key) for root in roots), *names.values()}
         self.statements: list[BoundSymbol] = []
-        self.reads: dict[BoundSymbol, Path] = {}  # the paths whose values statements assign
+        self.reads: dict[BoundSymbol, Path] = {}
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self.scope = GuardScope({"torch"}, used_names=self._used_names, variables=self._expressions)
@@ -40,15 +40,18 @@ class Variables:
         self._written_operations = WrittenOperations()
 
     def count_use(self, path: Path) -> None:
-        """Count one more use of a path. A path with several uses gets a variable."""
+        """Count a use of a path. A path with several uses gets a variable."""
         count_use(path, self._uses)
 
     def _expression(self, path: Path) -> str:
-        """Return the expression that reads the value at a path from its parent's variable."""
+        """Return the expression that reads the value at a path.
+
+        Statements for the parent come before the expression.
+        """
         if path in self._expressions:
             return self._expressions[path]
         if path.parent is None:
-            self._expressions[path] = self._root(path)
+            self._expressions[path] = self._root_expression(path)
             return self._expressions[path]
         if path.step == "computed":
             return self._computation_call(path)
@@ -67,11 +70,11 @@ class Variables:
         if path.step == "keyed item":
             return f"{self.variable(path.parent)}[{self.variable(path.key)}]"
         return without_torch_function(
-            path.parent, STEPS[path.step](path, self.variable(path.parent), self.scope), self.scope
+            path.parent, STEP_EXPRESSIONS[path.step](path, self.variable(path.parent), self.scope), self.scope
         )
 
     def _computation_call(self, path: Path) -> str:
-        """Return a call of the function that computes a number, on variables and constants."""
+        """Return the call that computes the value at a path, with variables and constants as arguments."""
         function, operands = path.key
         arguments = [
             self.variable(operand) if isinstance(operand, Path) else literal(operand, self.scope)
@@ -83,10 +86,10 @@ class Variables:
         return f"{called}({', '.join(arguments)})"
 
     def operand(self, path: Path) -> str:
-        """Return the text for the value at a path: a variable if it has several uses, otherwise its expression."""
+        """Return the variable of a path with several uses, and the expression of another path."""
         return self.variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
-    def _root(self, path: Path) -> str:
+    def _root_expression(self, path: Path) -> str:
         """Return the expression of a root other than the arguments.
 
         Such a root is a class, a module, the globals of a module, or an object from the cache of a function.
@@ -102,7 +105,7 @@ class Variables:
         return name
 
     def variable(self, path: Path) -> str:
-        """Return the name of the variable with the value at a path, assigned on first use."""
+        """Return the variable for the value at a path. The first call appends the statement that assigns it."""
         if path in self._expressions:
             return self._expressions[path]
         expression = self._expression(path)
@@ -130,84 +133,87 @@ class Variables:
 
 
 def without_torch_function(path: Path, expression: str, scope: Scope) -> str:
-    """Return an expression that reads the value at a path without calling the value's own `__torch_function__`."""
+    """Return the expression, extended so that it does not call a `__torch_function__` of the value at the path."""
     kind = type(path.value)
     if not issubclass(kind, torch.Tensor) or not torch_function_classes((kind,)):
         return expression
     return f"{scope.function(QUIETLY)}(lambda: {expression})"
 
 
-def _item(path: Path, owner: str, scope: Scope) -> str:
+def _item_text(path: Path, owner: str, scope: Scope) -> str:
     return f"{owner}[{literal(path.key, scope)}]"
 
 
-def _referent(path: Path, owner: str, scope: Scope) -> str:
+def _referent_text(path: Path, owner: str, scope: Scope) -> str:
     """Return a dereference of a weak reference, bypassing a `__call__` of its class."""
     if path.parent is not None and type(path.parent.value) is weakref.ref:
         return f"{owner}()"
     return f"{scope.importing('weakref.ref', 'weakref')}.__call__({owner})"
 
 
-def _reference(path: Path, owner: str, scope: Scope) -> str:
+def _reference_text(path: Path, owner: str, scope: Scope) -> str:
     return f"{scope.importing('weakref.ref', 'weakref')}({owner})"
 
 
 def _proxy_text(path: Path, owner: str, scope: Scope) -> str:
-    return f"{scope.function(PROXIED)}({owner})"
+    return f"{scope.function(PROXIED_OBJECT)}({owner})"
 
 
-def _call_text(path: Path, owner: str, scope: Scope) -> str:
+def _method_call_text(path: Path, owner: str, scope: Scope) -> str:
     method, arguments = path.key
     return f"{owner}.{method}({', '.join(literal(argument, scope) for argument in arguments)})"
 
 
-def _keys(path: Path, owner: str, scope: Scope) -> str:
+def _keys_text(path: Path, owner: str, scope: Scope) -> str:
     plain = path.parent is not None and type(path.parent.value) is path.key
     return f"tuple({owner})" if plain else f"tuple({bind_constant(path.key, scope)}.keys({owner}))"
 
 
-def _stored_item(path: Path, owner: str, scope: Scope) -> str:
+def _stored_item_text(path: Path, owner: str, scope: Scope) -> str:
     base = bind_constant(stored_class(path.parent.value), scope) if path.parent is not None else "tuple"
     return f"{base}.__getitem__({owner}, {literal(path.key, scope)})"
 
 
-# For each kind of step, the expression that applies the step to the variable of its parent.
-STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
-    "item": _item,
-    "stored item": _stored_item,
+# For each kind of step, the function that returns the expression of the step for the expression of its owner.
+STEP_EXPRESSIONS: dict[str, Callable[[Path, str, Scope], str]] = {
+    "item": _item_text,
+    "stored item": _stored_item_text,
     "attribute": lambda path, owner, scope: f"{owner}.{path.key}",
     "size": lambda path, owner, scope: f"{owner}.size({path.key})",
     "stride": lambda path, owner, scope: f"{owner}.stride({path.key})",
     "closure": lambda path, owner, scope: f"{owner}.__closure__[{path.key[0]}]",
     "tensor": lambda path, owner, scope: f"torch.from_numpy({owner})",
-    "referent": _referent,
-    "reference": _reference,
+    "referent": _referent_text,
+    "reference": _reference_text,
     "proxied": _proxy_text,
-    "keys": _keys,
-    "called": _call_text,
+    "keys": _keys_text,
+    "called": _method_call_text,
 }
 
 
-def holder(path: Path) -> Path | None:
-    """Return the path that a path is read from: its parent, or for an entry its parent's `__dict__`."""
+def source_path(path: Path) -> Path | None:
+    """Return the path from which a path is read: its parent or, for an entry, the `__dict__` of its parent."""
     return namespace(path.parent) if path.parent is not None and path.step == "entry" else path.parent
 
 
 def count_use(path: Path, uses: dict[Path, int]) -> None:
-    """Count one more use of a path. Its first use counts as a use of the paths that it is read from."""
+    """Count a use of a path. The first use of a path is also a use of the paths from which it is read."""
     step: Path | None = path
     while step is not None:
         uses[step] = uses.get(step, 0) + 1
         for operand in operands_of(step) if uses[step] == 1 else ():
             count_use(operand, uses)
-        step = holder(step) if uses[step] == 1 else None
+        step = source_path(step) if uses[step] == 1 else None
 
 
 NAME_IN_KEY = {"closure": 1, "called": 0}  # the index of the name in the key of a step
 
 
 def path_name(path: Path) -> str:
-    """Return a short readable name: the keys of the path without its root and without a module's tables."""
+    """Return a short name for the value at a path: `module.layers[0].weight` becomes `layers_0_weight`.
+
+    The name consists of the keys of the path, except the root and the tables of a module.
+    """
     parts: list[str] = []
     for step in path.lineage():
         if step.alias:
@@ -220,7 +226,7 @@ def path_name(path: Path) -> str:
 
 
 def step_name(step: Path) -> str:
-    """Return the key of a step as a part of a name. A value computed from several paths is named after its kind."""
+    """Return the part of a name for a step: its key, or the kind of a step that is computed from several paths."""
     if step.step in COMPUTED:
         return step.step
     key = step.key[NAME_IN_KEY[step.step]] if step.step in NAME_IN_KEY else step.key

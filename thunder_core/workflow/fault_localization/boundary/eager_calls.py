@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from thunder_core.frontend.acquire.code_origins import TORCH_FOLDER, WRAPPERS
+from thunder_core.frontend.acquire.code_origins import FILES_OF_WRAPPERS, TORCH_FOLDER
 from thunder_core.tracing.ir.tree import leaves
 
 ROOT_MODULE = "module"  # the name of the subject in traces
@@ -149,7 +149,7 @@ def frames_outward() -> Iterator[FrameType]:
 def is_users(frame: FrameType) -> bool:
     """Whether a frame runs neither PyTorch's own code nor the code of context managers."""
     filename = frame.f_code.co_filename
-    return not filename.startswith(TORCH_FOLDER) and filename not in WRAPPERS
+    return not filename.startswith(TORCH_FOLDER) and filename not in FILES_OF_WRAPPERS
 
 
 def is_dense(value: object) -> bool:

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import RangeNotServed, RecompileWarning, SpecializationWarning
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
-from thunder_core.frontend.acquire.written.constraints import GIVEN
+from thunder_core.frontend.acquire.written.constraints import GIVEN_RANGE
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.session.dynamic import Ranges, points_of
@@ -152,6 +152,9 @@ def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> 
     """Return the reason why a program has constant sizes, or else up to `most` constraints; empty if there are none."""
     whole = next((program.constant_because for program in programs if program.constant_because), "")
     narrow = [
-        str(constraint) for program in programs for constraint in program.constraints if constraint.needed != GIVEN
+        str(constraint)
+        for program in programs
+        for constraint in program.constraints
+        if constraint.needed != GIVEN_RANGE
     ]
     return f"it was traced for its sizes, because {whole}" if whole else "; ".join([*dict.fromkeys(narrow)][:most])
