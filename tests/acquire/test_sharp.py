@@ -31,7 +31,7 @@ from thunder_core.foundation.errors import (
     SharpEdgeWarning,
     WrongInputs,
 )
-from thunder_core.frontend.acquire.outside.native_functions import OF_MODULE
+from thunder_core.frontend.acquire.outside.native_functions import KIND_OF_MODULE
 
 X = torch.ones(2)
 SCALE = 3.0
@@ -242,7 +242,7 @@ for name in sorted({*sys.builtin_module_names, *(file.partition(".")[0] for file
 def test_each_c_module_of_the_standard_library_is_listed() -> None:
     names = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, check=True).stdout.split()
     assert len(set(names)) > 50
-    assert sorted(set(names) - OF_MODULE.keys()) == []
+    assert sorted(set(names) - KIND_OF_MODULE.keys()) == []
 
 
 def test_function_that_runs_natively_is_warned_or_refused() -> None:

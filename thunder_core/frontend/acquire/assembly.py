@@ -84,7 +84,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
     require_checks_before_collectives(bsyms)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
-    run.classes.guard_special()
+    run.classes.guard_special_methods()
     computation, paths = computation_of(run, bsyms, inputs, aliases, tuple(epilogue.computed_inputs.values()))
     symbols = paths_of_symbols(run.recorder.sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
@@ -159,7 +159,7 @@ def add_constraints(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
 def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     """Return a prologue without outputs, which checks the guards and constraints of a run that has failed."""
     guard_tensors(run, inputs_of(run))
-    run.classes.guard_special()
+    run.classes.guard_special_methods()
     sizes = run.recorder.sizes
     prologue = Prologue(
         run.inputs.roots,

@@ -115,7 +115,7 @@ class Handover:
     def _add(self, guard: Guard) -> None:
         if isinstance(guard, Absent):
             for name in guard.names:
-                self.outer.absent(guard.path, name)
+                self.outer.guard_absence(guard.path, name)
         else:
             self.outer.guard(guard)
 

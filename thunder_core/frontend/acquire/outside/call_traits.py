@@ -1,4 +1,4 @@
-"""Traits of calls and of called objects that decide how a run treats them."""
+"""Properties of callables: which of their arguments and attributes a call reads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from thunder_core.frontend.acquire.outside.drawing_functions import is_name_of_t
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
+# C functions that read only the direct items of their arguments, or less.
 SHALLOW_FUNCTIONS = frozenset(
     {
         *(len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type),
@@ -22,14 +23,14 @@ SHALLOW_FUNCTIONS = frozenset(
 )
 TENSOR_BASE = torch.Tensor.__base__ or torch.Tensor  # the class in C that has the methods of tensors
 STORING_METHODS = ("append", "extend", "setdefault")
-STORING_VALUES = (*STORING_METHODS, "insert", "setattr", "__setattr__", "__setitem__")
-# The kinds of C functions that may hash an argument; other callables of C call a function, which is examined itself.
-MAY_HASH = (
+METHODS_STORING_VALUES = (*STORING_METHODS, "insert", "setattr", "__setattr__", "__setitem__")
+# The classes of C callables that may hash an argument. Other C callables call a function, which is examined itself.
+CLASSES_THAT_MAY_HASH = (
     *(type, types.BuiltinFunctionType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
     *(types.WrapperDescriptorType, types.MethodWrapperType, operator.itemgetter),
 )
-# By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
-WRAPPERS: dict[type, tuple[str, ...]] = {
+# By class: the attributes that a call of an instance reads, or an operation with a slice.
+ATTRIBUTES_READ_BY_CALLS: dict[type, tuple[str, ...]] = {
     slice: ("start", "stop", "step"),
     types.MethodType: ("__func__", "__self__"),
     functools._lru_cache_wrapper: ("__wrapped__",),
@@ -38,7 +39,7 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 
 
 def owner_of(function: object) -> tuple[Any, ...]:
-    """Return the object that a method is bound to, as a tuple, which is empty for a function."""
+    """Return a tuple of the object to which a method is bound; an empty tuple for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()
 
 
@@ -55,7 +56,7 @@ def dereferenced_reference(function: Any) -> Any:
 
 
 def is_making_class(function: object, args: tuple[Any, ...]) -> bool:
-    """Whether a call makes a class: a call of a metaclass, or of `type` with more than one argument."""
+    """Whether a call creates a class: a call of a metaclass, or of `type`, with more than one argument."""
     return isinstance(function, type) and issubclass(function, type) and len(args) > 1
 
 
@@ -69,7 +70,7 @@ def is_shallow(function: object) -> bool:
 
 def may_hash_tensors(function: object) -> bool:
     """Whether a C function may hash tensors or compare them by identity: no function or method of PyTorch does."""
-    if not isinstance(function, MAY_HASH) or getattr(function, "__name__", "") in STORING_VALUES:
+    if not isinstance(function, CLASSES_THAT_MAY_HASH) or getattr(function, "__name__", "") in METHODS_STORING_VALUES:
         return False
     return not is_function_of_torch(function)
 
@@ -92,7 +93,7 @@ def is_function_of_torch(function: object) -> bool:
 
 
 def owner_class(function: object) -> type:
-    """Return the class whose method a function is, and the class of None for other functions."""
+    """Return the class whose method a function is; `NoneType` for other functions."""
     owner: Any = getattr(function, "__self__", None)
     if owner is None:
         owner = getattr(function, "__objclass__", None)
@@ -100,28 +101,31 @@ def owner_class(function: object) -> type:
 
 
 def is_fixed(value: object) -> bool:
-    """Whether a value and its parts are constants or known by identity."""
+    """Whether a value is a constant, a class, a function or a module, or a tuple of such values."""
     if type(value) is tuple:
         return all(map(is_fixed, value))
     return is_constant(value) or issubclass(type(value), BY_IDENTITY)
 
 
 def is_plain_mapping(value: object) -> bool:
-    """Whether looking up a key in the value runs dict's own code."""
+    """Whether a value is a dict, or an instance of a subclass that does not override `__contains__`."""
     return issubclass(type(value), dict) and type_lookup(type(value), "__contains__") is dict.__contains__
 
 
 def fields_of_call(kind: type) -> tuple[str, ...]:
-    """Return the attributes that a call of an instance uses, except fields of a partial that a subclass hides."""
+    """Return the names of the attributes that a call of an instance reads.
+
+    Fields of a partial that a subclass hides by attributes of its own are left out.
+    """
     if not issubclass(kind, functools.partial):
-        return WRAPPERS.get(kind, ())
+        return ATTRIBUTES_READ_BY_CALLS.get(kind, ())
     return tuple(name for name in PARTIAL_FIELDS if type_lookup(kind, name) is vars(functools.partial)[name])
 
 
 def class_when_read(value: object) -> type:
-    """Return the class of an object, without `isinstance`, which reads the object's own `__class__`.
+    """Return the class of an object, bypassing a `__class__` property, except for modules.
 
-    A module whose artifact is loaded when the module is used gets its class by that read.
+    A module of an artifact may be loaded lazily: reading its `__class__` loads it, and so changes its class.
     """
     if issubclass(type(value), torch.nn.Module):
         _ = value.__class__

@@ -1,4 +1,4 @@
-"""Guards on the user's classes, which a program reaches through the class of an object."""
+"""Guards on the user's classes, whose attributes a program reads through an object."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 if TYPE_CHECKING:
     from thunder_core.frontend.acquire.outside.outside import Outside
 
-# For each wrapper of a function in a class body, the attributes that refer to the function.
-PARTS: dict[type, tuple[str, ...]] = {
+# For each class of wrappers of functions in a class body, the attributes that refer to the wrapped functions.
+ATTRIBUTES_OF_WRAPPERS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),
     classmethod: ("__func__",),
     staticmethod: ("__func__",),
@@ -31,33 +31,34 @@ PARTS: dict[type, tuple[str, ...]] = {
     functools.singledispatchmethod: ("func",),
     functools.cached_property: ("func",),
 }
-# For each method of a descriptor, the position of the argument that is the owner class or an instance of it.
-HOLDER_POSITION = {"__get__": 2, "__set__": 1, "__delete__": 1}
+# For each method of a descriptor, the index of the argument that is the owner class or an instance of it.
+OWNER_INDEX = {"__get__": 2, "__set__": 1, "__delete__": 1}
 
-LOCALS = "<locals>"  # in the qualified name of a class that a function made
+LOCALS = "<locals>"  # a part of the qualified name of a class that a function creates
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 class Classes:
     """The user's classes that a program uses.
 
-    A name found in a class is guarded, and so is its absence in earlier bases.
+    If a name is found in a class, the entry of the class is guarded, and the absence of the name in earlier bases.
 
-    Only the user's own classes are examined. Classes of the standard library and of installed packages do not change. A
-    class that the program makes is a new class at each call, and has no path.
+    Only the user's own classes are guarded. Classes of the standard library and of installed packages do not change. A
+    class that the program creates is a new class at each call, and is not guarded.
     """
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._seen: set[tuple[int, str]] = set()
-        self._of_user: dict[int, tuple[type, bool]] = {}
-        self._met: dict[int, type] = {}
-        self._others: dict[tuple[int, int], types.FunctionType] = {}  # functions that no class of a library has
+        self._is_users_by_id: dict[int, tuple[type, bool]] = {}
+        self._used_classes: dict[int, type] = {}
+        # By class and function: functions that are no special method of the class.
+        self._not_special: dict[tuple[int, int], types.FunctionType] = {}
 
     def note_abstract(self, kind: type, candidate: type) -> None:
         """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
 
-        Other answers never change: an abstract class remembers a subclass that was found or registered.
+        The opposite never changes: an abstract class remembers each subclass that it has found.
         """
         if self._outside.is_made(kind) or self._outside.is_made(candidate) or not isinstance(kind, abc.ABCMeta):
             return
@@ -65,62 +66,61 @@ class Classes:
             self._outside.guard_abstract(kind, candidate)
 
     def note_instance(self, kind: type) -> None:
-        """Note that the program met an instance of a class."""
-        self._met[id(kind)] = kind
+        """Note that the program uses an instance of a class."""
+        self._used_classes[id(kind)] = kind
 
     def note_attribute_read(self, kind: type) -> None:
-        """Note that the program reads an attribute of a class that it reached by an object.
-
-        A class of the user becomes a root.
-        """
+        """Note that the program reads an attribute of a class without a path. A class of the user becomes a root."""
         if self.is_users(kind):
             self._outside.root("class", kind.__name__, kind)
 
-    def guard_special(self) -> None:
-        """Guard the set of special methods of the user's classes whose instances were used.
+    def guard_special_methods(self) -> None:
+        """Guard the names of the special methods of the user's classes whose instances are used.
 
-        If a class lacks a special method, Python uses a default, so a special method that is added or removed later
-        matters.
+        Python uses a default in place of a missing special method, so a method that is added later changes results.
         """
         for guard in list(self._outside.guards.values()):
             if isinstance(guard, OfType | TensorMetadata):
                 self.note_instance(guard.kind)
             elif isinstance(guard, Is) and isinstance(guard.value, type):
                 self.note_instance(type(guard.value))
-        bases = {id(base): base for kind in self._met.values() for base in self._bases(kind)}
+        bases = {id(base): base for kind in self._used_classes.values() for base in self._bases(kind)}
         for base in bases.values():
             if not self._outside.effects.has_written_any(base):
                 root = self._outside.root("class", base.__name__, base)
                 self._outside.guard(SpecialMethods(root, special_methods(base)))
 
     def guard_entry(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
-        """Guard the entry by which a function was reached, if the class of its first argument has it."""
+        """Guard the class entry of a function that the program calls, if the class of its first argument has one."""
         if not arguments or self._outside.path_of(function) is not None:
             return
-        index = HOLDER_POSITION.get(function.__name__)
+        index = OWNER_INDEX.get(function.__name__)
         if index is not None and len(arguments) > index:
-            holder = arguments[index] if isinstance(arguments[index], type) else type(arguments[index])
-            self.guard_descriptor(holder, arguments[0])
+            owner = arguments[index]
+            self.guard_descriptor(owner if isinstance(owner, type) else type(owner), arguments[0])
         first = arguments[0]
         if not (is_users_code(function.__code__) or LOCALS in type(first).__qualname__):
             return
         self.note_instance(type(first))
         for kind in (type(first), first) if issubclass(type(first), type) else (type(first),):
-            name = self._name_of(kind, function) or self._special_name_of(kind, function)
+            name = self._entry_name(kind, function) or self._special_entry_name(kind, function)
             if name is not None:
                 self.guard_defining_class(kind, name)
                 break
 
-    def guard_descriptor(self, holder: type, descriptor: object) -> None:
-        """Guard the entry of a class that holds a descriptor used by the program."""
-        for base in self._bases(holder):
+    def guard_descriptor(self, owner_class: type, descriptor: object) -> None:
+        """Guard the class entry whose value is a descriptor that the program uses."""
+        for base in self._bases(owner_class):
             for name, unbound in dict_of(base).items():
                 if unbound is descriptor:
-                    self.guard_defining_class(holder, name)
+                    self.guard_defining_class(owner_class, name)
                     return
 
-    def attribute(self, owner: object, name: str) -> None:
-        """Guard a name in the class of an object without a path, unless the object itself has the name."""
+    def guard_attribute(self, owner: object, name: str) -> None:
+        """Guard the class entry of an attribute that the program reads from an object without a path.
+
+        If the object itself has the attribute, guard that its class has no descriptor of this name.
+        """
         self.note_instance(type(owner))
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
@@ -133,65 +133,68 @@ class Classes:
         if (id(kind), name) in self._seen:
             return
         self._seen.add((id(kind), name))
-        self._found_in(mro_of(kind), name)
+        self._guard_definer(mro_of(kind), name)
 
-    def found_by_super(self, found_by: object, name: str) -> None:
-        """Guard which base defines a name that `super` finds, or that no base does."""
+    def guard_super_lookup(self, super_object: object, name: str) -> None:
+        """Guard which base defines a name that the program looks up by `super`, or that no base does."""
         get = super.__getattribute__
-        this, kind = (get(found_by, own) for own in ("__thisclass__", "__self_class__"))
+        this, kind = (get(super_object, attribute) for attribute in ("__thisclass__", "__self_class__"))
         if kind is not None:
             bases = mro_of(kind)
-            self._found_in(bases[bases.index(this) + 1 :], name)
+            self._guard_definer(bases[bases.index(this) + 1 :], name)
 
-    def _found_in(self, bases: Iterable[type], name: str) -> None:
+    def _guard_definer(self, bases: Iterable[type], name: str) -> None:
         """Guard which of the bases of a class defines a name, and that no earlier base does.
 
-        Classes of libraries do not change, unless the user's code has replaced the entry.
+        Classes of libraries are guarded only if the user's code has replaced the entry.
         """
         bases = list(bases)
-        holder = next((base for base in bases if name in dict_of(base)), None)
-        is_replaced = holder is not None and not self.is_users(holder) and _is_users_entry(dict_of(holder)[name])
+        definer = next((base for base in bases if name in dict_of(base)), None)
+        is_replaced = definer is not None and not self.is_users(definer) and _is_users_entry(dict_of(definer)[name])
         for base in bases:
-            is_held = base is holder
+            is_definer = base is definer
             if self.is_users(base) or (is_replaced and not self._outside.is_made(base)):
                 root = self._outside.root("class", base.__name__, base)
-                if is_held:
-                    self._read(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
+                if is_definer:
+                    self._guard_entry(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
                 else:
-                    self._outside.absent(root.attribute("__dict__", dict_of(base)), name)
-            if is_held:
+                    self._outside.guard_absence(root.attribute("__dict__", dict_of(base)), name)
+            if is_definer:
                 return
 
-    def _read(self, path: Path, unbound: object) -> None:
+    def _guard_entry(self, path: Path, unbound: object) -> None:
         """Guard an entry of a class, and the functions that it wraps."""
         if isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType):
             return
         self._outside.read(path, unbound)
-        for part in PARTS.get(type(unbound), ()):
+        for part in ATTRIBUTES_OF_WRAPPERS.get(type(unbound), ()):
             function = getattr(unbound, part)
             if function is not None:
                 self._outside.read(path.attribute(part, function), function)
 
-    def _name_of(self, kind: type, function: types.FunctionType) -> str | None:
-        """Return the name under which a class has a function, directly or wrapped."""
+    def _entry_name(self, kind: type, function: types.FunctionType) -> str | None:
+        """Return the name of the class entry that is a function or wraps it; None if there is none."""
         bases = list(self._bases(kind))
         named = function.__name__
         for base in bases:
             if named in dict_of(base):
-                return named if _holds(dict_of(base)[named], function) else None
+                return named if _is_or_wraps(dict_of(base)[named], function) else None
         return next(
-            (name for base in bases for name, unbound in dict_of(base).items() if _holds(unbound, function)), None
+            (name for base in bases for name, unbound in dict_of(base).items() if _is_or_wraps(unbound, function)), None
         )
 
-    def _special_name_of(self, kind: type, function: types.FunctionType) -> str | None:
-        """Return the name of a special method that the user's code has replaced in a library's class by a function."""
-        if (id(kind), id(function)) in self._others or issubclass(kind, torch.Tensor):
+    def _special_entry_name(self, kind: type, function: types.FunctionType) -> str | None:
+        """Return the name of the special method of a class that is this function, even for a class of a library.
+
+        Return None if there is none.
+        """
+        if (id(kind), id(function)) in self._not_special or issubclass(kind, torch.Tensor):
             return None
         for base in mro_of(kind):
             for name, unbound in dict_of(base).items():
-                if name[:2] == "__" and _holds(unbound, function):
+                if name[:2] == "__" and _is_or_wraps(unbound, function):
                     return str(name)
-        self._others[id(kind), id(function)] = function
+        self._not_special[id(kind), id(function)] = function
         return None
 
     def _bases(self, kind: type) -> Iterable[type]:
@@ -199,18 +202,18 @@ class Classes:
         return filter(self.is_users, mro_of(kind))
 
     def is_users(self, kind: type) -> bool:
-        """Whether a class is the user's own, and existed before the program."""
-        entry = self._of_user.get(id(kind))
+        """Whether a class is the user's own, and not created by the program."""
+        entry = self._is_users_by_id.get(id(kind))
         if entry is None:
             module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
-            entry = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
+            entry = self._is_users_by_id[id(kind)] = kind, _is_users_module(kind, module)
         return entry[1] and not self._outside.is_made(kind)
 
 
 def _is_users_module(kind: type, module: object) -> bool:
-    """Whether a class is not a static C type, and belongs to a module of the user or was made by a function.
+    """Whether a class is no static type of C, and is defined in a module of the user or created by a function.
 
-    A library may change a class that its function made, such as the class of each `torch.fx.GraphModule`.
+    A library may change a class that its function creates, such as the class of each `torch.fx.GraphModule`.
     """
     if not kind.__flags__ & HEAP_TYPE:
         return False
@@ -222,14 +225,15 @@ def _is_users_module(kind: type, module: object) -> bool:
 
 def _is_users_entry(unbound: object) -> bool:
     """Whether a class entry is a function of the user's code, or wraps one."""
-    functions = (part for part in (unbound, *_parts(unbound)) if isinstance(part, types.FunctionType))
+    functions = (part for part in (unbound, *_wrapped_functions(unbound)) if isinstance(part, types.FunctionType))
     return any(is_users_code(function.__code__) for function in functions)
 
 
-def _holds(unbound: object, function: object) -> bool:
+def _is_or_wraps(unbound: object, function: object) -> bool:
     """Whether a class entry is a function or wraps it."""
-    return unbound is function or any(part is function for part in _parts(unbound))
+    return unbound is function or any(part is function for part in _wrapped_functions(unbound))
 
 
-def _parts(unbound: object) -> Iterator[Any]:
-    return (getattr(unbound, name) for name in PARTS.get(type(unbound), ()))
+def _wrapped_functions(unbound: object) -> Iterator[Any]:
+    """Yield the functions that a class entry, such as a property, wraps."""
+    return (getattr(unbound, name) for name in ATTRIBUTES_OF_WRAPPERS.get(type(unbound), ()))

@@ -1,4 +1,4 @@
-"""Built-in containers: the methods that change them, the class level at which the methods are in C, and restoring."""
+"""Mutable built-in containers: the methods that change them, copies of their items, and calls of their methods."""
 
 from __future__ import annotations
 
@@ -16,23 +16,37 @@ from thunder_core.frontend.acquire.outside.namespaces import is_index_into, leng
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
-# Methods of builtin containers that change them; all others only read.
-IN_PLACE = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")
-GROW = ("append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault")
-SHRINK = ("pop", "popleft", "popitem", "remove", "discard", "clear")
-REARRANGE = ("reverse", "sort", "rotate", "move_to_end")
-UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update")
-MUTATORS = frozenset((*IN_PLACE, *GROW, *SHRINK, *REARRANGE, *UPDATES))
-# Methods among these with the same effect for all contents; for mappings, also `__setitem__`.
-BLIND = frozenset(
+# Methods of builtin containers that change them. All other methods only read.
+IN_PLACE_OPERATORS = (
+    "__setitem__",
+    "__delitem__",
+    "__iadd__",
+    "__imul__",
+    "__ior__",
+    "__iand__",
+    "__isub__",
+    "__ixor__",
+)
+GROWING_METHODS = ("append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault")
+SHRINKING_METHODS = ("pop", "popleft", "popitem", "remove", "discard", "clear")
+REARRANGING_METHODS = ("reverse", "sort", "rotate", "move_to_end")
+SET_UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update")
+MUTATING_METHODS = frozenset(
+    (*IN_PLACE_OPERATORS, *GROWING_METHODS, *SHRINKING_METHODS, *REARRANGING_METHODS, *SET_UPDATES)
+)
+# Mutating methods whose effect does not depend on the contents, so that a call needs no guard on the contents. For
+# mappings, `__setitem__` is such a method, too.
+METHODS_INDEPENDENT_OF_CONTENTS = frozenset(
     {"append", "appendleft", "extend", "extendleft", "add", "update", "discard", "clear", "__iadd__", "__ior__"}
 )
-# Methods among these that copy the items of an argument, which may change later, or can be iterated only once.
-TAKING = frozenset({"extend", "extendleft", "update", *IN_PLACE[2:], *UPDATES}) - {"__imul__"}
+# Mutating methods that copy the items of an argument. The argument may change later, or may be an iterator.
+METHODS_COPYING_ARGUMENTS = frozenset({"extend", "extendleft", "update", *IN_PLACE_OPERATORS[2:], *SET_UPDATES}) - {
+    "__imul__"
+}
 CONTAINERS = (list, dict, set, collections.deque)
-LASTING = (str, bytes, tuple, frozenset, range, int)  # types of arguments that neither change nor are used up
+IMMUTABLE_ARGUMENTS = (str, bytes, tuple, frozenset, range, int)  # classes of arguments that need no copy
 
-UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
+UNBOUND_METHOD_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _HEAP = (
     "heapify",
     "heappush",
@@ -44,7 +58,7 @@ _HEAP = (
     "_heapreplace_max",
 )
 # C functions that change the list in their first argument.
-CHANGING: frozenset[Callable[..., Any]] = frozenset(
+FUNCTIONS_CHANGING_LISTS: frozenset[Callable[..., Any]] = frozenset(
     {*(getattr(heapq, name) for name in _HEAP if hasattr(heapq, name)), bisect.insort_left, bisect.insort_right}
 )
 
@@ -56,12 +70,12 @@ def container_base(value: object) -> Any:
 
 
 def mapping_base(container: dict[Any, Any]) -> Any:
-    """Return the built-in class whose methods read a mapping's stored items, bypassing overrides."""
+    """Return the built-in class of a mapping: `OrderedDict` or `dict`. Its methods bypass overrides of a subclass."""
     return collections.OrderedDict if issubclass(type(container), collections.OrderedDict) else dict
 
 
 def plain_copy(value: Any) -> Any:
-    """Copy a container's items to a container of its built-in class, bypassing overrides."""
+    """Return a container of the built-in class with the items of a container, bypassing overrides of a subclass."""
     if issubclass(type(value), dict):
         base = mapping_base(value)
         return base(base.items(value))
@@ -69,8 +83,8 @@ def plain_copy(value: Any) -> Any:
     return base(base.__iter__(value))
 
 
-def put_back(value: Any, original: Any) -> None:
-    """Restore a container's items from its plain copy."""
+def restore_items(value: Any, original: Any) -> None:
+    """Restore the items of a container from its plain copy."""
     base = type(original)
     base.clear(value)
     if base in (list, collections.deque):
@@ -83,17 +97,17 @@ def put_back(value: Any, original: Any) -> None:
 
 
 def is_known_key(key: object) -> bool:
-    """Whether equality of a key depends only on its value or identity, so that no code of the user decides."""
+    """Whether comparing a key runs no code of the user: equality of the key depends only on its value or identity."""
     return type(key) in (str, int, bytes, bool, float) or is_known_by_identity(key)
 
 
 def is_known_item(container: object, key: object) -> bool:
-    """Whether the key alone determines an item of a built-in container, without calling `__index__`."""
+    """Whether looking up a key in a built-in container runs no code of the user, such as `__eq__` or `__index__`."""
     return is_known_key(key) and (issubclass(type(container), dict) or type(key) is int)
 
 
 def is_known_by_identity(value: Any) -> bool:
-    """Whether an object equals only itself in a mapping or a set, or is a weak reference to such an object."""
+    """Whether a mapping or a set compares an object by identity, or the object of a weak reference."""
     kind = type(value)
     if issubclass(kind, weakref.ref):
         referent = weakref.ref.__call__(value)
@@ -104,58 +118,67 @@ def is_known_by_identity(value: Any) -> bool:
 
 
 def index_of(container: Any, key: Any) -> Any:
-    """Return a key, or the equal non-negative index for a valid negative index of a list or tuple."""
+    """Return the key, or `len(container) + key` for a valid negative index of a list or tuple."""
     return key + length_of(container) if is_index_into(container, key) and key < 0 else key
 
 
-def level_of(kind: type, name: str) -> type | None:
-    """Return the class whose C method is overridden in Python by a type's classes; None if it is not overridden."""
+def overridden_c_class(kind: type, name: str) -> type | None:
+    """Return the base class whose C method of this name a Python method of `kind` overrides.
+
+    Return None if the method is not overridden. For a subclass of `list` with its own `append`, the result is `list`.
+    """
     if not isinstance(type_lookup(kind, name), types.FunctionType):
         return None
     bases = (base for base in mro_of(kind) if name in dict_of(base))
     return next((base for base in bases if not isinstance(dict_of(base)[name], types.FunctionType)), None)
 
 
-def kept_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a container's method, with mutable containers copied if the method copies their items."""
+def copy_mutable_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a method, with copies of mutable containers if the method copies their items."""
     if name == "__setitem__" and isinstance(arguments[0], slice):
-        return arguments[0], _as_now(arguments[1])
-    return tuple(map(_as_now, arguments)) if name in TAKING else arguments
+        return arguments[0], _copy_if_mutable(arguments[1])
+    return tuple(map(_copy_if_mutable, arguments)) if name in METHODS_COPYING_ARGUMENTS else arguments
 
 
-def _as_now(argument: object) -> Any:
+def _copy_if_mutable(argument: object) -> Any:
+    """Return a plain copy of a mutable container, and any other argument itself."""
     return argument if container_base(argument) is None else plain_copy(argument)
 
 
-def is_used_up(name: str, argument: object) -> bool:
-    """Whether a method consumes an argument that can be iterated only once, or that is a view."""
-    if name not in TAKING or container_base(argument) is not None or isinstance(argument, LASTING):
+def is_consumed(name: str, argument: object) -> bool:
+    """Whether a method reads the items of an argument that is an iterator, or a view such as `mapping.keys()`."""
+    if (
+        name not in METHODS_COPYING_ARGUMENTS
+        or container_base(argument) is not None
+        or isinstance(argument, IMMUTABLE_ARGUMENTS)
+    ):
         return False
     return isinstance(argument, Iterable)
 
 
-def receiver(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...], type | None]:
-    """Return the object of a C method call, the method's name, its other arguments, and the class if it is named.
+def split_method_call(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...], type | None]:
+    """Split a call of a C method: return the owner, the method's name, the other arguments, and the overridden class.
 
-    `list.append(items, x)` is called on `items`, as is `super().append(x)`.
+    `items.append(x)` and `list.append(items, x)` both become `items, "append", (x,)`. The overridden class is the class
+    of the called method (`list`) if the owner's class overrides the method, and otherwise None.
     """
     name = getattr(function, "__name__", "")
-    if type(function) in UNBOUND and args and container_base(args[0]) is not None:
-        owner, level = args[0], function.__objclass__
-        return owner, name, args[1:], None if type_lookup(type(owner), name) is function else level
+    if type(function) in UNBOUND_METHOD_CLASSES and args and container_base(args[0]) is not None:
+        owner, c_class = args[0], function.__objclass__
+        return owner, name, args[1:], None if type_lookup(type(owner), name) is function else c_class
     return getattr(function, "__self__", None), name, args, None
 
 
-def is_changing(function: object) -> bool:
-    """Whether a C function changes the container in its first argument."""
+def can_change_first_argument(function: object) -> bool:
+    """Whether a C function changes the list in its first argument."""
     try:
-        return function in CHANGING
+        return function in FUNCTIONS_CHANGING_LISTS
     except TypeError:  # an unhashable callable
         return False
 
 
 def container_type(argument: object) -> type:
-    """Return the container type to keep an argument's items in: dict for the pairs of a mapping, otherwise list."""
+    """Return the class of a copy of an argument's items: `dict` for an argument with `keys`, otherwise `list`."""
     return dict if hasattr(type(argument), "keys") else list
 
 

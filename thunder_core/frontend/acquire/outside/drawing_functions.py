@@ -1,8 +1,8 @@
 """Functions of the program that draw random arrays and read their values: the prologue calls such a function itself.
 
-A trace of such a function would hold only for the drawn values. The prologue can call the function at each call of the
-program instead, if the arguments are constants and tensors that the prologue can compute, and if the function neither
-writes to outside objects nor calls PyTorch's functions.
+A trace of such a function would be valid only for the drawn values. Therefore, the prologue calls the function at each
+call of the program, if the arguments are constants and tensors that the prologue can compute, and if the function
+neither writes to outside objects nor calls functions of PyTorch.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ PYTORCH = "torch"
 def outermost_callable_function(frame: Frame | None, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
     """Return the code of the outermost running function that the prologue can call, or None.
 
-    `frame` is the frame of the innermost function. `is_computable` tells whether the prologue can compute a tensor. The
-    program itself can only be returned if its arguments are constants.
+    `frame` is the frame of the innermost function. `is_computable` returns whether the prologue can compute a tensor.
+    The code of the program itself is returned only if its arguments are constants.
     """
     code = None
     while frame is not None:
         is_program = frame.back is None
-        if is_callable_in_prologue(frame, never_computable if is_program else is_computable):
+        if is_callable_in_prologue(frame, is_never_computable if is_program else is_computable):
             code = frame.code
         frame = frame.back
     return code
 
 
-def never_computable(_value: object) -> bool:
-    """Whether the prologue can compute a tensor that the program itself takes: never."""
+def is_never_computable(_value: object) -> bool:
+    """Return False: the prologue passes no tensor to the program itself."""
     return False
 
 
 def is_callable_in_prologue(frame: Frame, is_computable: Callable[[Any], bool]) -> bool:
-    """Whether the prologue can call the function of a frame with the same arguments, and the call has no effects."""
+    """Whether the prologue can call the function of a frame with its arguments, and the call has no side effects."""
     code, function = frame.code, frame.function
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
@@ -78,7 +78,7 @@ def belongs_to_torch(value: object) -> bool:
 
 
 def is_name_of_torch(module: object) -> bool:
-    """Whether the name of a module is the name of a module of PyTorch."""
+    """Whether the name of a module is `torch`, or begins with `torch.`."""
     return str(module).partition(".")[0] == PYTORCH
 
 

@@ -15,9 +15,9 @@ from thunder_core.frontend.acquire.outside.drawing_functions import outermost_ca
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import (
-    Kept,
     Path,
     PrologueCall,
+    PrologueConstant,
     leads_from_draw,
     leads_from_random_draw,
 )
@@ -31,15 +31,15 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.draws import Fresh, fresh_value, process_generators, restore_of
 
-PYTHON = "random._inst"
-NUMPY = "numpy.random.mtrand._rand"
-STATES = frozenset({"getstate", "get_state"})  # methods whose results are stored or restored, but not computed with
+PYTHON_GENERATOR = "random._inst"
+NUMPY_GENERATOR = "numpy.random.mtrand._rand"
+METHODS_RETURNING_STATES = frozenset({"getstate", "get_state"})  # programs do not compute with their results
 CONTAINERS = (tuple, list, dict)
 ARRAYS = ("numpy.ndarray", "numpy.generic")  # the base classes of NumPy's arrays and of its scalars
 
 
 class NotReplayedError(Exception):
-    """The prologue cannot make a call, because it does not know an argument, or has no path to an object."""
+    """The prologue cannot make a call, for example because there is no path to an argument."""
 
 
 class NumbersAtPaths(Protocol):
@@ -63,14 +63,15 @@ class DrawRecording(Recording, Protocol):
         """The numbers from outside."""
 
     def retrace(self, reason: RetraceReason) -> Retrace:
-        """Return a request to trace again, which takes effect even if the program catches it as an exception."""
+        """Return the exception that requests another trace. The request is stored, because the program may catch it."""
 
 
 class ProgramDraws:
     """The calls of the prologue in one run, in order: draws, queries and computations. `paths` lead to their results.
 
-    Each method makes such a call now, on the values of this run, and returns the program's value for the result. It
-    raises `NotReplayedError` if the prologue cannot make the call. Generators get their states back when tracing ends.
+    Methods such as `draw` make a call with the values of this run, add the call to the prologue, and return the
+    program's value for the result. They raise `NotReplayedError` if the prologue cannot make the call. The states of
+    generators are restored when tracing ends.
 
     `functions` are the codes of those functions of the program that the prologue calls as a whole. If `constants` is
     set, drawn numbers are constants, and guards check them at each call.
@@ -83,7 +84,7 @@ class ProgramDraws:
         self._saved_generators: set[int] = set()  # identities of the generators whose states will be restored
         self.functions = functions
         self.paths: list[Path] = []
-        self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them
+        self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and values computed from them
 
     # ---- draws ----------------------------------------------------------------------------------------------
 
@@ -93,19 +94,21 @@ class ProgramDraws:
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         self._save_state(generator)
         value = getattr(generator, method)(*self._values(args), **self._values(dict(kwargs)))
-        path = self._note(PrologueCall(owner, "draw", method, *operands, len(self.paths)), value)
-        return self._guarded_state(path, value) if method in STATES else self._program_value(path, value)
+        path = self._add_call(PrologueCall(owner, "draw", method, *operands, len(self.paths)), value)
+        return (
+            self._guarded_state(path, value) if method in METHODS_RETURNING_STATES else self._program_value(path, value)
+        )
 
     def call_drawing_function(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Call a function that draws from the process's generators, or makes a generator."""
+        """Call a function that draws from the generators of the process, or that creates a generator."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         for generator in process_generators():
             self._save_state(generator)
         value = self._value_of_call(function, args, kwargs)
-        path = self._note(PrologueCall(None, "call", function, *operands, len(self.paths)), value)
-        is_state = getattr(function, "__name__", "") in STATES
+        path = self._add_call(PrologueCall(None, "call", function, *operands, len(self.paths)), value)
+        is_state = getattr(function, "__name__", "") in METHODS_RETURNING_STATES
         return self._guarded_state(path, value) if is_state else self._program_value(path, value)
 
     def _value_of_call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -132,7 +135,7 @@ class ProgramDraws:
         return result
 
     def _path_and_value(self, tensor: torch.Tensor) -> tuple[Path, torch.Tensor]:
-        """Return the path and the value of a tensor that the prologue can compute; else raise `NotReplayedError`."""
+        """Return the path and the value of a tensor that the prologue can compute, or raise `NotReplayedError`."""
         recorder = self._run.recorder
         if not recorder.knows(tensor) or (computed := recorder.counts.source_and_value(tensor)) is None:
             raise NotReplayedError
@@ -142,28 +145,30 @@ class ProgramDraws:
         """Whether the prologue can compute a symbolic number or a tensor."""
         if isinstance(value, SymbolicNumber):
             return isinstance(value.source, Path)
-        return isinstance(value, torch.Tensor) and self.knows_arguments((value,), {})
+        return isinstance(value, torch.Tensor) and self.can_pass_arguments((value,), {})
 
     def require_no_drawing_function(self) -> None:
-        """Before C code receives the value of a symbolic number: if the program has drawn, let the prologue call it.
+        """Check, before C code receives the value of a symbolic number, that no running function draws the number.
 
-        Raises `Retrace` as `require_no_computable_function` does.
+        If the program has drawn, raise `Retrace` as `require_no_computable_function` does.
         """
         if self.paths:
             self.require_no_computable_function()
 
     def call_fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function with a new result at each call, such as a clock or a draw from the operating system.
+        """Call a function that returns a new result at each call, such as a clock or `os.urandom`.
 
-        The program's first call reuses the result of tracing.
+        The first call of the program uses the result of tracing.
         """
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = fresh_value(function, self._values(args), self._values(dict(kwargs)))
-        path = self._note(PrologueCall(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
+        path = self._add_call(
+            PrologueCall(None, "call", PrologueConstant(Fresh(function, value)), *operands, len(self.paths)), value
+        )
         return self._program_value(path, value)
 
     def query(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that only reads a state outside the program, such as the existence of a file.
+        """Call a function that only reads a state outside the program, such as whether a file exists.
 
         If the function raises, a guard checks at each call that it raises an error of the same class.
         """
@@ -172,10 +177,10 @@ class ProgramDraws:
             value = function(*self._values(args), **self._values(dict(kwargs)))
         except Exception as error:
             name = type(error).__name__
-            path = self._note(PrologueCall(None, "error_of", function, *operands, len(self.paths)), name)
+            path = self._add_call(PrologueCall(None, "error_of", function, *operands, len(self.paths)), name)
             self._run.outside.read(path, name)
             raise
-        path = self._note(PrologueCall(None, "apply", function, *operands, len(self.paths)), value)
+        path = self._add_call(PrologueCall(None, "apply", function, *operands, len(self.paths)), value)
         if value is None:
             self._run.outside.read(path, value)
         return self._program_value(path, value)
@@ -201,28 +206,28 @@ class ProgramDraws:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Call a function that computes; it is random only if an operand is random."""
+        """Call a function or method that computes. The result is random if an operand is random."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = function(*self._values(args), **self._values(dict(kwargs)))
         is_random_call = is_random((owner, operands))
         call = PrologueCall(owner, runtime_method, called, *operands, len(self.paths), is_random=is_random_call)
-        return self._program_value(self._note(call, value), value)
+        return self._program_value(self._add_call(call, value), value)
 
     def shuffle(self, generator: Any, items: Any) -> Any:
-        """Return a copy of a list or an array, shuffled by a generator."""
+        """Return a shuffled copy of a list or an array, as a draw of a generator."""
         owner, operand = self._owner(generator), self._operand(items)
         self._save_state(generator)
         value = copy.copy(self._values(items))
         generator.shuffle(value)
         return self._program_value(
-            self._note(PrologueCall(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
+            self._add_call(PrologueCall(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
         )
 
     def call_writing_method(self, array: object, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
         """Call a method that writes to a random array. The prologue calls it on a copy, which then replaces the array.
 
-        If `by_caller` is set, the caller makes the write in tracing. Raises `NotReplayedError` if a tensor or another
-        array shares the array's memory: it would not see the write to the copy.
+        If `by_caller` is set, the caller makes the write of this run. Raises `NotReplayedError` if a tensor or another
+        array shares the memory of the array, because the prologue would write only to the copy.
         """
         path = self._run.outside.path_of(array)
         if path is None or self._is_shared(array, path):
@@ -230,7 +235,7 @@ class ProgramDraws:
         operands = (path, *self._operand(args))
         result = array if by_caller else getattr(array, name)(*self._values(args))
         call = PrologueCall(None, "written", name, operands, {}, len(self.paths), is_random=is_random(operands))
-        self._run.outside.paths[id(array)] = self._note(call, array)
+        self._run.outside.paths[id(array)] = self._add_call(call, array)
         return result
 
     def _is_shared(self, array: object, path: Path) -> bool:
@@ -241,8 +246,8 @@ class ProgramDraws:
         other_arrays = (drawn for drawn in self.arrays.values() if drawn is not array)
         return any(sys.modules["numpy"].may_share_memory(array, drawn) for drawn in other_arrays)
 
-    def _note(self, call: PrologueCall, value: object) -> Path:
-        """Make the prologue make a call, and return the path to the result."""
+    def _add_call(self, call: PrologueCall, value: object) -> Path:
+        """Add a call to the prologue, and return the path to its result."""
         path = Path(self._root, "draw", call, value)
         path.alias = f"drawn_{call.name}" if call.is_random else f"computed_{call.name}"
         self.paths.append(path)
@@ -272,23 +277,23 @@ class ProgramDraws:
         return value
 
     def _guarded_condition(self, path: Path, value: Any) -> Any:
-        """Guard a NumPy bool, the outcome of a comparison of computed values, and return it."""
+        """Guard a NumPy bool, the result of a comparison of computed values, and return it."""
         outcome = value.item()
         call = PrologueCall(path, "method", "item", (), {}, len(self.paths), is_random=False)
-        self._run.outside.read(self._note(call, outcome), outcome)
+        self._run.outside.read(self._add_call(call, outcome), outcome)
         return value
 
     def require_no_computable_function(self) -> None:
         """Raise `Retrace` if the prologue can call a running function of the program as a whole.
 
-        C code is about to read drawn values, so the trace would hold for these values only. In the next trace, the
-        prologue calls the outermost such function instead.
+        C code is about to read drawn values, so the trace would be valid only for these values. In the next trace, the
+        prologue calls the outermost such function, and the trace has its results.
         """
         code = outermost_callable_function(self._run.machine.frame, self._is_computable)
         if code is not None and code not in self.functions:
             raise self._run.retrace(NeedsDrawingFunction(code))
 
-    def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def can_pass_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the prologue can pass the arguments of a call: paths, constants and containers."""
         try:
             self._operand(args), self._operand(dict(kwargs))
@@ -299,8 +304,12 @@ class ProgramDraws:
     # ---- generators -----------------------------------------------------------------------------------------
 
     def _owner(self, generator: object) -> Path | str:
-        """Return the path to a generator, or its name if it belongs to the process."""
-        for name, process_generator in zip((PYTHON, NUMPY), process_generators(), strict=False):  # NumPy may be absent
+        """Return the dotted name of a generator of the process, or the path to another generator.
+
+        Raises `NotReplayedError` if there is no path.
+        """
+        names = (PYTHON_GENERATOR, NUMPY_GENERATOR)
+        for name, process_generator in zip(names, process_generators(), strict=False):  # NumPy may be absent
             if generator is process_generator:
                 return name
         path: Path | None = self._run.outside.path_of(generator)
@@ -309,16 +318,19 @@ class ProgramDraws:
         return path
 
     def _save_state(self, generator: object) -> None:
-        """Save the state of a generator before its first draw; it is restored when tracing ends."""
+        """Save the state of a generator before its first draw. The state is restored when tracing ends."""
         if id(generator) not in self._saved_generators:
             self._saved_generators.add(id(generator))
-            restore = functools.partial(_put_back, restore_of(generator), generator)
+            restore = functools.partial(_restore_generator, restore_of(generator), generator)
             self._run.outside.effects.add_undo(restore)
 
     # ---- arguments ------------------------------------------------------------------------------------------
 
     def _operand(self, value: Any) -> Any:
-        """Return an argument as the prologue refers to it; raise `NotReplayedError` if the prologue cannot."""
+        """Return an argument as an operand of the prologue's call: a path, a constant, or a container of operands.
+
+        Raises `NotReplayedError` for other arguments.
+        """
         if isinstance(value, SymbolicNumber):
             return self._number_operand(value)
         if type(value) is slice:
@@ -328,27 +340,32 @@ class ProgramDraws:
         path = self._run.outside.path_of(value)
         if type(value) in CONTAINERS and (path is None or not leads_from_draw(path)):
             self._run.outside.expand(value)
-            return self._container(value)
+            return self._container_operand(value)
         if isinstance(value, torch.Tensor):
             return self._path_and_value(value)[0]
         if path is not None:
             return path
         if derives_from(type(value), ARRAYS[0]) and not value.dtype.hasobject:
-            return Kept(value.copy())
+            return PrologueConstant(value.copy())
         if derives_from(type(value), ARRAYS[1]) or native_state_of(type(value)) is NativeState.STATE:
-            return Kept(value)
+            return PrologueConstant(value)
         raise NotReplayedError
 
-    def _container(self, value: Any) -> Any:
+    def _container_operand(self, value: Any) -> Any:
+        """Return a container with operands in place of its items."""
         if type(value) is dict:
             return {self._operand(key): self._operand(item) for key, item in value.items()}
         return type(value)(map(self._operand, value))
 
     def _number_operand(self, number: SymbolicNumber) -> Any:
+        """Return the path of a symbolic number, or the guarded value of a number without a path."""
         return number.source if isinstance(number.source, Path) else number.concretize()
 
     def _values(self, tree: Any) -> Any:
-        """Return arguments with symbolic numbers replaced by their values in this call, or in this recording."""
+        """Return arguments with symbolic numbers replaced by their values in this call.
+
+        A symbolic size is replaced by its hint, which is the size of the traced tensors.
+        """
 
         def value(leaf: Any) -> Any:
             is_size = isinstance(leaf, SymbolicNumber) and leaf.size is not None and isinstance(leaf.source, Path)
@@ -358,17 +375,17 @@ class ProgramDraws:
 
 
 def is_random(operands: object) -> bool:
-    """Whether a path among nested operands leads from a random draw, and not only from computed values."""
+    """Whether a path among nested operands starts from a random draw, not only from computed values."""
     return any(leads_from_random_draw(leaf) for leaf in leaves(operands) if isinstance(leaf, Path))
 
 
-def _put_back(restore: Callable[[], object], _generator: object) -> None:
-    """Restore a generator's state. The bound `_generator` keeps the generator alive until then."""
+def _restore_generator(restore: Callable[[], object], _generator: object) -> None:
+    """Restore the state of a generator. The argument `_generator` keeps the generator alive until this call."""
     restore()
 
 
 def is_defined_by_module(function: object, module: str) -> bool:
-    """Whether a bound method is defined in a module; methods written in C count as defined there."""
+    """Whether a bound method is written in C, or is a Python method that is defined in a module."""
     inner = getattr(function, "__func__", function)
     home = inner.__globals__.get("__name__") if isinstance(inner, types.FunctionType) else module
     return bool(home == module)

@@ -1,4 +1,4 @@
-"""The log of a program's writes to outside objects. Tracing makes and then undoes them; the epilogue replays them."""
+"""The log of a program's writes to outside objects, which tracing makes and undoes, and which the epilogue replays."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.containers import (
-    UPDATES,
+    SET_UPDATES,
+    copy_mutable_arguments,
     index_of,
     is_known_item,
-    kept_arguments,
     plain_copy,
-    put_back,
+    restore_items,
     size_of_list_or_set,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
@@ -36,9 +36,9 @@ class Effect:
     """One write to an outside object.
 
     `kind` is `set` or `delete` (an attribute of the owner), `call` (a method of the owner, written in C), `function` (a
-    call of `function`, with the owner, if any, as its first argument), `print`, or `partial` (a write that raised, and
-    may have been made in part). If the owner's class overrides the method in Python, `level` is the base class whose C
-    method is called.
+    call of `function`, with the owner, if any, as its first argument), `print`, or `partial` (a write that raised after
+    it may have changed the owner). If the owner's class overrides the method in Python, `c_class` is the base class
+    whose C method is called.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Effect:
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    level: type | None = None
+    c_class: type | None = None
     function: Callable[..., Any] | None = None
 
     def changes_attribute(self, owner: Path, name: str) -> bool:
@@ -64,17 +64,17 @@ class Effect:
         return self.owner is not None and self.owner.value is container
 
 
-# Methods that may have made a part of their writes when they raise.
-METHODS_WITH_PARTIAL_WRITES = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *UPDATES})
+# Methods that may have changed their owner when they raise.
+METHODS_WITH_PARTIAL_WRITES = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *SET_UPDATES})
 
 
 @dataclass(frozen=True, eq=False)
 class PendingWrite:
-    """A logged write that the program is about to make. If the write raises, `EffectLog.retract` restores the log.
+    """A logged write that the program is about to make. If the write raises, `EffectLog.retract` removes it.
 
     `kind` is the kind of the effect, or the method of a write to a variable. `effect` is the logged effect, or None if
-    the write only removes an earlier effect. `replaced` is the index of the effect that the write replaces, and this
-    effect. `first_entries` are the entries (the identity of a table, and a name) that no earlier write has changed.
+    the write only removes an earlier effect. `replaced` is the effect that the write replaces, after its index.
+    `first_entries` are the entries (the identity of a table, and a name) that no earlier write has changed.
     """
 
     owner: Any
@@ -87,7 +87,7 @@ class PendingWrite:
 
     @property
     def may_be_partial(self) -> bool:
-        """Whether the write, if it has raised, may have been made in part."""
+        """Whether the write may have changed its owner before it raised."""
         if self.kind == "function":
             return True
         if self.kind != "call" or self.name not in METHODS_WITH_PARTIAL_WRITES:
@@ -123,14 +123,14 @@ class EffectLog:
         self._undo: list[Callable[[], object]] = []
         self._watched_states: list[tuple[Path, Any]] = []  # native objects, with their states before a call
 
-    # ---- questions about the writes so far -----------------------------------------------------------------
+    # ---- queries of the log -----------------------------------------------------------------
 
     def items_at_start(self, container: object) -> Any:
-        """Return a container's items when the program began: a plain copy, or the container itself if unchanged."""
+        """Return the items of a container at the start of the program: a plain copy, or the unchanged container."""
         return self.originals.get(id(container), self._tables_at_start.get(id(container), container))
 
     def has_written(self, owner: object, name: str) -> bool:
-        """Whether the program has written an attribute of an object, or a class attribute that the object shows."""
+        """Whether the program has written an attribute of an object, or a class attribute that the object inherits."""
         if not self._undo:
             return False
         tables = tables_of(owner)
@@ -143,12 +143,12 @@ class EffectLog:
         return not is_own and not self._written_entries.isdisjoint([(id(base), name) for base in classes])
 
     def attribute_existed(self, owner: object, name: str) -> bool | None:
-        """Whether an attribute existed when the program began; None if the program has not written it yet."""
+        """Whether an attribute existed at the start of the program; None if the program has not written it."""
         entries = {(table, name) for table in table_identities(owner)}
         return None if self._written_entries.isdisjoint(entries) else self._created_entries.isdisjoint(entries)
 
     def has_written_any(self, owner: object) -> bool:
-        """Whether the program has written any attribute of an object without a table of attributes, such as a class."""
+        """Whether the program has written any attribute of a class, or of another object without a `__dict__`."""
         return any(identity == id(owner) for identity, _ in self._written_entries)
 
     def written_values(self) -> list[Any]:
@@ -166,11 +166,11 @@ class EffectLog:
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
-    def note_attribute_write(self, kind: str, owner: Path, name: str, *value: Any, level: type | None = None) -> None:
-        """Log that an attribute of an outside object is about to be set or deleted, as `kind` says.
+    def note_attribute_write(self, kind: str, owner: Path, name: str, *value: Any, c_class: type | None = None) -> None:
+        """Log that an attribute of an outside object is about to be set or deleted; `kind` is `set` or `delete`.
 
-        The write replaces an earlier assignment of the attribute that no effect may have used since. A deletion is not
-        logged if the attribute was already deleted, or if only replaced assignments had created the attribute.
+        The effect replaces an earlier assignment of the attribute if no effect in between may use the attribute. A
+        deletion is not logged if the attribute is already deleted, or if only replaced assignments created it.
         """
         entries = [(table, name) for table in table_identities(owner.value)]
         if not self._written_entries.intersection(entries) and not has_own(owner.value, name):
@@ -190,7 +190,7 @@ class EffectLog:
             and not any(effect.changes_attribute(owner, name) for effect in self.effects)
         )
         is_logged = kind == "set" or not (unused_writes or is_absent_again)
-        effect = Effect(kind, owner, name, value, level=level) if is_logged else None
+        effect = Effect(kind, owner, name, value, c_class=c_class) if is_logged else None
         self._begin_write(owner.value, kind, name, effect, replaced, first_entries)
 
     def _begin_write(
@@ -209,11 +209,11 @@ class EffectLog:
         self.pending_write = PendingWrite(owner, kind, name, effect, replaced, first_entries, size)
 
     def forget_pending_write(self) -> None:
-        """Begin an action of the program that may write: the write of the earlier action did not raise."""
+        """Begin an action of the program that may write: the pending write of an earlier action has not raised."""
         self.pending_write = None
 
     def retract(self, write: PendingWrite) -> None:
-        """Restore the log from before a write that has raised; if the write may be made in part, log that instead."""
+        """Remove a write that has raised, or make it a `partial` effect; restore the effect that it has replaced."""
         self.forget_pending_write()
         if write.effect is not None:
             index = self.effects.index(write.effect)
@@ -240,25 +240,25 @@ class EffectLog:
         name: str,
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
-        level: type | None = None,
+        c_class: type | None = None,
     ) -> None:
         """Log that a method that changes an outside container is about to be called.
 
-        An assignment of an item replaces an earlier assignment of the item that no effect may have used since. It is
-        not logged if it then restores the item's original value.
+        An assignment of an item replaces an earlier assignment of the item if no effect in between may use the item. It
+        is then not logged if it restores the original value of the item.
         """
         self._copy_original(owner.value)
-        arguments = kept_arguments(name, arguments)
-        effect = Effect("call", owner, name, arguments, dict(keywords), level)
+        arguments = copy_mutable_arguments(name, arguments)
+        effect = Effect("call", owner, name, arguments, dict(keywords), c_class)
         replaced = self._overwritten_write(effect)
         if replaced is not None:
             self.effects.remove(replaced[1])
-        is_original_again = replaced is not None and self._puts_back(effect)
+        is_original_again = replaced is not None and self._restores_original(effect)
         self._begin_write(owner.value, "call", name, None if is_original_again else effect, replaced)
         self._note_stored_key(owner.value, name, arguments)
 
     def _overwritten_write(self, write: Effect) -> tuple[int, Effect] | None:
-        """Return the last write of the same dict item, after its index, if no later effect may have used the value."""
+        """Return the last write of the same dict item, after its index; None if a later effect may use the item."""
         if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
             return None
         for index in reversed(range(len(self.effects))):
@@ -272,7 +272,7 @@ class EffectLog:
                     return index, effect
         return None
 
-    def _puts_back(self, write: Effect) -> bool:
+    def _restores_original(self, write: Effect) -> bool:
         """Whether a write restores the original value of a dict item that no other effect writes."""
         if self._original(write)[write.arguments[0]] is not write.arguments[1]:
             return False
@@ -284,7 +284,7 @@ class EffectLog:
         return self.originals[id(write.owner.value)] if write.owner is not None else {}
 
     def _note_stored_key(self, container: object, name: str, arguments: tuple[Any, ...]) -> None:
-        """Note the key of the item that a method sets, or that the method makes another change."""
+        """Note the key of the item that a method sets; note a change of unknown items for another method."""
         keys = self.stored_keys.setdefault(id(container), set())
         is_single_item = (
             name == "__setitem__" and type(container) in (dict, list) and is_known_item(container, arguments[0])
@@ -329,7 +329,7 @@ class EffectLog:
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
     def remove_epilogue_calls(self, function: Callable[..., Any], owner: object, count: int) -> None:
-        """Remove the last `count` calls of a function with the first argument `owner`: the program has undone them."""
+        """Remove the last `count` calls of a function with the first argument `owner`, which the program has undone."""
         indices = [
             index
             for index, effect in enumerate(self.effects)
@@ -339,21 +339,21 @@ class EffectLog:
             del self.effects[index]
 
     def watch_state(self, owner: Path) -> None:
-        """Save the state of a native object that the next call may change, for `log_state_changes`."""
+        """Save the state of a native object, which C code may change, for `log_state_changes`."""
         value, state_before = owner.value, state_of(owner.value)
-        put_back = kept_state(value)
-        if put_back is None:
+        restore_state = kept_state(value)
+        if restore_state is None:
             return
 
         def restore() -> None:
             if state_of(value) != state_before:
-                put_back()
+                restore_state()
 
         self._watched_states.append((owner, state_before))
         self._undo.append(restore)
 
     def log_state_changes(self) -> None:
-        """Log the changes of the watched native objects at the end of the run.
+        """Log the changes of the watched native objects, at the end of the run.
 
         The epilogue replays a change of an open `StringIO` or `BytesIO`: it sets the contents and the position. Any
         other change raises `CannotReplay`.
@@ -385,7 +385,7 @@ class EffectLog:
         """Copy a container before its first change, and undo all changes when tracing ends."""
         if id(container) not in self.originals:
             original = self.originals[id(container)] = plain_copy(self.items_at_start(container))
-            self._undo.append(functools.partial(put_back, container, original))
+            self._undo.append(functools.partial(restore_items, container, original))
 
     def add_undo(self, restore: Callable[[], object]) -> None:
         """Call `restore` when tracing ends, before the functions that were added earlier."""

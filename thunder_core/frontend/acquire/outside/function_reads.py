@@ -18,37 +18,40 @@ from thunder_core.tracing.library.changes.function_codes import has_first_code
 
 
 class FunctionReads(Outside):
-    """The outside objects, including the globals, builtins and defaults of functions, and methods by their names."""
+    """The outside objects, including the globals, builtins and defaults of functions, and methods of classes."""
 
-    def global_variable(self, namespace: dict[str, Any], name: str, value: object) -> None:
-        """Note that the program read a global."""
+    def guard_global(self, namespace: dict[str, Any], name: str, value: object) -> None:
+        """Guard a global that the program has read."""
         self.require_up_to_date(namespace)
-        if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
+        if (id(namespace), name) in self._guarded_reads or self.effects.has_stored(namespace, name):
             return
-        self._seen.add((id(namespace), name))
+        self._guarded_reads.add((id(namespace), name))
         self.read(item_path(self.globals_root(namespace), name, value), value)
 
-    def builtin(self, namespace: dict[str, Any], builtins: object, name: str, value: object) -> None:
-        """Note that the program read a builtin: guard the builtin, and that no global hides it."""
-        if (id(namespace), name) not in self._seen:
-            self._seen.add((id(namespace), name))
-            self.absent(self.globals_root(namespace), name)
+    def guard_builtin(self, namespace: dict[str, Any], builtins: object, name: str, value: object) -> None:
+        """Guard a builtin that the program has read, and that no global hides the builtin."""
+        if (id(namespace), name) not in self._guarded_reads:
+            self._guarded_reads.add((id(namespace), name))
+            self.guard_absence(self.globals_root(namespace), name)
             if type(builtins) is dict and builtins.get(name, namespace) is value:
                 self.read(self.globals_root(builtins).item(name, value), value)
 
     def symbolic_global_path(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
-        """Return the path to a global variable, if it is a symbolic number; otherwise None."""
+        """Return the path to a global that is a symbolic number; None for other globals."""
         if not self._may_be_symbolic(value) or self.effects.has_stored(namespace, name):
             return None
         path = item_path(self.globals_root(namespace), name, value)
         return path if self.symbolic.includes(path) else None
 
-    def defaults(self, function: types.FunctionType) -> None:
-        """Note that the program called an outside function, which reads its default arguments."""
+    def guard_defaults(self, function: types.FunctionType) -> None:
+        """Guard the code and the default arguments of an outside function that the program calls.
+
+        Symbolic numbers among the defaults are replaced by symbols until tracing ends.
+        """
         path = self.paths.get(id(function))
-        if path is None or (id(function), "__defaults__") in self._seen:
+        if path is None or (id(function), "__defaults__") in self._guarded_reads:
             return
-        self._seen.add((id(function), "__defaults__"))
+        self._guarded_reads.add((id(function), "__defaults__"))
         if is_users_code(function.__code__):
             self.guard(HasCode(path, function.__code__, has_first_code(function)))
         for name in ("__defaults__", "__kwdefaults__"):
@@ -63,14 +66,14 @@ class FunctionReads(Outside):
                 self.read(path.attribute(name, defaults), defaults)
                 self.expand(defaults)
 
-    def class_method(self, kind: type, name: str) -> None:
-        """Note that the program called a class method that PyTorch found on the class."""
+    def guard_class_method(self, kind: type, name: str) -> None:
+        """Guard a class method that PyTorch calls, and the class that defines it."""
         self.root("class", kind.__name__, kind)
         base = next(base for base in kind.__mro__ if name in vars(base))
         self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
 
     def guard_method_call(self, owner: object, method: str, args: tuple[Any, ...], value: object) -> None:
-        """Note that the program called a C method that only reads. Each call calls the method again."""
+        """Guard the result of a C method that only reads, by calling the method again at each call."""
         path = self.paths.get(id(owner))
         if path is not None:
             self.read(path.child("called", (method, args), value), value)

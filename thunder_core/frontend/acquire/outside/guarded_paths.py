@@ -25,33 +25,39 @@ from thunder_core.tracing.library.objects import is_native
 class GuardedPaths:
     """Outside objects by identity, each with its path, and the guards on the values at these paths.
 
-    `paths` maps the `id` of an object to its path, and `guards` maps the key of a guard to the guard.
+    `paths` maps the `id` of an object to its path. `guards` maps the key of a guard to the guard.
     """
 
     def __init__(self) -> None:
         self.paths: dict[int, Path] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
-        self._made: dict[int, type] = {}
+        self._created_classes: dict[int, type] = {}
         self._roots: dict[int, Path] = {}
-        self._identified: dict[type, dict[Path, None]] = {}  # by class, the paths of objects compared by identity
-        self._together: dict[type[OfTensors], dict[Path, None]] = {}  # by kind of guard, the paths of its tensors
-        self._absent: dict[Path, dict[Any, None]] = {}
-        self._stored: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
-        self._abstract: dict[type, dict[type, None]] = {}  # by abstract class, the classes that are no subclasses
-        self._looked_up: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
+        self._compared_by_identity: dict[
+            type, dict[Path, None]
+        ] = {}  # by class, the paths of objects that are compared by identity
+        self._tensors_by_guard: dict[
+            type[OfTensors], dict[Path, None]
+        ] = {}  # by class of a guard, the paths of its tensors
+        self._missing_names: dict[Path, dict[Any, None]] = {}
+        self._stored_names: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
+        self._unrelated_classes: dict[
+            type, dict[type, None]
+        ] = {}  # by abstract class, the classes that are no subclasses
+        self._getattr_names: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
 
     def path_of(self, value: object) -> Path | None:
         """Return the path to an outside object; None for other objects."""
         return self.paths.get(id(value))
 
     def release(self) -> None:
-        """Release the paths and the objects at them, which refer to each other."""
+        """Release the paths and the objects at the paths, which refer to each other."""
         for path in (*self._roots.values(), *self.paths.values()):
             path.forget_children()
         vars(self).clear()
 
     def root(self, step: str, key: str, value: object) -> Path:
-        """Return a root: an argument of the prologue, a class, or the globals of a module."""
+        """Return the root path of an object: an argument of the prologue, a class, or the globals of a module."""
         path = self._roots.get(id(value))
         if path is None:
             path = self._roots[id(value)] = Path(None, step, key, value)
@@ -60,15 +66,15 @@ class GuardedPaths:
         return path
 
     def note_class(self, kind: type) -> None:
-        """Note that the program made a class. Such a class is new at each call, and is not guarded."""
-        self._made[id(kind)] = kind
+        """Note that the program has created a class, which is new at each call and therefore not guarded."""
+        self._created_classes[id(kind)] = kind
 
     def is_made(self, kind: type) -> bool:
-        """Whether the program made a class."""
-        return id(kind) in self._made
+        """Whether the program has created a class."""
+        return id(kind) in self._created_classes
 
-    def class_of(self, value: object) -> None:
-        """Note that the program read the class of an object. The class of an outside object becomes a root."""
+    def note_class_read(self, value: object) -> None:
+        """Note that the program has read the class of an object. The class of an outside object becomes a root."""
         kind = type(value)
         if id(value) in self.paths and id(kind) not in self.paths and not self.is_made(kind):
             self.root("class", kind.__name__, kind)
@@ -80,39 +86,39 @@ class GuardedPaths:
         return self.root("globals", name if module and isinstance(name, str) else "?", namespace)
 
     def guard(self, guard: Guard) -> None:
-        """Guard that later calls find the same at the guard's path."""
+        """Add a guard, unless there is already a guard with the same key."""
         self.guards.setdefault(guard.key, guard)
 
     def register_cells(self, path: Path, function: Any) -> None:
-        """Note the paths to the closure cells of an outside function."""
+        """Add the paths to the closure cells of an outside function."""
         closure = function.__closure__ if type(function) is types.FunctionType else None
         for index, cell in enumerate(closure or ()):
             name = function.__code__.co_freevars[index]
             self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
     def note_reference(self, reference: object, value: object) -> None:
-        """Note that the program made a weak reference, without a callback, to an object."""
+        """Add the path to a weak reference without a callback that the program has created to an outside object."""
         path = self.paths.get(id(value))
         if path is not None:
             self.paths.setdefault(id(reference), path.child("reference", "", reference))
 
     def guard_comparison(self, left: object, right: object) -> None:
-        """Note that the program compared two objects by identity, and guard two different objects as different."""
+        """Guard that two outside objects are different, if the program has compared them by identity."""
         left_path, right_path = self.paths.get(id(left)), self.paths.get(id(right))
         if left_path is None or right_path is None or left_path is right_path or isinstance(left, BY_IDENTITY):
             return
         self.guard(Apart(left_path, right_path))
 
     def note_identity_read(self, value: object) -> None:
-        """Note that the program read the identity of an object, which it may compare with other identities.
+        """Guard that an outside object differs from the other objects whose identity the program has read.
 
-        Objects of different classes differ, because their classes are guarded.
+        Objects of other classes need no such guard, because the classes are guarded.
         """
         path = self.paths.get(id(value))
         kind = type(value)
-        if path is None or path in self._identified.setdefault(kind, {}):
+        if path is None or path in self._compared_by_identity.setdefault(kind, {}):
             return
-        identified = self._identified[kind]
+        identified = self._compared_by_identity[kind]
         identified[path] = None
         first, *rest = identified
         if rest:
@@ -120,14 +126,14 @@ class GuardedPaths:
             self.guard(AllApart(first, tuple(rest)))
 
     def guard_fact(self, value: object, query: str, answer: object) -> None:
-        """Guard a fact about an outside tensor or generator that is not part of its metadata."""
+        """Guard the answer to a query of an outside tensor or generator that is not part of its metadata."""
         path = self.paths.get(id(value))
         if path is not None:
             self.guard(HasFact(path, query, answer))
 
     def guard_together(self, kind: type[OfTensors], tensor: object) -> None:
-        """Guard a fact about an outside tensor together with the tensors that have a guard of this kind."""
-        path, paths = self.paths.get(id(tensor)), self._together.setdefault(kind, {})
+        """Add an outside tensor to the one guard of this class, which is on several tensors."""
+        path, paths = self.paths.get(id(tensor)), self._tensors_by_guard.setdefault(kind, {})
         if path is not None and path not in paths:
             paths[path] = None
             first, *rest = paths
@@ -135,28 +141,28 @@ class GuardedPaths:
             self.guards.pop(guard.key, None)  # the new guard comes after the guards on the new tensor
             self.guard(guard)
 
-    def absent(self, path: Path, name: object) -> None:
-        """Guard that a namespace lacks a name. All missing names of one namespace share one guard."""
-        names = self._absent.setdefault(path, {})
+    def guard_absence(self, path: Path, name: object) -> None:
+        """Guard that a name is missing in the namespace at a path. All missing names of a namespace share one guard."""
+        names = self._missing_names.setdefault(path, {})
         names[name] = None
-        plain = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
-        guard = (Absent if plain else NotStored)(path, tuple(names))
+        has_plain_lookup = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
+        guard = (Absent if has_plain_lookup else NotStored)(path, tuple(names))
         self.guards[guard.key] = guard
 
     def guard_unshadowed(self, owner: Any, unbound: Any) -> None:
-        """Guard that an outside object still has no attribute that hides a method of its class."""
+        """Guard that an outside object has no attribute of its own that hides a method of its class."""
         path, name = self.paths.get(id(owner)), unbound.__name__
         if path is not None and name not in vars(owner):
-            self.absent(path.attribute("__dict__", vars(owner)), name)
+            self.guard_absence(path.attribute("__dict__", vars(owner)), name)
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
         """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns.
 
-        Classes of C do not change. All names of one class share one guard.
+        Classes of C need no guard, because they do not change. All names of a class share one guard.
         """
         if is_native(kind) or not name.isidentifier() or self.is_made(kind):
             return
-        names = (self._stored if is_stored else self._looked_up).setdefault(kind, {})
+        names = (self._stored_names if is_stored else self._getattr_names).setdefault(kind, {})
         if name not in names:
             names[name] = None
             guard_class = OverridesNone if is_stored else DefinesNone
@@ -164,17 +170,19 @@ class GuardedPaths:
             self.guards[guard.key] = guard
 
     def guard_abstract(self, kind: type, candidate: type) -> None:
-        """Guard that an abstract class does not regard another class as its subclass; one guard for each class."""
-        candidates = self._abstract.setdefault(kind, {})
+        """Guard that an abstract class does not regard another class as its subclass.
+
+        All such classes share one guard of the abstract class.
+        """
+        candidates = self._unrelated_classes.setdefault(kind, {})
         candidates[candidate] = None
         guard = RegardsNone(self.root("class", kind.__name__, kind), tuple(candidates))
         self.guards[guard.key] = guard
 
     def guard_cached_value(self, function: Any) -> None:
-        """Guard the cache of `functools.lru_cache` that the program has read.
+        """Guard the cache of a function under `functools.lru_cache`, by its number of misses.
 
-        The guard is on the number of misses: it increases when a new value enters the cache, and is reset when the
-        cache is cleared.
+        The number increases when a new value enters the cache, and is reset when the cache is cleared.
         """
         path = self.paths.get(id(function))
         if path is not None:

@@ -1,7 +1,7 @@
 """Guards on values, classes, identities and tensors that the program read from outside.
 
-Each kind of guard is a frozen dataclass with a path and the facts that tracing found there. A guard writes its
-condition as Python source, and describes its requirement in words.
+Each kind of guard is a frozen dataclass with a path and the facts that tracing found at the path. A guard returns its
+condition as Python source, and a description of its requirement in words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 SAME_VALUES = LibraryFunction("thunder_core.tracing.library.objects", "same_values")
 NUMBERS = (float, int)  # classes of numbers that may vary between calls
-COMPARED_BY_TYPE = (bool, int, str, bytes, type(None))  # values of one of these classes are the same if they are equal
+EXACTLY_EQUAL_CLASSES = (bool, int, str, bytes, type(None))  # values of one class that are equal are the same
 DEVICES: dict[torch.device, torch.device] = {}  # one object for each device, so that a prologue has one name for it
 
 
@@ -38,28 +38,28 @@ class GuardScope(Scope):
 class Guard:
     """A condition on the value at a path.
 
-    Guards with equal keys have the same requirement, and the first guard is kept.
+    Two guards with equal keys have the same requirement: only the first guard is added.
     """
 
     path: Path
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The kind and the path of the guard, and a further fact if a path may have several guards of this kind."""
+        """The class and the path of the guard, and another field if a path may have several guards of this class."""
         return (type(self), self.path)
 
     @property
     def subject(self) -> Path:
-        """The path to the object that the condition checks."""
+        """The path to the object that the condition checks, such as the `__dict__` of the object at `path`."""
         return self.path
 
     @property
     def other_paths(self) -> tuple[Path, ...]:
-        """Other paths that the condition uses, which the prologue reads first."""
+        """The other paths in the condition, which the prologue reads first."""
         return ()
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        """Return the condition as a Python expression of the subject's expression."""
+        """Return the condition as Python source; `subject` is the expression of the subject."""
         raise NotImplementedError
 
     @property
@@ -73,7 +73,7 @@ class Guard:
 
 @dataclass(frozen=True, eq=False)
 class OfConstant(Guard):
-    """Requires a constant. A path has one such guard, by identity or by equality."""
+    """Requires a constant. A path has at most one such guard: `Is` or `Equal`."""
 
     value: Any
 
@@ -154,7 +154,7 @@ class OfType(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NumberInC(Guard):
-    """Requires a member of an enumeration of pybind11, or a `ReduceOp`, which is compared by its class and its hash."""
+    """Requires a member of a pybind11 enumeration or a `ReduceOp`, which are compared by class and hash."""
 
     value: Any
 
@@ -170,7 +170,7 @@ class NumberInC(Guard):
 class Values(Guard):
     """Requires a tuple of equal constants of the same types, compared as by `Equal`, also within inner tuples.
 
-    The traced tuple passes by its identity, which is cheap because no item is read.
+    The condition first compares the identity with that of the traced tuple, because this reads no item.
     """
 
     values: tuple[Any, ...]
@@ -184,7 +184,7 @@ class Values(Guard):
 
     def _equality(self, subject: str, scope: GuardScope) -> str:
         text = literal(self.values, scope)
-        if all(type(value) in COMPARED_BY_TYPE for value in self.values):
+        if all(type(value) in EXACTLY_EQUAL_CLASSES for value in self.values):
             types = literal([type(value) for value in self.values], scope)
             return f"type({subject}) is tuple and {subject} == {text} and [*map(type, {subject})] == {types}"
         return f"{scope.function(SAME_VALUES)}({subject}, {text})"
@@ -216,7 +216,7 @@ class Truth(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfTwoPaths(Guard):
-    """Requires a relation between the value at the path and the value at the `second_path` path."""
+    """Requires a relation between the values at `path` and `second_path`."""
 
     second_path: Path
 
@@ -284,7 +284,7 @@ class AllApart(Guard):
 
 @dataclass(frozen=True, eq=False)
 class LacksKey(OfTwoPaths):
-    """Requires a mapping without the key at the other path."""
+    """Requires a mapping without the key at `second_path`."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{scope.variables[self.second_path]} not in {subject}"
@@ -326,7 +326,7 @@ class TensorMetadata(Guard):
 
 @dataclass(frozen=True, eq=False)
 class SparseTensorMetadata(TensorMetadata):
-    """Requires a tensor without strides that an operation has used."""
+    """Requires a tensor of a layout without strides, such as a sparse tensor."""
 
     @property
     def words(self) -> str:
@@ -339,6 +339,6 @@ def exact_type_condition(subject: str, kind: type, scope: Scope) -> str:
 
 
 def constant_guard(path: Path, value: object) -> OfConstant:
-    """Return the cheapest sound guard on a constant."""
+    """Return the guard on a constant: by identity for a singleton or an enumeration member, otherwise by equality."""
     by_identity = type(value) in SINGLETONS or isinstance(value, enum.Enum)
     return Is(path, value) if by_identity else Equal(path, value)

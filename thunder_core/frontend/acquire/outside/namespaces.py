@@ -1,4 +1,4 @@
-"""Namespaces and items of containers among outside objects: lookups of names, and the paths of items."""
+"""Namespaces and built-in containers: their stored items, bypassing overrides of subclasses, and the paths of items."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_namespace(path: Path) -> bool:
 
 
 def item_path(path: Path, key: object, value: object) -> Path:
-    """Return the path to an item, bypassing a `__getitem__` of the container's own class."""
+    """Return the path to an item. The path bypasses a `__getitem__` of the container's own class."""
     kind = type(path.value)
     if not issubclass(kind, dict | list | tuple | deque):
         return path.item(key, value)
@@ -32,8 +32,8 @@ def item_path(path: Path, key: object, value: object) -> Path:
     return path.child("stored item", key, value) if is_overridden else path.item(key, value)
 
 
-def is_question_for_member(container: object, key: object) -> bool:
-    """Whether a lookup of a key in a set runs no user code, because the key has Python's own hash and equality."""
+def is_plain_membership_test(container: object, key: object) -> bool:
+    """Whether `key in container` runs no user code: a set, and a key with Python's own hash and equality."""
     if type(container) not in (set, frozenset):
         return False
     kind = type(key)
@@ -42,7 +42,7 @@ def is_question_for_member(container: object, key: object) -> bool:
 
 
 def is_index_into(container: object, key: object) -> bool:
-    """Whether the key is a valid index of the sequence."""
+    """Whether a key is a valid index of a list or tuple."""
     if not issubclass(type(container), list | tuple) or type(key) is not int:
         return False
     length = length_of(container)
@@ -59,7 +59,7 @@ def stored_class(container: object) -> Any:
 
 
 def overridden_base(container: object, method: str) -> Any:
-    """Return the built-in class that stores a container's items, if the container's class overrides a method."""
+    """Return the built-in class of a container whose own class overrides a method; None if it does not override it."""
     base = stored_class(container)
     return None if type_lookup(type(container), method) is getattr(base, method) else base
 

@@ -1,4 +1,4 @@
-"""The effects of C functions on outside objects: shallow and deep reads, and changes."""
+"""Calls of C functions: guards on the contents of outside objects that they read, and effects for their writes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, reads_only_classes
 from thunder_core.frontend.acquire.outside.containers import (
-    MUTATORS,
+    MUTATING_METHODS,
+    can_change_first_argument,
     container_base,
     container_type,
-    is_changing,
-    is_used_up,
-    receiver,
+    is_consumed,
+    split_method_call,
 )
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
@@ -24,13 +24,13 @@ from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.states import has_state
 
-# Methods of containers that read nested containers, and methods of containers that only read a key.
+# Methods that compare the items of a container, and so read nested containers.
 COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
-COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
-LOOKUPS = ("get", "__getitem__", "__contains__")
-DRIVEN = frozenset({types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType})
-# Functions that take no item out of an iterator.
-TAKING_NOTHING = frozenset(
+COMPARING_METHODS = ("index", "count", "remove", "sort", *COMPARISONS)
+LOOKUP_METHODS = ("get", "__getitem__", "__contains__")
+GENERATOR_TYPES = frozenset({types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType})
+# The identities of functions that accept an iterator and take no item from it.
+FUNCTIONS_WITHOUT_ITERATION = frozenset(
     map(
         id,
         (
@@ -39,14 +39,19 @@ TAKING_NOTHING = frozenset(
         ),
     )
 )
-TAKING_METHODS = frozenset(
+METHODS_OF_ITERATORS = frozenset(
     {"__next__", "send", "throw", "close", "__anext__", "asend", "athrow", "aclose", "__setstate__"}
 )
-OWN_ITERATOR = "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
+FIX_FOR_ITERATORS = (
+    "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
+)
 
 
 class NativeCalls:
-    """Notes reads and writes of C functions. `leave_to_eager` leaves to eager PyTorch what no trace can represent."""
+    """Guards the reads and logs the writes of C functions.
+
+    `leave_to_eager(action, fix)` raises the request that eager PyTorch makes a call that no trace can represent.
+    """
 
     def __init__(
         self, outside: WholeReads, writes: OutsideWrites, leave_to_eager: Callable[[str, str], NoReturn]
@@ -55,62 +60,70 @@ class NativeCalls:
         self._writes = writes
         self._leave_to_eager = leave_to_eager
 
-    def before(self, machine: Machine, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
+    def before_call(self, machine: Machine, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Guard the reads and log the writes of a C function that is about to be called.
+
+        Return the result if the call is made here, because a method of an outside container consumes an iterator;
+        otherwise return `NOT_TAKEN`. Raises the request of `leave_to_eager` for an outside iterator.
+        """
         if function is id:
             self._outside.note_identity_read(*args)
             return NOT_TAKEN
         if function is type and len(args) == 1:
-            self._outside.class_of(args[0])
-        owner, name, rest, level = receiver(function, args)
-        if name in TAKING_METHODS:
-            self.require_own_iterators(function, (owner,))
-        if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
+            self._outside.note_class_read(args[0])
+        owner, name, rest, c_class = split_method_call(function, args)
+        if name in METHODS_OF_ITERATORS:
+            self.require_no_outside_iterator(function, (owner,))
+        if owner is not None and name in LOOKUP_METHODS and rest and not kwargs and is_plain_mapping(owner):
             self._outside.note_lookup(owner, rest[0])
         elif owner is not None and self._outside.path_of(owner) is not None:
-            if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
-                return self._take(machine, function, args, kwargs)
-            if name in COMPARING:
+            if name in MUTATING_METHODS and any(is_consumed(name, arg) for arg in rest):
+                return self._call_with_collected_items(machine, function, args, kwargs)
+            if name in COMPARING_METHODS:
                 self._outside.expand_whole(owner, function)
-            elif name not in MUTATORS:
+            elif name not in MUTATING_METHODS:
                 self._outside.expand(owner)
-            self.mutate(owner, name, rest, kwargs, level)
-        elif name in COMPARING and issubclass(type(owner), NESTING):
+            self.note_mutation(owner, name, rest, kwargs, c_class)
+        elif name in COMPARING_METHODS and issubclass(type(owner), NESTING):
             self._outside.expand_whole(owner, function)
-        elif is_changing(function):
-            self._writes.call_changing(function, args, kwargs)
+        elif can_change_first_argument(function):
+            self._writes.note_function_call(function, args, kwargs)
         if name in ("setdefault", "__setitem__") and rest:
             self._outside.expand_key(rest[0])
         only_classes = reads_only_classes(function)
         read = [arg for arg in (*rest, *kwargs.values()) if not (only_classes and has_state(arg) and arg is rest[0])]
         self._outside.expand_for(function, read)
-        self.require_own_iterators(function, (*rest, *kwargs.values()))
+        self.require_no_outside_iterator(function, (*rest, *kwargs.values()))
         return NOT_TAKEN
 
-    def require_own_iterators(self, function: object, args: Iterable[Any]) -> None:
-        """Leave a function to eager PyTorch that may take items out of an iterator from outside.
+    def require_no_outside_iterator(self, function: object, args: Iterable[Any]) -> None:
+        """Request that eager PyTorch makes the call of a function that may take items from an outside iterator.
 
-        Tracing cannot put the items back.
+        Tracing could not put the items back.
         """
         for arg in args:
             path = self._outside.path_of(arg)
-            if path is None or reads_only_classes(function) or id(function) in TAKING_NOTHING:
+            if path is None or reads_only_classes(function) or id(function) in FUNCTIONS_WITHOUT_ITERATION:
                 continue
-            if type(arg) in DRIVEN or native_state_of(type(arg)) is NativeState.STEPS:
-                self._leave_to_eager(f"the program takes an item out of an iterator from outside, {path}", OWN_ITERATOR)
+            if type(arg) in GENERATOR_TYPES or native_state_of(type(arg)) is NativeState.STEPS:
+                self._leave_to_eager(
+                    f"the program takes an item out of an iterator from outside, {path}", FIX_FOR_ITERATORS
+                )
 
-    def _take(self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of a container with the items of an iterator, which can be iterated only once."""
-        lasting = [
-            machine.call(container_type(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args
+    def _call_with_collected_items(
+        self, machine: Machine, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a method of a container with lists or dicts of the items in place of iterators and views."""
+        collected = [
+            machine.call(container_type(arg), arg) if is_consumed(function.__name__, arg) else arg for arg in args
         ]
-        return machine.call(function, *lasting, **kwargs)
+        return machine.call(function, *collected, **kwargs)
 
-    def mutate(
-        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+    def note_mutation(
+        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], c_class: type | None = None
     ) -> None:
-        """Note a call of a method that may change a container or an object of C."""
+        """Log a call of a method that changes an outside container. Guard the state of another native object."""
         if container_base(container) is None:
             self._outside.guard_state(container)
-        elif name in MUTATORS:
-            self._writes.call_mutator(container, name, args, kwargs, level)
+        elif name in MUTATING_METHODS:
+            self._writes.note_method_call(container, name, args, kwargs, c_class)

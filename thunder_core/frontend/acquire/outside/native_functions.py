@@ -1,4 +1,4 @@
-"""The C functions of the standard library: the state that they read, and the tracing of their calls.
+"""The C functions of the standard library, by the state that they read.
 
 Reads of the arguments are guarded by the arguments' classes (`native_kinds`). A test checks that all C modules of the
 standard library are listed here.
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class CFunctionKind(enum.Enum):
-    """The reason why a C function returns the same at a later call, or the treatment of a function that may not."""
+    """The state that a C function reads, and how tracing treats its calls."""
 
     ARGUMENTS = "it reads only its arguments"
     QUERY = "it only reads a state: it is called again at each call, before the program runs"
@@ -30,6 +30,7 @@ class CFunctionKind(enum.Enum):
 
 
 def _row(kind: CFunctionKind, module: str, names: str) -> dict[tuple[str, str], CFunctionKind]:
+    """Return the entries for functions of a module, whose names are separated by spaces."""
     return {(module, name): kind for name in names.split()}
 
 
@@ -38,8 +39,8 @@ PURE_MODULES = """_ast _bisect _blake2 _bz2 _codecs _codecs_cn _codecs_hk _codec
     _lsprof _lzma _md5 _multibytecodec _operator _pickle _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _sre _stat
     _statistics _string _struct _symtable _tokenize _typing _weakref _zoneinfo _zstd array audioop binascii builtins
     cmath decimal errno io itertools marshal math pyexpat unicodedata zlib"""
-# The reason for the functions of a module that are not in `NAMED`.
-OF_MODULE: dict[str, CFunctionKind] = {
+# The kind of the functions of a module that are not in `KIND_OF_FUNCTION`.
+KIND_OF_MODULE: dict[str, CFunctionKind] = {
     **dict.fromkeys(
         ("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), CFunctionKind.WORLD
     ),
@@ -57,7 +58,7 @@ OF_MODULE: dict[str, CFunctionKind] = {
     "_uuid": CFunctionKind.FRESH,
     "time": CFunctionKind.FRESH,
 }
-NAMED: dict[tuple[str, str], CFunctionKind] = {
+KIND_OF_FUNCTION: dict[tuple[str, str], CFunctionKind] = {
     **_row(CFunctionKind.WORLD, "time", "clock_settime clock_settime_ns tzset"),
     **_row(CFunctionKind.OTHERWISE, "time", "sleep"),
     **_row(CFunctionKind.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
@@ -159,14 +160,14 @@ NAMED: dict[tuple[str, str], CFunctionKind] = {
 }
 
 
-# Packages whose C functions read only numbers and arrays, or that are handled elsewhere (PyTorch).
+# Packages whose C functions read only numbers and arrays. Functions of PyTorch are recorded.
 PURE_PACKAGES = frozenset(
     {
         *sys.stdlib_module_names,
         *("torch", "functorch", "triton", "thunder_core", "thunder_executors", "numpy", "scipy", "ml_dtypes", "None"),
     }
 )
-# Packages whose C functions read their arguments and the contents of their arguments.
+# Packages whose C functions read all contents of their arguments.
 DEEP_PACKAGES = frozenset(
     {
         *(
@@ -189,20 +190,20 @@ CAPSULE = type(dt.datetime_CAPI)
 
 
 def function_kind_of(function: Any) -> CFunctionKind:
-    """Return the reason for a function of a C module. Methods and other callables read only their arguments."""
+    """Return the kind of a function of a C module. The kind of methods and other callables is `ARGUMENTS`."""
     owner = getattr(function, "__self__", None)
     if type(owner) is types.ModuleType:
         module = owner.__name__
-        kind = NAMED.get((module, function.__name__)) or OF_MODULE.get(module)
+        kind = KIND_OF_FUNCTION.get((module, function.__name__)) or KIND_OF_MODULE.get(module)
         return kind or _function_kind_of_package(module)
     if owner is not None and not is_function_of_pybind11(function):
         return CFunctionKind.ARGUMENTS
     module = str(function.__module__)
-    return NAMED.get((module, function.__name__)) or _function_kind_of_package(module)
+    return KIND_OF_FUNCTION.get((module, function.__name__)) or _function_kind_of_package(module)
 
 
 def is_function_of_pybind11(function: object) -> bool:
-    """Whether a builtin is a function of pybind11, which is bound to a record of its overloads."""
+    """Whether a builtin is a function of pybind11. Its `__self__` is a record of its overloads."""
     kind = type(getattr(function, "__self__", None))
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
 

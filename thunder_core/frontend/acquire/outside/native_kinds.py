@@ -1,7 +1,7 @@
-"""The state that C code reads from objects, by class, and how a prologue checks that the state has not changed.
+"""The state that C code reads from objects, by class, and how guards check that the state has not changed.
 
-A Python class has the entry of its C base, because C code calls its special methods, which are interpreted. Functions
-that read all attributes of an object are treated separately (`native_reads`).
+A Python class has the entry of its C base: C code calls special methods of the Python class, which are interpreted.
+`native_reads` guards the reads of functions that read all attributes of an object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from thunder_core.tracing.library.states import STATES
 
 
 class NativeState(enum.Enum):
-    """The state of an object that C code reads, and the reason why it is the same at a later call."""
+    """The state that C code reads from an object, and how guards check it."""
 
     FIXED = "it never changes; a guard checks its value, its identity or its class"
     SAME = "it never changes: a guard checks its identity"
@@ -46,7 +46,7 @@ NUMBERS_IN_C: tuple[type, ...] = (torch.distributed.ReduceOp,) if torch.distribu
 
 
 def _named(state: NativeState, module: str, *names: str) -> dict[type | str, NativeState]:
-    """Return the entries for classes of one module, by name, because the module may not be installed."""
+    """Return the entries for classes of a module. They are given by name, because the module may not be installed."""
     return dict.fromkeys((f"{module}.{name}" for name in names), state)
 
 
@@ -58,7 +58,7 @@ _VIEWS = (type(_NONE.keys()), type(_NONE.values()), type(_NONE.items()))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict, types.MappingProxyType)
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 
-# By class, or by module and name. Other classes have the entry of their first listed base.
+# By class, or by module and name. Another class has the entry of the first class in its MRO that is listed.
 STATE_OF_CLASS: dict[type | str, NativeState] = {
     **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), NativeState.FIXED),
     **dict.fromkeys((*_CODE, *_WRAPPING), NativeState.CODE),
@@ -193,7 +193,7 @@ STATE_OF_CLASS: dict[type | str, NativeState] = {
     **_named(NativeState.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
 }
 
-# Methods that only read, and are called again at each call.
+# Methods of process groups that only read, and that the prologue calls again.
 GROUP_GETTERS = frozenset(
     {
         *("rank", "size", "name", "_id", "_backend_id", "_get_backend_name", "_get_sequence_number_for_group"),
@@ -201,6 +201,7 @@ GROUP_GETTERS = frozenset(
         *("supports_shrinking", "supports_tensor_alloc", "_allows_splitting"),
     }
 )
+# By module and name of a class: methods that only read, and that the prologue calls again.
 GETTERS: dict[str, frozenset[str]] = {
     "_thread.lock": frozenset({"locked", "locked_lock"}),
     "_queue.SimpleQueue": frozenset({"qsize", "empty"}),
@@ -227,7 +228,7 @@ def native_state_of(kind: type) -> NativeState:
 
 
 def listed_native_state(kind: type) -> NativeState | None:
-    """Return the native state from the table or for a whole package; None for a C class that is not listed."""
+    """Return the native state of a class by the table or by its package; None for a C class that is not listed."""
     is_unknown = False
     for base in mro_of(kind)[:-1]:
         state = STATE_OF_CLASS.get(base) or STATE_OF_CLASS.get(name_of(base))
@@ -247,7 +248,7 @@ def is_enumeration(kind: type) -> bool:
 
 
 def is_number_in_c(kind: type) -> bool:
-    """Whether the objects of a pybind11 class are named numbers, which their hashes distinguish."""
+    """Whether the instances of a pybind11 class are named numbers, which differ by their hashes."""
     return kind in NUMBERS_IN_C or is_enumeration(kind)
 
 
@@ -268,6 +269,6 @@ def name_of(kind: type) -> str:
 
 
 def is_getter(kind: type, method: str) -> bool:
-    """Whether a method of a C class changes nothing, and can be called again."""
+    """Whether a method of a C class only reads, so that the prologue can call it again."""
     of_hash = method in DIGESTS and hasattr(kind, "block_size")
     return of_hash or any(method in GETTERS.get(name_of(base), ()) for base in mro_of(kind))

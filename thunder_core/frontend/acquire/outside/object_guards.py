@@ -1,4 +1,4 @@
-"""Guards on the contents of containers, and on attributes, hooks and states of objects."""
+"""Guards on the contents of containers, and on the attributes, hooks and states of objects."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SHARED_STORAGES = LibraryFunction("thunder_core.tracing.library.overlap", "share
 NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
 
 
-def stored(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
-    """Return the expression of the method that reads the items that a container stores.
+def stored_method(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
+    """Return the expression of the method that reads the stored items of the container at a path.
 
-    That is `otherwise`, unless the container's own class overrides the method.
+    Return `dict.keys`, for example, if the container's own class overrides the method, and `otherwise` if not.
     """
     base = overridden_base(path.value, method)
     return otherwise if base is None else f"{bind_constant(base, scope)}.{method}"
@@ -46,7 +46,7 @@ class Length(Guard):
     length: int
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{stored(self.path, '__len__', 'len', scope)}({subject}) == {self.length}"
+        return f"{stored_method(self.path, '__len__', 'len', scope)}({subject}) == {self.length}"
 
     @property
     def words(self) -> str:
@@ -88,7 +88,7 @@ class Absent(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NotStored(Absent):
-    """Requires a dict that does not store these names; its class has its own `in`."""
+    """Requires a dict that does not store these names, for a class that overrides `__contains__`."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return " and ".join(f"not dict.__contains__({subject}, {literal(name, scope)})" for name in self.names)
@@ -102,7 +102,7 @@ class Members(Guard):
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         members = literal(set(self.members), scope)
-        equals = stored(self.path, "__eq__", "", scope)
+        equals = stored_method(self.path, "__eq__", "", scope)
         return f"{equals}({subject}, {members})" if equals else f"{subject} == {members}"
 
     @property
@@ -117,7 +117,7 @@ class MembersThemselves(Guard):
     members: tuple[Any, ...]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        iterator = stored(self.path, "__iter__", "", scope)
+        iterator = stored_method(self.path, "__iter__", "", scope)
         members = f"{iterator}({subject})" if iterator else subject
         return f"{{*map(id, {members})}} == {{*map(id, {scope.constant(self.members, 'members')})}}"
 
@@ -131,18 +131,18 @@ class HasMember(Guard):
     """Requires a set that contains a member, or does not contain it."""
 
     member: Any
-    is_held: bool
+    is_member: bool
 
     @property
     def key(self) -> tuple[Any, ...]:
         return (HasMember, self.path, self.member)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{bind_constant(self.member, scope)} {'in' if self.is_held else 'not in'} {subject}"
+        return f"{bind_constant(self.member, scope)} {'in' if self.is_member else 'not in'} {subject}"
 
     @property
     def words(self) -> str:
-        return f"{'contained' if self.is_held else 'did not contain'} {self.member!r:.60}"
+        return f"{'contained' if self.is_member else 'did not contain'} {self.member!r:.60}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,21 +165,21 @@ class Lacks(Guard):
 
 @dataclass(frozen=True, eq=False)
 class CanDelete(Guard):
-    """Requires an object that has an attribute of this name itself, or lacks it, where the program deletes it."""
+    """Requires that an object itself has, or lacks, an attribute that the program deletes."""
 
     name: str
-    is_held: bool
+    exists: bool
 
     @property
     def key(self) -> tuple[Any, ...]:
         return (CanDelete, self.path, self.name)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{'' if self.is_held else 'not '}{scope.function(CAN_DELETE)}({subject}, {self.name!r})"
+        return f"{'' if self.exists else 'not '}{scope.function(CAN_DELETE)}({subject}, {self.name!r})"
 
     @property
     def words(self) -> str:
-        return f"{'had' if self.is_held else 'lacked'} {self.name!r}, which the program deletes"
+        return f"{'had' if self.exists else 'lacked'} {self.name!r}, which the program deletes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class SpecialMethods(Guard):
 
 @dataclass(frozen=True, eq=False)
 class RegardsNone(Guard):
-    """Requires an abstract class that regards none of these classes as its subclasses."""
+    """Requires an abstract class for which none of these classes is a subclass."""
 
     kinds: tuple[type, ...]
 
@@ -213,7 +213,7 @@ class RegardsNone(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfClassNames(Guard):
-    """A requirement on the names in a class that its instances also have."""
+    """Requires a property of the entries of a class under these names."""
 
     names: tuple[str, ...]
 
@@ -225,7 +225,7 @@ class OfClassNames(Guard):
 
 @dataclass(frozen=True, eq=False)
 class DefinesNone(OfClassNames):
-    """Requires a class that defines none of these names, for which the program got a result of `__getattr__`."""
+    """Requires a class that defines none of these names, which `__getattr__` has looked up."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"not {scope.function(DEFINES)}({subject}, {self.joined!r})"
@@ -237,7 +237,7 @@ class DefinesNone(OfClassNames):
 
 @dataclass(frozen=True, eq=False)
 class OverridesNone(OfClassNames):
-    """Requires a class without properties or other data descriptors of names that its instances store."""
+    """Requires a class without properties or other data descriptors under names that its instances store."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"not {scope.function(OVERRIDES)}({subject}, {self.joined!r})"
@@ -249,7 +249,7 @@ class OverridesNone(OfClassNames):
 
 @dataclass(frozen=True, eq=False)
 class KeepsCall(OfClassNames):
-    """Requires a class of modules that has PyTorch's own methods of these names, by which a call runs `forward`."""
+    """Requires a class of modules with PyTorch's own methods of these names, which call `forward`."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{scope.function(KEEPS_METHODS)}({subject}, {self.joined!r})"
@@ -261,7 +261,7 @@ class KeepsCall(OfClassNames):
 
 @dataclass(frozen=True, eq=False)
 class HasCode(Guard):
-    """Requires a function with this code, which may be the first code that Thunder saw in the function."""
+    """Requires a function with this code. `is_first`: it is the first code that Thunder has seen in the function."""
 
     code: types.CodeType
     is_first: bool
@@ -278,7 +278,7 @@ class HasCode(Guard):
 
 @dataclass(frozen=True, eq=False)
 class Misses(Guard):
-    """Requires a function of `functools.lru_cache` that has computed this number of values."""
+    """Requires a function under `functools.lru_cache` whose cache has this number of misses."""
 
     count: int
 
@@ -325,7 +325,7 @@ class HasFact(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfTensors(Guard):
-    """Requires a fact about several tensors. A program has one guard of each kind, for all tensors."""
+    """Requires a property of several tensors together. A program has one guard of each class, for all tensors."""
 
     rest: tuple[Path, ...]
 
@@ -343,7 +343,7 @@ class OfTensors(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NoAccumulationHooks(OfTensors):
-    """Requires leaves of autograd's graph without hooks at the nodes that accumulate their gradients."""
+    """Requires leaves whose gradient accumulation nodes have no hooks."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{scope.function(ACCUMULATE_WITHOUT_HOOKS)}({self._tensors(subject, scope)})"
@@ -355,7 +355,7 @@ class NoAccumulationHooks(OfTensors):
 
 @dataclass(frozen=True, eq=False)
 class SharesStorage(OfTensors):
-    """Requires that the same ones of these tensors share a storage."""
+    """Requires that a storage is shared by the same tensors as while tracing."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         expected = shared_storages(*(path.value for path in (self.path, *self.rest)))
@@ -389,7 +389,7 @@ class NoHooks(OfNamespace):
 
 @dataclass(frozen=True, eq=False)
 class NoOtherHooks(OfNamespace):
-    """Requires a module whose only hooks are those with which transformers collects outputs."""
+    """Requires a module without hooks, except the hooks with which transformers collects outputs."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{scope.function(NO_OTHER_HOOKS)}({subject})"

@@ -1,4 +1,4 @@
-"""Outside objects, which a program reads but did not create: the path to each object, and guards on what was read."""
+"""Outside objects, which a program reads but has not created: their paths, and guards on the values that it reads."""
 
 from __future__ import annotations
 
@@ -51,21 +51,20 @@ COMPILE_TOGETHER = (
 VIEW_CLASSES = frozenset(
     type(getattr(kind(), name)()) for kind in (dict, OrderedDict) for name in ("keys", "values", "items")
 )
-# Classes of values that a program creates itself, which the prologue refers to by name.
+# Classes of values that programs create. If one is a key of a mapping, the prologue refers to it by name.
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPING_CLASSES = (dict, types.MappingProxyType)
 SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
-NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
+NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to namespaces
 
 
 class Outside(GuardedPaths):
     """Outside objects by identity, each with its path. Each read of an outside object becomes a guard, once.
 
-    An object without a path was made by the program itself, or by C code (its origin is then unknown). Reads of such an
-    object need no guard.
+    An object without a path has been created by the program or by C code. Reads of such an object need no guard.
 
-    `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path; None if none of them is
-    symbolic. `before_read_of_draw` is called before C code reads the state of a random value.
+    `symbol_at(path)` returns the symbols for the number, or the tuple of numbers, at a path; None if no number is
+    symbolic. `before_read_of_draw()` is called before C code reads the state of a random value.
     """
 
     def __init__(
@@ -77,13 +76,13 @@ class Outside(GuardedPaths):
         self.symbolic = symbolic
         self._symbol_at = symbol_at
         self._before_read_of_draw = before_read_of_draw
-        # by identity: objects that a bound symbol writes to at run time, so that tracing has an outdated state of them,
-        # with the user's line of the bound symbol
+        # By identity: objects that a bound symbol writes to at run time, so that their state while tracing is outdated,
+        # and the user's line of the bound symbol.
         self.outdated: dict[int, tuple[Any, SourceLine | None]] = {}
         self.failure: CannotReplay | None = None
         self._expanded: set[int] = set()  # identities of containers with guards on all their direct items
-        self._whole: set[int] = set()  # identities of objects with guards on everything that they contain
-        self._seen: set[tuple[int, str]] = set()  # reads with guards: the identity of the owner, and the name
+        self._completely_guarded: set[int] = set()  # identities of objects with guards on all contents
+        self._guarded_reads: set[tuple[int, str]] = set()  # guarded reads: the identity of the owner, and the name
 
     @property
     def is_functional(self) -> bool:
@@ -91,9 +90,9 @@ class Outside(GuardedPaths):
         return self.outside_reads is not None
 
     def require_up_to_date(self, value: object) -> None:
-        """Raise `CannotReplay` if a bound symbol, such as that of a compiled function, writes to an object.
+        """Raise `CannotReplay` if a bound symbol, such as a call of a compiled function, writes to an object.
 
-        Tracing does not run the bound symbol, so that the program would read the object's old state.
+        Tracing does not run the bound symbol, so the program would read the old state of the object.
         """
         if id(value) in self.outdated:
             self.failure = CannotReplay(
@@ -105,7 +104,10 @@ class Outside(GuardedPaths):
             raise self.failure
 
     def read(self, path: Path, value: object) -> None:
-        """Guard a value that the program read at this path, and note the path if the value has none yet."""
+        """Guard a value that the program has read at a path. The first path of an object becomes its path.
+
+        Another path to the same object is guarded to lead to the same object.
+        """
         kind = class_when_read(value)
         if self.outside_reads is not None and not issubclass(kind, BY_IDENTITY):
             self.outside_reads.note(path)
@@ -132,12 +134,12 @@ class Outside(GuardedPaths):
             self.read_parts(path, value)
 
     def read_parts(self, path: Path, value: object) -> None:
-        """Guard the parts of an object that a call uses: function and arguments of a partial, the object of a proxy."""
+        """Guard the parts of an object that a call reads: the function of a partial or the object of a proxy."""
         if is_proxy(value):
             self.read(path.child("proxied", "", proxied_object(value)), proxied_object(value))
             return
         names = fields_of_call(type(value))
-        if issubclass(type(value), functools.partial) and len(names) < len(PARTIAL_FIELDS):  # has fields without a path
+        if issubclass(type(value), functools.partial) and len(names) < len(PARTIAL_FIELDS):  # a subclass hides a field
             self.guard(Is(path, value))
         for name in names:
             part = getattr(value, name)
@@ -145,26 +147,26 @@ class Outside(GuardedPaths):
             self.expand(part)
 
     def note_attribute_read(self, owner: object, name: str, value: object) -> None:
-        """Note that the program read `owner.name`."""
+        """Guard the attribute `owner.name`, which the program has read."""
         if self.outdated:
             self.require_up_to_date(owner)
         path = self.paths.get(id(owner))
         key = (id(owner), name)
-        if path is None or key in self._seen or self.effects.has_written(owner, name):
+        if path is None or key in self._guarded_reads or self.effects.has_written(owner, name):
             return
-        self._seen.add(key)
+        self._guarded_reads.add(key)
         attribute_path = locate(self, path, name, value)
         if attribute_path is not None:
             self.read(attribute_path, value)
 
     def note_dereference(self, reference: object, value: object) -> None:
-        """Note that the program dereferenced a weak reference."""
+        """Guard the object of an outside weak reference, which the program has dereferenced."""
         path = self.paths.get(id(reference))
         if path is not None:
             self.read(path.child("referent", "", value), value)
 
     def note_stored_read(self, owner: object, name: str, value: object) -> None:
-        """Note that a `__getattribute__` of the program read a name that an object stores."""
+        """Guard a stored attribute that a `__getattribute__` of the program has read."""
         path = self.paths.get(id(owner))
         namespace = getattr(owner, "__dict__", None)
         if path is None or self.effects.has_written(owner, name) or not isinstance(namespace, dict):
@@ -175,7 +177,7 @@ class Outside(GuardedPaths):
             self.read(path.attribute(name, value), value)
 
     def note_missing_attribute(self, owner: object, name: str) -> None:
-        """Note that the program found no attribute of that name on `owner`."""
+        """Guard that an object lacks an attribute that the program has looked up."""
         self.require_up_to_date(owner)
         path = self.paths.get(id(owner))
         if path is not None and not self.effects.has_written(owner, name):
@@ -184,7 +186,7 @@ class Outside(GuardedPaths):
     def symbolic_path(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """Return the path to a value that the program is reading, if the value is a symbolic number; otherwise None.
 
-        `key` is an index or a key if `is_item` is set, and otherwise the name of an attribute.
+        The value is `owner[key]` if `is_item` is set, and otherwise the attribute `owner.key`.
         """
         path = self.paths.get(id(owner))
         if path is None or not self._may_be_symbolic(value) or not is_constant(key):
@@ -210,7 +212,7 @@ class Outside(GuardedPaths):
     def has_replaced_item(self, container: object, key: object) -> bool | None:
         """Whether the program has replaced an item of an outside container; None if that is unknown.
 
-        It is unknown after a method that may have changed any item, or for a key with equality in Python.
+        It is unknown after a method that may have changed any item, and for a key whose `__eq__` is user code.
         """
         identity = id(container)
         if self.effects.has_stored(container, key):
@@ -221,7 +223,7 @@ class Outside(GuardedPaths):
         return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
 
     def note_item_read(self, container: object, key: object, value: object) -> None:
-        """Note that the program read `container[key]`."""
+        """Guard the item `container[key]`, which the program has read."""
         self.require_up_to_date(container)
         path = self.paths.get(id(container))
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
@@ -243,7 +245,7 @@ class Outside(GuardedPaths):
             self.expand(container)
 
     def note_lookup(self, container: dict[Any, Any], key: Any) -> None:
-        """Note that the program looked up a key in a mapping: guard the item at the key, or that the key is missing."""
+        """Guard the item at a key that the program has looked up in a mapping, or that the key is missing."""
         self.require_up_to_date(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
@@ -260,10 +262,10 @@ class Outside(GuardedPaths):
         elif key_path is not None:
             self.guard(LacksKey(path, key_path))
         else:
-            self.absent(path, key)
+            self.guard_absence(path, key)
 
     def note_membership_test(self, container: Any, key: object) -> None:
-        """Note that the program checked whether a set contains a constant or a class: guard the answer."""
+        """Guard whether a set contains a constant or a class, which the program has checked."""
         self.require_up_to_date(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
@@ -290,9 +292,8 @@ class Outside(GuardedPaths):
     def expand(self, container: object, excluded_keys: Collection[Any] = ()) -> None:
         """Guard all direct items of an outside container, because C code is about to read them.
 
-        The keys, the length or the members are guarded, and each item is read.
-
-        Items at the keys or indices in `excluded_keys` are not read.
+        The keys, the length or the members are guarded, and each item, except items at `excluded_keys` (keys or
+        indices). The state of a native object is guarded as a whole.
         """
         if self.outdated:
             self.require_up_to_date(container)
@@ -305,7 +306,7 @@ class Outside(GuardedPaths):
         self._read_contents(container, path, excluded_keys)
 
     def _read_contents(self, container: Any, path: Path, excluded_keys: Collection[Any]) -> None:
-        """Guard the keys, length or members of an outside container at the program's begin, and read its items."""
+        """Guard the keys, the length or the members that an outside container has before the program, and its items."""
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
         original_container = self.effects.items_at_start(container)
         if issubclass(kind, dict):
@@ -350,23 +351,23 @@ class Outside(GuardedPaths):
     def _may_hold_symbols(self, container: object, path: Path) -> bool:
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACE_STEPS or path.key == "__dict__"
-        changed = id(container) in self.effects.originals
-        used = (
+        is_changed = id(container) in self.effects.originals
+        is_allowed = (
             self.symbolic.may_have_symbols
             and self.symbolic.in_containers
             and not self.is_functional
             and is_only_thread()
         )
-        return used and type(container) in SYMBOL_CONTAINERS and not changed and not is_namespace
+        return is_allowed and type(container) in SYMBOL_CONTAINERS and not is_changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
-        """Read those keys of a mapping that are no plain values, by their positions."""
+        """Guard the keys of a mapping that are objects, each by its position."""
         for index, key in enumerate(keys):
             if not is_plain(key):
                 self.read(path.child("keys", base, keys).item(index, key), key)
 
     def _read_members(self, path: Path, members: tuple[Any, ...]) -> None:
-        """Guard the members of a set, and give a path to each member that is no plain value."""
+        """Guard the members of a set, and add a path to each member that is an object."""
         objects = [member for member in members if not is_plain(member)]
         if all(map(is_known_by_identity, objects)):
             self.guard(Members(path, frozenset(members)))
@@ -392,7 +393,7 @@ class Outside(GuardedPaths):
     def _item_path(self, path: Path, key: object, value: object) -> Path:
         """Return the path to an item.
 
-        If the key is an object known by identity, the path to the item contains the key's path.
+        If the key is an outside object, the path to the item contains the path to the key.
         """
         key_path = None if is_constant(key) else self.path_of(key)
         return item_path(path, key, value) if key_path is None else path.at_key(key_path, value)

@@ -1,10 +1,14 @@
-"""Writes of a program to outside objects: each write gets the guards that it needs, and is logged as an effect."""
+"""Writes of a program to outside objects: each write is logged as an effect, with the guards that the effect needs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.containers import BLIND, container_base, level_of
+from thunder_core.frontend.acquire.outside.containers import (
+    METHODS_INDEPENDENT_OF_CONTENTS,
+    container_base,
+    overridden_c_class,
+)
 from thunder_core.frontend.acquire.outside.effects import PendingWrite
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace, length_of
 from thunder_core.frontend.acquire.outside.object_guards import CanDelete, Length
@@ -14,48 +18,59 @@ from thunder_core.frontend.acquire.outside.snapshots import can_delete
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 
-ENTRY_METHODS = ("__setitem__", "__delitem__")
+ITEM_METHODS = ("__setitem__", "__delitem__")
 
 
 class OutsideWrites:
-    """The writes of a program to objects from outside, whose paths are in `outside`."""
+    """The writes of a program to outside objects. Writes to objects without a path are ignored."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
-    def set_attribute(self, owner: object, name: str, value: object, level: type | None = None) -> None:
-        """Note that the program is about to set an attribute; `level` is the class whose method sets it, or None."""
+    def set_attribute(self, owner: object, name: str, value: object, c_class: type | None = None) -> None:
+        """Log that the program is about to set an attribute.
+
+        If the class of the owner overrides `__setattr__` in Python, `c_class` is the base class whose method is called.
+        """
         self._outside.require_up_to_date(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
-            self._outside.effects.note_attribute_write("set", path, name, value, level=level)
+            self._outside.effects.note_attribute_write("set", path, name, value, c_class=c_class)
 
-    def delete_attribute(self, owner: object, name: str, level: type | None = None) -> None:
-        """Note that the program is about to delete an attribute; `level` is the class whose method deletes it."""
+    def delete_attribute(self, owner: object, name: str, c_class: type | None = None) -> None:
+        """Log that the program is about to delete an attribute.
+
+        If the class of the owner overrides `__delattr__` in Python, `c_class` is the base class whose method is called.
+        """
         self._outside.require_up_to_date(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
             self._guard_deletion(path, owner, name)
-            self._outside.effects.note_attribute_write("delete", path, name, level=level)
+            self._outside.effects.note_attribute_write("delete", path, name, c_class=c_class)
 
     def _guard_deletion(self, path: Path, owner: object, name: str) -> None:
-        """Guard whether an attribute or a variable existed before the program.
+        """Guard whether an attribute or a variable exists before the program.
 
-        Otherwise the deletion would raise after the computation, or a write and a deletion would have another effect.
+        The epilogue replays the deletion, which raises if the attribute does not exist. If the program itself has set
+        the attribute before, the replayed effects differ for an attribute that existed.
         """
         existed = self._outside.effects.attribute_existed(owner, name)
         if existed is not None or can_delete(owner, name):
             self._outside.guard(CanDelete(path, name, existed is not False))
 
-    def call_mutator(
-        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+    def note_method_call(
+        self, container: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], c_class: type | None = None
     ) -> None:
-        """Note that the program is about to call a C method that changes an outside container."""
+        """Log that the program is about to call a C method that changes an outside container.
+
+        The contents of the container are guarded if the effect of the method depends on them. `c_class` is the class
+        whose method is called, if the class of the container overrides the method.
+        """
         self._outside.require_up_to_date(container)
         path = self._outside.paths.get(id(container))
         if path is None or container_base(container) is None:
             return
-        if name in ENTRY_METHODS and is_namespace(path) and type(args[0]) is str:
+        if name in ITEM_METHODS and is_namespace(path) and type(args[0]) is str:
             if name == "__delitem__":
                 self._guard_deletion(path, container, args[0])
             self._outside.effects.note_variable_write(path, name, *args)
@@ -66,20 +81,24 @@ class OutsideWrites:
             and self._outside.has_replaced_item(container, args[0]) is not None
         ):
             self._outside.guard(Length(path, length_of(container)))
-        elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
+        elif name not in METHODS_INDEPENDENT_OF_CONTENTS and not (
+            name == "__setitem__" and isinstance(container, dict)
+        ):
             self._outside.expand(container)
-        self._outside.effects.note_method_call(path, name, args, kwargs, level or level_of(type(container), name))
+        self._outside.effects.note_method_call(
+            path, name, args, kwargs, c_class or overridden_c_class(type(container), name)
+        )
 
     def note_failed_write(self, write: PendingWrite) -> None:
-        """Remove the effect of a write that has raised. A deletion raises if the name does not exist: guard that."""
+        """Remove the effect of a write that has raised. If it is a deletion, guard that the name does not exist."""
         self._outside.effects.retract(write)
         if write.kind == "delete":
             self._note_missing(write.owner, write.name)
         elif write.kind == "__delitem__":
-            self._outside.absent(self._outside.paths[id(write.owner)], write.name)
+            self._outside.guard_absence(self._outside.paths[id(write.owner)], write.name)
 
     def _note_missing(self, owner: Any, name: str) -> None:
-        """Guard that an object itself has no attribute of that name; its class, or a base of it, may have one."""
+        """Guard that an object itself has no attribute of that name, even if its class has one."""
         path = self._outside.paths.get(id(owner))
         is_inherited = type_lookup(type(owner), name) is not ABSENT or (
             issubclass(type(owner), type) and any(name in dict_of(base) for base in mro_of(owner))
@@ -87,10 +106,10 @@ class OutsideWrites:
         if not is_inherited:
             self._outside.note_missing_attribute(owner, name)
         elif path is not None and not can_delete(owner, name) and not self._outside.effects.has_written(owner, name):
-            self._outside.guard(CanDelete(path, name, is_held=False))
+            self._outside.guard(CanDelete(path, name, exists=False))
 
-    def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note that the program is about to call a C function that changes the container in its first argument."""
+    def note_function_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Log that the program is about to call a C function that changes the container in its first argument."""
         path = self._outside.paths.get(id(args[0])) if args else None
         if path is not None and container_base(args[0]) is not None:
             self._outside.require_up_to_date(args[0])
@@ -98,12 +117,12 @@ class OutsideWrites:
             self._outside.effects.note_function_call(function, path, args[1:], kwargs)
 
     def store_global(self, namespace: dict[str, Any], name: str, value: object) -> None:
-        """Note that the program is about to set a global variable."""
+        """Log that the program is about to set a global variable."""
         self._outside.require_up_to_date(namespace)
         self._outside.effects.note_variable_write(self._outside.globals_root(namespace), "__setitem__", name, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
-        """Note that the program is about to delete a global variable."""
+        """Log that the program is about to delete a global variable."""
         self._outside.require_up_to_date(namespace)
         path = self._outside.globals_root(namespace)
         self._guard_deletion(path, namespace, name)

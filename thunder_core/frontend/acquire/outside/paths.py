@@ -15,18 +15,19 @@ from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.objects import cached_value
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
-MAX_TEXT = 100  # characters: a computing call with a longer text is shown as its number and name
+MAX_TEXT = 100  # characters; a longer text of a computing call is replaced by its number and name
 COMPUTED = ("computed", "expression", "count")  # steps whose values are computed from several paths
 
 
 class Path:
     """The steps to a value from outside: a parent path, and a step to an attribute, an item or a closure cell.
 
-    A path without a parent is a root. A number may also be computed from numbers at other paths: then the key is the
-    function with its operands, and the first operand that is a path is the parent.
+    A path without a parent is a root. `step` is the kind of the last step, such as "item", and `key` the index, key or
+    name. A number may also be computed from numbers at other paths: then the key is the function with its operands, and
+    the first operand that is a path is the parent.
 
     Each sequence of steps has only one Path object, so paths compare by identity. `value` is the value that tracing
-    found at the path. `alias` is a name for the value that reads better than the path.
+    found at the path. `alias` is a readable name for the value, such as the name of a parameter, or None.
     """
 
     __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")
@@ -41,26 +42,26 @@ class Path:
         self.children: dict[tuple[str, Any], Path] = {}
 
     def child(self, step: str, key: Any, value: Any) -> Path:
-        """Return the path one step further."""
+        """Return the path to a value one step from the value at this path."""
         label = (step, (type(key), key))
         if label not in self.children:
             self.children[label] = Path(self, step, key, value)
         return self.children[label]
 
     def entry(self, name: str, value: object) -> Path:
-        """Return the path to the entry of that name in the `__dict__` of the object at this path."""
+        """Return the path to the entry of a name in the `__dict__` of the object at this path."""
         return self.child("entry", name, value)
 
     def attribute(self, name: str, value: object) -> Path:
-        """Return the path to the attribute of that name, by Python's own lookup."""
+        """Return the path to an attribute, which Python looks up as `getattr` does."""
         return self.child("attribute", name, value)
 
     def item(self, key: Any, value: Any) -> Path:
-        """Return the path to the item at that key or index."""
+        """Return the path to the item at a key or index."""
         return self.child("item", key, value)
 
     def tensor(self, value: Any) -> Path:
-        """Return the path to the tensor on the memory of the NumPy array at this path."""
+        """Return the path to the tensor that shares the memory of the NumPy array at this path."""
         return self.child("tensor", "tensor", value)
 
     def at_key(self, key: Path, value: object) -> Path:
@@ -68,7 +69,7 @@ class Path:
         return self.child("keyed item", key, value)
 
     def forget_children(self) -> None:
-        """Release all paths below this one. Each refers to its parent and to its value."""
+        """Release all paths that begin with this path: each path and its parent refer to each other."""
         waiting = [self]
         while waiting:
             path = waiting.pop()
@@ -84,13 +85,13 @@ class Path:
         return steps[::-1]
 
     def __str__(self) -> str:
-        """Return the path as in a user's code: `module.model.layers[0].weight`."""
+        """Return the path as an expression in the user's code: `module.model.layers[0].weight`."""
         if self._text is None:
-            self._text = str(self.key) if self.parent is None else STEPS[self.step](self)
+            self._text = str(self.key) if self.parent is None else STEP_TEXTS[self.step](self)
         return self._text
 
 
-# The notation of functions of numbers.
+# The operators that the text of a computed number shows for functions.
 PREFIX: dict[Callable[..., Any], str] = {operator.neg: "-", operator.pos: "+"}
 INFIX: dict[Callable[..., Any], str] = {
     operator.add: "+",
@@ -110,13 +111,13 @@ INFIX: dict[Callable[..., Any], str] = {
 
 
 def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: object) -> Path:
-    """Return the path to the result of a function of values at paths and constants."""
+    """Return the path to the result of a function. Its operands are constants and paths, at least one a path."""
     parent = next(operand for operand in operands if isinstance(operand, Path))
     return Path(parent, "computed", (function, operands), value)
 
 
 def operands_of(path: Path) -> tuple[Path, ...]:
-    """Return the paths that a step uses besides its parent: the key of an item, or the operands of a computed value."""
+    """Return the paths that the last step uses in addition to its parent: the key of an item, or operands."""
     if path.step == "keyed item":
         return (path.key,)
     if path.step == "draw":
@@ -136,12 +137,12 @@ def namespace(path: Path) -> Path:
 
 
 def leads_from_draw(path: Path) -> bool:
-    """Whether a path starts from a draw, or from a value computed from a draw."""
+    """Whether a path, or the path to an operand of one of its steps, starts from a call of the prologue."""
     return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())
 
 
 def leads_from_random_draw(path: Path) -> bool:
-    """Whether a path starts from a random draw, and not only from calls of the prologue that compute."""
+    """Whether a path starts from a random draw, not only from queries and computations of the prologue."""
     draw = next((step for step in path.lineage() if step.step == "draw"), None)
     if draw is not None:
         return bool(draw.key.is_random)
@@ -149,8 +150,8 @@ def leads_from_random_draw(path: Path) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """A constant of a prologue: an argument that does not depend on values that vary between calls."""
+class PrologueConstant:
+    """A constant argument of a prologue's call, which refers to an object of the traced call."""
 
     value: Any
 
@@ -159,13 +160,13 @@ class Kept:
 class PrologueCall:
     """A call that the prologue makes at each call of the program, in the program's order.
 
-    It draws random numbers, queries a state outside the program, or computes with drawn or symbolic values. If it does
-    not depend on random numbers, `is_random` is False.
+    The call draws random numbers, queries a state outside the program, or computes with drawn or symbolic values.
+    `is_random` is False if the result does not depend on random numbers.
 
     `runtime_method` names the method of `tracing.library.draws.Draws` that makes the call. `called` is the function, or
     the name of the method. `owner` is the path to the generator or array whose method is called, the name of one of the
-    process's generators, or None for a function. The arguments consist of paths, constants and containers. `number`
-    counts the calls of the program.
+    process's generators, or None for a function. The arguments consist of paths, constants and containers. `number` is
+    the position of the call among the calls of the prologue.
     """
 
     owner: Path | str | None
@@ -186,7 +187,7 @@ class PrologueCall:
     @property
     def name(self) -> str:
         """The name of the function or method."""
-        called = self.called.value if isinstance(self.called, Kept) else self.called
+        called = self.called.value if isinstance(self.called, PrologueConstant) else self.called
         return called if isinstance(called, str) else str(getattr(called, "__name__", "draw"))
 
     @property
@@ -206,7 +207,7 @@ def _text_of_operand(operand: Any) -> str:
     if type(operand) in (tuple, list):
         inner = text_of_operands(tuple(operand), {})
         return f"[{inner}]" if type(operand) is list else f"({inner}{',' * (len(operand) == 1)})"
-    if isinstance(operand, Kept):
+    if isinstance(operand, PrologueConstant):
         return type(operand.value).__name__ if getattr(operand.value, "ndim", 0) else str(operand.value)
     return operand.__name__ if isinstance(operand, type) else str(operand)
 
@@ -232,16 +233,16 @@ def expression_path(expression: sympy.Basic, sources: Mapping[sympy.Symbol, Path
     return Path(next(iter(sources.values())), "expression", (expression, dict(sources)), value)
 
 
-def _size_text(path: Path) -> str:
+def _expression_text(path: Path) -> str:
     expression, sources = path.key
     return text_of(expression, {symbol: str(source) for symbol, source in sources.items()})
 
 
-def _entry(path: Path) -> str:
+def _entry_text(path: Path) -> str:
     return str(path.parent) if path.key in MODULE_TABLES else f"{path.parent}.{path.key}"
 
 
-def _item(path: Path) -> str:
+def _item_text(path: Path) -> str:
     parent = path.parent
     if parent is not None and parent.step == "entry" and parent.key in MODULE_TABLES:
         return f"{parent}[{path.key}]" if str(path.key).isdigit() else f"{parent}.{path.key}"
@@ -250,19 +251,20 @@ def _item(path: Path) -> str:
     return f"{parent}[{path.key!r}]"
 
 
-STEPS: dict[str, Callable[[Path], str]] = {
+# For each kind of step, the function that returns the text of a path.
+STEP_TEXTS: dict[str, Callable[[Path], str]] = {
     "count": lambda path: path.key.text,
     "draw": lambda path: str(path.key),
     "computed": _computation_text,
-    "expression": _size_text,
+    "expression": _expression_text,
     "size": lambda path: f"{path.parent}.size({path.key})",
     "stride": lambda path: f"{path.parent}.stride({path.key})",
-    "stored item": _item,
+    "stored item": _item_text,
     "keyed item": lambda path: f"{path.parent}[{path.key}]",
-    "entry": _entry,
+    "entry": _entry_text,
     "tensor": lambda path: f"torch.from_numpy({path.parent})",
     "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
-    "item": _item,
+    "item": _item_text,
     "referent": lambda path: f"{path.parent}()",
     "reference": lambda path: f"weakref.ref({path.parent})",
     "proxied": lambda path: f"the object behind {path.parent}",

@@ -1,4 +1,4 @@
-"""The interface of a run for its parts, which import this module and not the run."""
+"""The interface of a run for its parts, which cannot import the class of the run."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Recording(Protocol):
         """Raise the error for an action that a trace cannot represent, and store the error."""
 
     def leave_to_eager(self, what: str, fix: str) -> NoReturn:
-        """Request that eager PyTorch makes this call, for an action that a trace cannot represent."""
+        """Raise the request that eager PyTorch makes this call, for an action that a trace cannot represent."""
 
     def name_number(self, path: Path) -> str:
         """Return the name of the number at a path, as an input of the trace."""
 
     def name_function(self, text: str) -> str:
-        """Return a name for a sub-trace that no input of the trace has."""
+        """Return an unused name for a sub-trace that resembles the text."""

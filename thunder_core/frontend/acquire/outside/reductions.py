@@ -1,4 +1,4 @@
-"""Objects whose state is in C, rebuilt by calls: Python's reductions, for classes with complete reductions."""
+"""Reductions, as for pickle: the calls with which an epilogue rebuilds objects whose state is in C."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPar
 from thunder_core.tracing.library import objects, output
 from thunder_core.tracing.library.states import viewed_mapping
 
-LARGE = 4096  # bytes: larger arrays are kept as objects, not as text
+MAX_BYTES_IN_SOURCE = 4096  # larger arrays are constants of the epilogue, not a part of its source
 
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """An object that the generated text refers to in its current state."""
+    """An object that is a constant of the epilogue, in its current state."""
 
     value: Any
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """An object as a call of a function, or of a name, and the state that the result then receives."""
+    """The call that rebuilds an object, and the state that is then restored. `call` is a function or a dotted name."""
 
     call: Any
     args: tuple[Any, ...] = ()
@@ -52,14 +52,14 @@ class Reduction:
 
     @property
     def parts(self) -> list[Any]:
-        """The values that the call needs."""
+        """The values that must be rebuilt first: a callable, the arguments and the state."""
         called = [] if isinstance(self.call, str) else [self.call]
         return [*called, *self.args, *self.keywords.values(), self.state]
 
 
 @dataclass(frozen=True, eq=False)
 class Dressed:
-    """A tensor to show: its values, its class, and the name of its autograd node, or an empty string."""
+    """A tensor to print: its values, its class, and the name of its autograd node, or an empty string."""
 
     values: torch.Tensor
     kind: type
@@ -68,42 +68,45 @@ class Dressed:
 
 @dataclass(frozen=True, eq=False)
 class DeferredCallback:
-    """The callback of a weak reference while tracing, in place of a `function` of the program."""
+    """The callback of a weak reference while tracing, which replaces the callback `function` of the program."""
 
     function: Callable[[Any], Any]
     note_death: Callable[[], None]
 
     def __call__(self, _: object) -> None:
-        """Note that the object has died; do not call the function."""
+        """Note that the object has died, without calling `function`."""
         self.note_death()
 
 
-Reduce = Callable[[Any, str], Reduction]
+Reducer = Callable[[Any, str], Reduction]
 
 
 def reduction_of(value: object, where: str) -> Reduction | None:
-    """Return the reduction that rebuilds an object; None for a class whose reduction may be incomplete.
+    """Return the reduction that rebuilds an object; None for a class that has no complete reduction here.
 
-    Raises `CannotReplay` for an object that its class's reduction does not support.
+    `where` names the object in error messages. Raises `CannotReplay` for a generator that has begun.
     """
-    reduce = REDUCE.get(type(value))
+    reduce = REDUCERS.get(type(value))
     if reduce is None:
-        reduce = next((reduction for kind, reduction in BY_BASE if derives_from(type(value), kind)), None)
+        reduce = next((reducer for kind, reducer in REDUCERS_BY_BASE if derives_from(type(value), kind)), None)
     return None if reduce is None else reduce(value, where)
 
 
 def derives_from(kind: type, base: type | str) -> bool:
-    """Whether a class derives from another class, which may be given by name because NumPy may not be installed."""
+    """Whether a class derives from a base.
+
+    The base is a class or, because NumPy may not be installed, a dotted name.
+    """
     if isinstance(base, type):
         return issubclass(kind, base)
     return any(f"{parent.__module__}.{parent.__name__}" == base for parent in kind.__mro__)
 
 
 def reduce(value: object, where: str) -> Reduction:
-    """Return the object's own reduction, as for pickle and copy."""
+    """Return the reduction of an object for pickle and copy."""
     reduce = copyreg.dispatch_table.get(type(value))
     with warnings.catch_warnings():
-        # of itertools, which have no reductions from Python 3.14 on
+        # for iterators of itertools, which have no reductions since Python 3.14
         warnings.simplefilter("ignore", DeprecationWarning)
         reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
     call, args, state = (*reduction, None)[:3]
@@ -111,29 +114,29 @@ def reduce(value: object, where: str) -> Reduction:
 
 
 def unbridge(value: object) -> Any:
-    """Return the object behind the interpreter's bridge to C; return other values unchanged."""
+    """Return the object of the program for an object of the interpreter that represents it in C code; or the value."""
     if isinstance(value, Callback | BridgedIterator):
         return unbridge(value.__reduce__()[1][0])
     return tuple(map(unbridge, value)) if type(value) is tuple else value
 
 
-def of_frozen_set(value: Any, where: str) -> Reduction:
+def reduce_frozen_set(value: Any, where: str) -> Reduction:
     """Reduce a frozen set to its members."""
     return Reduction(frozenset, (list(value),))
 
 
-def of_deque(value: Any, where: str) -> Reduction:
+def reduce_deque(value: Any, where: str) -> Reduction:
     """Reduce a deque with a maximum length to its items."""
     return Reduction(deque, (list(value), value.maxlen))
 
 
-def of_view(method: str) -> Reduce:
+def view_reducer(method: str) -> Reducer:
     """Return the function that reduces a view of a dict."""
     return lambda view, where: Reduction(f"dict.{method}", (viewed_mapping(view),))
 
 
-def of_weak_reference(value: Any, where: str) -> Reduction:
-    """Reduce a weak reference to its object and its callback; one to a dead object has neither."""
+def reduce_weak_reference(value: Any, where: str) -> Reduction:
+    """Reduce a weak reference to its object and its callback. A reference to a dead object is rebuilt as dead."""
     referent, callback = weakref.ref.__call__(value), value.__callback__
     if isinstance(callback, DeferredCallback):
         callback = callback.function
@@ -142,7 +145,7 @@ def of_weak_reference(value: Any, where: str) -> Reduction:
     return Reduction(weakref.ref, (referent, *(() if callback is None else (callback,))))
 
 
-def of_keyed_reference(value: Any, where: str) -> Reduction:
+def reduce_keyed_reference(value: Any, where: str) -> Reduction:
     """Reduce the weak reference with which a `WeakValueDictionary` refers to a value."""
     referent = weakref.ref.__call__(value)
     if referent is None:
@@ -150,21 +153,24 @@ def of_keyed_reference(value: Any, where: str) -> Reduction:
     return Reduction(weakref.KeyedRef, (referent, value.__callback__, value.key))
 
 
-def of_exception(value: BaseException, where: str) -> Reduction:
+def reduce_exception(value: BaseException, where: str) -> Reduction:
     """Reduce an exception to its arguments, attributes and causes, without its traceback."""
     candidates = {"cause": value.__cause__, "context": value.__context__, "suppress": value.__suppress_context__}
     origins = {name: attribute for name, attribute in candidates.items() if attribute not in (None, False)}
     return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), origins)
 
 
-def of_generator(value: Any, where: str) -> Reduction:
-    """Reduce a generator or coroutine that has not begun to the call that made it."""
+def reduce_generator(value: Any, where: str) -> Reduction:
+    """Reduce a generator or coroutine that has not begun to the call that has created it.
+
+    Raises `CannotReplay` for a generator that has begun or ended.
+    """
     frame = frame_of(value)
     native = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
     if native is None or frame is None or frame.function is None or frame.suspended or not frame.fast:
         raise CannotReplay(
-            f"{where} is or contains the {type(value).__name__} `{value.__qualname__}`, {progress(frame, native)}; it "
-            "cannot be rebuilt for the next call",
+            f"{where} is or contains the {type(value).__name__} `{value.__qualname__}`, "
+            f"{describe_progress(frame, native)}; it cannot be rebuilt for the next call",
             fix="return a list of its items, or return the generator before its first item is taken",
         )
     if isinstance(value, types.CoroutineType):
@@ -172,7 +178,7 @@ def of_generator(value: Any, where: str) -> Reduction:
     code = frame.code
     cells = frame.cell_slots()
     arguments = [
-        slot.cell_contents if index in cells else slot for index, slot in enumerate(frame.fast[: arguments_of(code)])
+        slot.cell_contents if index in cells else slot for index, slot in enumerate(frame.fast[: argument_count(code)])
     ]
     plain, named = code.co_argcount, code.co_kwonlyargcount
     rest = arguments[plain + named :]
@@ -181,7 +187,7 @@ def of_generator(value: Any, where: str) -> Reduction:
     return Reduction(frame.function, (*arguments[:plain], *more), {**keywords, **(rest[0] if rest else {})})
 
 
-def progress(frame: Frame | None, native: types.FrameType | None) -> str:
+def describe_progress(frame: Frame | None, native: types.FrameType | None) -> str:
     """Return the progress of a generator, in words. `native` is None if the generator has ended."""
     if native is None:
         return "which has ended"
@@ -190,14 +196,14 @@ def progress(frame: Frame | None, native: types.FrameType | None) -> str:
     return f"which has begun and is at line {frame.lineno} of {frame.filename}"
 
 
-def arguments_of(code: types.CodeType) -> int:
-    """Return how many variables of a function are arguments."""
+def argument_count(code: types.CodeType) -> int:
+    """Return the number of variables of a function that are arguments, including `*args` and `**kwargs`."""
     extra = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return code.co_argcount + code.co_kwonlyargcount + extra
 
 
-def of_number(value: Any, where: str) -> Reduction:
-    """Reduce a NumPy scalar to its class and a Python number. Rare kinds use NumPy's own reduction."""
+def reduce_scalar(value: Any, where: str) -> Reduction:
+    """Reduce a NumPy scalar to its class and a Python number. Other dtypes have NumPy's own reduction."""
     plain = value.dtype.kind in "biufcSU" and value.dtype.itemsize <= 8
     return Reduction(type(value), (value.item(),)) if plain else reduce(value, where)
 
@@ -211,11 +217,11 @@ def root_of_array(value: Any) -> Any:
     return value
 
 
-def of_array(value: Any, where: str) -> Reduction:
+def reduce_array(value: Any, where: str) -> Reduction:
     """Reduce a NumPy array to its data."""
     if value.base is not None and not isinstance(value.base, bytes):
         value = value.copy(order="K")
-    if value.dtype.hasobject or value.nbytes <= LARGE:
+    if value.dtype.hasobject or value.nbytes <= MAX_BYTES_IN_SOURCE:
         return reduce(value, where)
     return Reduction("numpy.array", (Frozen(value.copy(order="K")),))
 
@@ -223,8 +229,8 @@ def of_array(value: Any, where: str) -> Reduction:
 FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dict__")
 
 
-def differing(function: types.FunctionType) -> list[str]:
-    """Return the attributes of a function that differ from the attributes that its code sets."""
+def changed_attributes(function: types.FunctionType) -> list[str]:
+    """Return the names of the attributes of a function that have been changed since the function was created."""
     plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
     return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
 
@@ -244,32 +250,32 @@ ITERATORS = (
     *(map, filter, zip, enumerate, reversed),
     *(kind for kind in vars(itertools).values() if isinstance(kind, type) and "__reduce__" in vars(kind)),
 )
-VALUES = (
+CLASSES_WITH_REDUCTIONS = (
     *(dt.date, dt.time, dt.datetime, dt.timedelta, dt.timezone),
     *(decimal.Decimal, uuid.UUID, re.Pattern, types.GenericAlias, types.UnionType, types.SimpleNamespace),
     *(functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller),
     *(array.array, bytearray),
 )
-REDUCE: dict[type, Reduce] = {
+REDUCERS: dict[type, Reducer] = {
     SymbolicText: lambda value, where: Reduction(output.text, value.parts),
     TextPart: lambda value, where: Reduction(value.function, value.arguments),
     Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
-    **dict.fromkeys((*ITERATORS, *VALUES), reduce),
-    **{type(getattr(_MAPPED, name)()): of_view(name) for name in ("keys", "values", "items")},
-    deque: of_deque,
-    frozenset: of_frozen_set,
+    **dict.fromkeys((*ITERATORS, *CLASSES_WITH_REDUCTIONS), reduce),
+    **{type(getattr(_MAPPED, name)()): view_reducer(name) for name in ("keys", "values", "items")},
+    deque: reduce_deque,
+    frozenset: reduce_frozen_set,
     types.MappingProxyType: lambda value, where: Reduction(types.MappingProxyType, (viewed_mapping(value),)),
-    weakref.ref: of_weak_reference,
-    weakref.KeyedRef: of_keyed_reference,
+    weakref.ref: reduce_weak_reference,
+    weakref.KeyedRef: reduce_keyed_reference,
     property: lambda value, where: Reduction(property, (value.fget, value.fset, value.fdel, value.__doc__)),
     **dict.fromkeys((staticmethod, classmethod), lambda value, where: Reduction(type(value), (value.__func__,))),
-    **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), of_generator),
+    **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), reduce_generator),
     torch.finfo: lambda value, where: Reduction(torch.finfo, (getattr(torch, value.dtype),)),
     torch.iinfo: lambda value, where: Reduction(torch.iinfo, (getattr(torch, value.dtype),)),
 }
-BY_BASE: tuple[tuple[type | str, Reduce], ...] = (
-    (BaseException, of_exception),
-    ("numpy.generic", of_number),
-    ("numpy.ndarray", of_array),
+REDUCERS_BY_BASE: tuple[tuple[type | str, Reducer], ...] = (
+    (BaseException, reduce_exception),
+    ("numpy.generic", reduce_scalar),
+    ("numpy.ndarray", reduce_array),
     ("numpy.dtype", reduce),
 )

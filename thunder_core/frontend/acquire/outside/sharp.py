@@ -44,7 +44,8 @@ class SharpEdge:
         return self.what if self.where is None else f"{self.what} ({self.where})"
 
 
-def _of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
+def _edges_of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
+    """Return the descriptions of the sharp edges of functions of a module, by function."""
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
@@ -73,28 +74,32 @@ FILES = (
     "getpid",
 )
 IN_THREAD = "code in another thread"
-KNOWN: dict[Any, str] = {
-    **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
-    **_of(IN_THREAD, threading.Thread, "start"),
-    **_of(IN_THREAD, ThreadPoolExecutor, "submit"),
-    **_of("the outside world", os, *FILES),
-    **_of("input and output", builtins, "open", "input"),
-    **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
-    **_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
+# The sharp edges of calling functions.
+EDGE_OF_FUNCTION: dict[Any, str] = {
+    **_edges_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
+    **_edges_of(IN_THREAD, threading.Thread, "start"),
+    **_edges_of(IN_THREAD, ThreadPoolExecutor, "submit"),
+    **_edges_of("the outside world", os, *FILES),
+    **_edges_of("input and output", builtins, "open", "input"),
+    **_edges_of("randomness outside torch", uuid, "uuid1", "uuid4"),
+    **_edges_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
 }
-OWNERS: dict[type, str] = {
+# The sharp edges of calling methods of the instances of classes.
+EDGE_OF_OWNER: dict[type, str] = {
     socket.socket: "the outside world",
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
-NO_OWNERS = frozenset({type(None), types.ModuleType})  # the classes of `__self__` of module functions
-# Owners of bound C methods without sharp edges.
-HARMLESS = frozenset(
+CLASSES_OF_NO_OWNER = frozenset({type(None), types.ModuleType})  # classes of the `__self__` of functions
+# Classes whose methods are no sharp edges.
+CLASSES_WITHOUT_EDGES = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
 )
-# Edges that are reported even if sharp edges are allowed: actions that happen only once, or values that stay constant.
+# Beginnings of the descriptions of loud edges: actions that only tracing makes, or values that stay constant.
 LOUD = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
-MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
+# The sharp edges of calling functions of modules, by the beginning of the module's name.
+EDGE_OF_MODULE = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
+# Class methods that return the current date or time.
 DATES = {
     (dt.datetime, "now"),
     (dt.datetime, "utcnow"),
@@ -104,12 +109,12 @@ DATES = {
 
 
 def edge_of(function: object) -> str | None:
-    """Return the sharp edge of calling a function, or None."""
+    """Return the description of the sharp edge of calling a function, such as `the time: time.time`; otherwise None."""
     owner = getattr(function, "__self__", None)
-    if type(owner) in HARMLESS:
+    if type(owner) in CLASSES_WITHOUT_EDGES:
         return None
     try:
-        description = KNOWN.get(function)
+        description = EDGE_OF_FUNCTION.get(function)
     except TypeError:  # unhashable
         return None
     if description is not None:
@@ -117,24 +122,24 @@ def edge_of(function: object) -> str | None:
     name = getattr(function, "__name__", "")
     if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
         return f"the time: {owner.__name__}.{name}"
-    for kind, owner_kind in OWNERS.items() if type(owner) not in NO_OWNERS else ():
+    for kind, owner_kind in EDGE_OF_OWNER.items() if type(owner) not in CLASSES_OF_NO_OWNER else ():
         if issubclass(type(owner), kind):
             return f"{owner_kind}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    outside = None if isinstance(function, type) else _of_module(module)
-    return f"{outside}: {module}.{name}" if outside else None
+    description = None if isinstance(function, type) else _edge_of_module(module)
+    return f"{description}: {module}.{name}" if description else None
 
 
 @cache
-def _of_module(module: str) -> str | None:
-    return next((what for prefix, what in MODULES.items() if module.startswith(prefix)), None)
+def _edge_of_module(module: str) -> str | None:
+    return next((what for prefix, what in EDGE_OF_MODULE.items() if module.startswith(prefix)), None)
 
 
-FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+LIBRARY_FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-# Code that libraries generate: dataclasses and named tuples, frozen modules, graphs of torch.fx, NumPy's dispatch.
-GENERATED = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
+# Beginnings of the file names of generated code: dataclasses, frozen modules, torch.fx graphs, NumPy's dispatch.
+GENERATED_FILES = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
 
 
 def is_users_code(code: types.CodeType | None) -> bool:
@@ -145,7 +150,7 @@ def is_users_code(code: types.CodeType | None) -> bool:
 @cache
 def is_users_file(name: str) -> bool:
     """Whether a file of Python code is the user's own."""
-    return not name.startswith((*GENERATED, *FOREIGN, package.FOLDER)) and "site-packages" not in name
+    return not name.startswith((*GENERATED_FILES, *LIBRARY_FOLDERS, package.FOLDER)) and "site-packages" not in name
 
 
 def users_line(error: BaseException) -> SourceLine | None:
@@ -175,7 +180,7 @@ def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
 
 
 class OutsideReads:
-    """The data that a program of `functional.jit` reads from outside its arguments."""
+    """The sharp edges of a program of `functional.jit`: the values that it reads and that are not in its arguments."""
 
     def __init__(self, current_line: Callable[[], SourceLine | None]) -> None:
         self.edges: dict[str, SharpEdge] = {}

@@ -1,4 +1,4 @@
-"""Snapshots of attributes: restore an attribute in the table that stores it, without running user code."""
+"""Snapshots of attributes: functions that restore an attribute, without running user code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.stored_attributes import MISSING, namespace_of
 
-NOT_PERSISTENT = "_non_persistent_buffers_set"
+NON_PERSISTENT_BUFFERS = "_non_persistent_buffers_set"
 Restore = Callable[[], None]
 
 
 def tables_of(owner: object) -> list[dict[str, Any]]:
-    """Return all dictionaries with an object's attributes, including a module's parameters, buffers and submodules."""
+    """Return the `__dict__` of an object and, for a module, its dicts of parameters, buffers and submodules."""
     namespace = namespace_of(owner)
     if namespace is None:
         return []
@@ -33,9 +33,10 @@ def table_identities(owner: object) -> list[int]:
 
 
 def has_own(owner: object, name: str) -> bool:
-    """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a descriptor.
+    """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a descriptor of C.
 
-    An object that is no class and has no dict of attributes counts as having every attribute that is not a slot.
+    Return True for an object without a dict of attributes, unless the attribute is an empty slot or the object is a
+    class.
     """
     if issubclass(type(owner), type) or is_slot(owner, name):
         return can_delete(owner, name)
@@ -43,7 +44,7 @@ def has_own(owner: object, name: str) -> bool:
 
 
 def can_delete(owner: object, name: str) -> bool:
-    """Whether an object itself has an attribute, or a namespace has a name, so that deleting it does not raise."""
+    """Whether `del owner.name`, or `del owner[name]` for a namespace, does not raise."""
     if type(owner) is dict:
         return name in owner
     if issubclass(type(owner), type):
@@ -59,51 +60,54 @@ def is_slot(owner: object, name: str) -> bool:
 
 
 def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
-    """Return a function that restores an attribute's current value; `orders` returns the names of a table in order."""
+    """Return a function that restores the current value of an attribute.
+
+    `orders(table)` returns the names in a table in their order at the start of the program.
+    """
     if issubclass(type(owner), type):
         return _class_snapshot(owner, name)
     descriptor = _descriptor(owner, name)
     if descriptor is not None:
         return _descriptor_snapshot(descriptor, owner, name)
     restores = [entry_snapshot(table, name, orders(table)) for table in tables_of(owner)]
-    passing = vars(owner).get(NOT_PERSISTENT) if issubclass(type(owner), torch.nn.Module) else None
-    was_passing = isinstance(passing, set) and name in passing
+    non_persistent = vars(owner).get(NON_PERSISTENT_BUFFERS) if issubclass(type(owner), torch.nn.Module) else None
+    was_non_persistent = isinstance(non_persistent, set) and name in non_persistent
 
     def restore() -> None:
-        for put in restores:
-            put()
-        if isinstance(passing, set):
-            (passing.add if was_passing else passing.discard)(name)
+        for restore_entry in restores:
+            restore_entry()
+        if isinstance(non_persistent, set):
+            (non_persistent.add if was_non_persistent else non_persistent.discard)(name)
 
     return restore
 
 
 def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Restore:
-    """Return a function that restores the current entry of a name in a table, at its position."""
+    """Return a function that restores the current entry of a name in a table, at its position in `order`."""
     old = table.get(name, MISSING)
 
     def restore() -> None:
         if old is MISSING:
             table.pop(name, None)
             return
-        moved = name not in table
+        is_moved = name not in table
         table[name] = old
-        if moved:
-            for other in [*order]:
-                if other in table:
-                    table[other] = table.pop(other)
+        if is_moved:
+            for ordered_name in [*order]:
+                if ordered_name in table:
+                    table[ordered_name] = table.pop(ordered_name)
 
     return restore
 
 
 def _descriptor(owner: object, name: str) -> Any:
-    """Return the C descriptor through which an object's attribute is written.
+    """Return the C descriptor that sets an attribute of an object; None if there is none, and for tensors.
 
-    Tensors' attributes are recorded elsewhere.
+    Writes to attributes of tensors are recorded.
     """
     unbound = type_lookup(type(owner), name)
-    of_c = isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType)
-    return unbound if of_c and not isinstance(owner, torch.Tensor) else None
+    is_in_c = isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType)
+    return unbound if is_in_c and not isinstance(owner, torch.Tensor) else None
 
 
 def _descriptor_snapshot(descriptor: Any, owner: Any, name: str) -> Restore:

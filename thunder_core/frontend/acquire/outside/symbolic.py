@@ -1,4 +1,4 @@
-"""The choice of the numbers and sizes that are symbolic in a program, because they vary between calls."""
+"""The choice of the numbers and sizes that are symbolic, because they vary between calls of a program."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 ARGUMENTS = ("args", "kwargs")
 CONSTANT_OWNERS = (torch.nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType)
 MODULE_TENSORS = ("_parameters", "_buffers")
-MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads read no objects of the user
+MONITOR_MODULES = frozenset({"tqdm._monitor"})  # modules of threads that read no objects of the user
 
 
 @dataclass(frozen=True)
 class Symbolic:
     """The choice of symbolic numbers and sizes.
 
-    Values that differ from those `observed` before are symbolic. If `arguments` is set, all arguments are. Numbers and
-    sizes at the paths of `named` are symbolic too, within their ranges. Numbers and sizes at the paths of `constant`
-    are never symbolic. `met_numbers` and `met_sizes` map the paths of symbolic numbers and sizes that a recording met
-    to their values in its call.
+    A number or size is symbolic in one of these cases, unless its path is in `constant`:
+
+    - Its value differs from the values that were `observed` before.
+    - It is in the arguments, and `arguments` is set.
+    - Its path is in `named`. Its range is then that of the name.
+    - It is a value of a tensor (an integer, or a size that depends on values), and `counts` is set.
 
     If `sizes` is set, sizes of tensors can be symbolic, and integers are expressions in symbols. Otherwise, the trace
-    refers to numbers only by name. If `in_containers` is set, numbers in lists and dicts that are passed as a whole can
-    be symbolic. `avoid_one_hints` and `real_hints_for` are as in `capture.sizes.SymbolicSizes`. An `oblivious`
-    recording is correct for sizes of one without checking for them (`capture.all_sizes`). A recording that
-    `decides_ones` checks for each size whether it is one. A `probing` recording is for constants, and ends with
-    `Retrace` if anything is symbolic. If `counts` is set, all sizes and integers that are values of tensors are
-    symbolic.
+    refers to numbers only by name. If `in_containers` is set, numbers in lists and dicts that C code reads as a whole
+    can be symbolic. `avoid_one_hints` and `real_hints_for` are passed to `capture.symbolic.sizes.SymbolicSizes`. An
+    `oblivious` recording is correct for sizes of one without checking for them (`capture.symbolic.all_sizes`). A
+    recording that `decides_ones` checks for each size whether it is one. A `probing` recording is valid only without
+    symbols: it ends with `Retrace` if a number or size is symbolic.
+
+    `met_numbers` and `met_sizes` map the paths of symbolic numbers and sizes that a recording has met to their values.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)
@@ -61,7 +64,7 @@ class Symbolic:
 
     @property
     def is_requested(self) -> bool:
-        """Whether the user asked for symbols, for all arguments or by names that are more than hints."""
+        """Whether the user requested symbols: for all arguments, or by a name that is not only a hint."""
         return self.arguments or not all(argument.is_conditional for argument in self.named.values())
 
     @property
@@ -70,14 +73,14 @@ class Symbolic:
         return not self.met_numbers and not self.met_sizes
 
     def with_changes(self, **changes: Any) -> Symbolic:
-        """Return the same choice for another recording, with these fields changed."""
+        """Return this choice with some fields changed, for another recording."""
         return replace(self, **changes, met_numbers={}, met_sizes={})
 
     def is_like(self, other: Symbolic) -> bool:
-        """Whether another recording would use the same symbols and hints as this one.
+        """Whether a recording with another choice would have the same symbols and hints as this recording.
 
-        If only numbers are symbolic in the other recording, it is the same unless this recording met symbolic numbers.
-        If only this recording avoids hints of one, the other recording is the same unless a size is one.
+        If only numbers are symbolic in the other choice, this is so if this recording has met no symbolic number. If
+        the choices differ only in `avoid_one_hints`, this is so if no symbolic size is one.
         """
         if other.may_have_symbols and not other.sizes:
             return not self.met_numbers
@@ -96,7 +99,7 @@ class Symbolic:
         return True
 
     def includes_count(self, text: str, value: int) -> bool:
-        """Whether a count of elements, which is a size in the program, is symbolic."""
+        """Whether a count of elements, such as the number of nonzero elements, is symbolic."""
         if not (self.counts or (self.arguments and self.sizes) or self.observed.differs(text, value)):
             return False
         self.met_sizes[text] = value
@@ -105,9 +108,10 @@ class Symbolic:
         return self.sizes
 
     def name_of(self, path: Path) -> SymbolicArgument | None:
-        """Return the name of the number or size at a path. A stride with gaps has the name of a size of its tensor.
+        """Return the name of the number or size at a path; None without a name.
 
-        Slices of a tensor with symbolic sizes have varying strides, such as a cropped KV cache.
+        A stride has the name of a size of its tensor, because a slice of a tensor with symbolic sizes, such as a
+        cropped KV cache, has varying strides.
         """
         tensor = path.parent
         if path.step != "stride" or not self.named or tensor is None:
@@ -124,20 +128,20 @@ class Symbolic:
         return is_unseen
 
     def group_of(self, path: Path) -> str | None:
-        """Return the name that a number or size shares with others (such as all items of a list); otherwise None."""
+        """Return the name of the group of a number or size, such as the items of a list; None if it has no group."""
         argument = self.name_of(path)
         if argument is None or EachItem() not in argument.path.items:
             return None
         return f"{argument.name}, stride {path.key}" if path.step == "stride" else argument.name
 
     def range_of(self, path: Path) -> Bounds:
-        """Return the range that the user gave for a number or size."""
+        """Return the range that the user gave for a number or size; `(None, None)` for no range."""
         argument = self.named.get(str(path))
         return (None, None) if argument is None else (argument.lower, argument.upper)
 
 
 def is_argument(path: Path) -> bool:
-    """Whether a path leads to an argument, to an item or an attribute of an argument, or to a size of its tensor."""
+    """Whether a path leads to an argument, or to an item, an attribute or a size within an argument."""
     root, *steps = path.lineage()
     return root.step == "root" and root.key in ARGUMENTS and all(map(_is_data, steps))
 
@@ -157,9 +161,9 @@ def _is_data(step: Path) -> bool:
 
 
 def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a number or size in the arguments, within Python's own containers, differs from the observed value."""
+    """Whether a number or size in the arguments, including nested containers, differs from the observed value."""
     pending: list[tuple[str, Any]] = [("args", args), ("kwargs", kwargs)]
-    entered: set[int] = set()  # lists and dicts, which may contain themselves
+    entered: set[int] = set()  # identities of lists and dicts, which may contain themselves
     while pending:
         path, value = pending.pop()
         kind = type(value)
@@ -188,5 +192,5 @@ CONSTANT = Symbolic()  # nothing is symbolic
 
 
 def is_only_thread() -> bool:
-    """Whether no other Python thread runs, which could see symbols in the user's objects during tracing."""
-    return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1
+    """Whether this is the only Python thread: another thread could read symbols in the user's objects while tracing."""
+    return sum(type(thread).__module__ not in MONITOR_MODULES for thread in threading.enumerate()) == 1

@@ -1,4 +1,4 @@
-"""Complete reads of outside objects: guards on everything that C code may find, and on the absence of anything else."""
+"""Complete reads of outside objects: guards on all contents that C code may read, and on their completeness."""
 
 from __future__ import annotations
 
@@ -27,33 +27,38 @@ from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import viewed_mapping
 
-# C attributes about where an exception was raised, which its text and its copies do not contain.
-LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})
-MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # only the attributes that the program names are read
-CHANGEABLE = (torch.Tensor, torch.nn.Parameter, torch.nn.Module)  # classes of PyTorch that users extend
-WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
+# Attributes that the text and the copies of an exception do not depend on.
+SKIPPED_MEMBERS = frozenset(
+    {"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"}
+)
+MEMBER_CLASSES = (types.MemberDescriptorType, types.GetSetDescriptorType)
+READ_BY_NAME = (type, types.ModuleType, types.FunctionType)  # C code never reads all of their attributes
+CLASSES_USERS_CHANGE = (torch.Tensor, torch.nn.Parameter, torch.nn.Module)  # users add attributes to these classes
+CLASSES_WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 
 
 class WholeReads(FunctionReads):
-    """The outside objects, including reads of several values at once by C functions and by wrapper subclasses."""
+    """The outside objects, including reads of all contents of an object by C functions and wrapper subclasses."""
 
     def expand_whole(self, value: object, reader: object = None) -> None:
-        """Guard a value that C code is about to read with all its contents: expand each outside container in it.
+        """Guard a value that C code is about to read with all its contents: guard the items of each outside container.
 
-        Tensors in it are guarded to be different objects if the C function `reader` may hash or compare them.
+        If the C function `reader` may hash or compare tensors, the tensors in the value are guarded to be different
+        objects.
         """
         pending, seen = [value], set[int]()
         while pending:
             current = pending.pop()
             number = id(current)
             parts_of = self._parts_function(type(current))
-            if parts_of is None or number in seen or number in self._whole:
+            if parts_of is None or number in seen or number in self._completely_guarded:
                 self.guard_state(current)
                 if not issubclass(type(current), torch.Tensor) or may_hash_tensors(reader):
-                    self.identify(current)
+                    self.note_compared_object(current)
                 continue
-            (self._whole if number in self.paths else seen).add(number)  # only the ids of outside objects stay valid
+            (self._completely_guarded if number in self.paths else seen).add(
+                number
+            )  # `paths` keeps outside objects alive, so that their ids stay valid
             pending += parts_of(current)
 
     def expand_for(self, function: object, values: Iterable[object], *, hashes: bool = True) -> None:
@@ -69,16 +74,16 @@ class WholeReads(FunctionReads):
                 self.expand(value)
 
     def expand_key(self, key: object) -> None:
-        """Guard a key that C code looks up in a mapping of the program, which compares the key with other keys."""
+        """Guard a key that C code is about to look up in a mapping, and so to compare with other keys."""
         if issubclass(type(key), tuple):
             self.expand_whole(key)
         else:
-            self.identify(key)
+            self.note_compared_object(key)
 
-    def identify(self, value: object) -> None:
-        """Note the identity of an outside object that C code is about to hash or compare, if its class has no equality.
+    def note_compared_object(self, value: object) -> None:
+        """Note that C code is about to compare an outside object by identity, if its class defines no equality.
 
-        Bound methods are equal if their objects are the same.
+        For a bound method, this is the object to which the method is bound.
         """
         owner = value.__self__ if type(value) is types.MethodType else value
         if self.path_of(owner) is None or issubclass(type(owner), BY_IDENTITY):
@@ -87,34 +92,36 @@ class WholeReads(FunctionReads):
             self.note_identity_read(owner)
 
     def _parts_function(self, kind: type) -> Callable[[Any], Iterable[Any]] | None:
-        """Return the function that guards and returns the contents of a class's instances; None if there are none."""
+        """Return the function that guards and returns the contents of an instance; None if it has no contents."""
         if issubclass(kind, NESTING) or kind is types.MappingProxyType or kind in VIEW_CLASSES:
-            return self._items
+            return self._guard_items
         if kind is slice:
             return parts_of_slice
-        return self.attributes if native_state_of(kind) is NativeState.ATTRIBUTES else None
+        return self.guard_attributes if native_state_of(kind) is NativeState.ATTRIBUTES else None
 
-    def _items(self, container: Any) -> Iterable[Any]:
+    def _guard_items(self, container: Any) -> Iterable[Any]:
+        """Guard the items of a container, and return the items that may have contents."""
         self.expand(container)
         kind = type(container)
         if kind is defaultdict and not isinstance(container.default_factory, types.FunctionType):
-            self.note_attribute_read(container, "default_factory", container.default_factory)  # which `repr` shows
+            self.note_attribute_read(container, "default_factory", container.default_factory)  # `repr` contains it
         if issubclass(kind, NESTING):
             return [*values_of(container)]
         return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
 
-    def attributes(self, value: object) -> list[Any]:
+    def guard_attributes(self, value: object) -> list[Any]:
         """Guard all attributes of an object, which C code is about to read, and return their values."""
-        values = [member for name in members_of(type(value)) for member in self._member(value, name)]
+        values = [member for name in members_of(type(value)) for member in self._guard_member(value, name)]
         namespace = namespace_of(value)
-        if namespace is None or isinstance(value, KNOWN_BY_NAMES):
+        if namespace is None or isinstance(value, READ_BY_NAME):
             return values
         written = [name for name in namespace if self.effects.has_written(value, name)]
         self.note_attribute_read(value, "__dict__", namespace)
         self.expand(namespace, excluded_keys=written)
         return [*values, *namespace.values()]
 
-    def _member(self, value: object, name: str) -> Iterable[Any]:
+    def _guard_member(self, value: object, name: str) -> Iterable[Any]:
+        """Guard a slot, or another attribute of C, and return its value in a tuple; empty if it is missing."""
         try:
             member = object.__getattribute__(value, name)
         except AttributeError:
@@ -132,18 +139,18 @@ class WholeReads(FunctionReads):
         with_memory = []
         while pending:
             current = pending.pop()
-            if id(current) in seen or is_plain(current) or isinstance(current, KNOWN_BY_NAMES):
+            if id(current) in seen or is_plain(current) or isinstance(current, READ_BY_NAME):
                 continue
             seen.add(id(current))
-            if issubclass(type(current), WITH_MEMORY):
+            if issubclass(type(current), CLASSES_WITH_MEMORY):
                 with_memory.append(current)
             self.expand_whole(current)
-            pending += self.attributes(current)
+            pending += self.guard_attributes(current)
             if issubclass(type(current), NESTING):
                 pending += values_of(current)
         return with_memory
 
-    def wrapper(self, tensor: Any) -> None:
+    def guard_wrapper(self, tensor: Any) -> None:
         """Guard the metadata of a wrapper subclass of Tensor, and note the paths to its inner tensors."""
         path = self.paths.get(id(tensor))
         if path is None or (TensorMetadata, path) in self.guards:
@@ -156,34 +163,35 @@ class WholeReads(FunctionReads):
         for name, inner in parts_of_wrapper(tensor):
             self.read(path.attribute(name, inner), inner)
             if is_wrapper(inner):
-                self.wrapper(inner)
+                self.guard_wrapper(inner)
 
-    def names(self, value: object, is_users: Callable[[type], bool]) -> None:
-        """Guard the names that an object has, itself and from its class, because C code is about to list them."""
+    def guard_names(self, value: object, is_users: Callable[[type], bool]) -> None:
+        """Guard the names of the attributes of an object and of its classes, which C code is about to list."""
         namespace, path = namespace_of(value), self.path_of(value)
         if namespace is not None and path is not None and not isinstance(value, type):
             self.note_attribute_read(value, "__dict__", namespace)
-            self._keys(path.attribute("__dict__", namespace), self.effects.items_at_start(namespace))
+            self._guard_keys(path.attribute("__dict__", namespace), self.effects.items_at_start(namespace))
             for table in MODULE_TABLES if isinstance(value, torch.nn.Module) else ():
                 self.note_attribute_read(value, table, namespace[table])
                 self.expand_keys(namespace[table])
         for kind in mro_of(value if isinstance(value, type) else type(value)):
-            if is_native(kind) or not (is_users(kind) or kind in CHANGEABLE):
+            if is_native(kind) or not (is_users(kind) or kind in CLASSES_USERS_CHANGE):
                 continue
             if not self.effects.has_written_any(kind):
                 root = self.root("class", kind.__name__, kind)
-                self._keys(root.attribute("__dict__", dict_of(kind)), dict_of(kind))
+                self._guard_keys(root.attribute("__dict__", dict_of(kind)), dict_of(kind))
 
-    def _keys(self, path: Path, mapping: Any) -> None:
+    def _guard_keys(self, path: Path, mapping: Any) -> None:
+        """Guard the keys of the namespace at a path."""
         self.guard(Keys(path, dict, tuple(mapping), dict))
 
 
 def members_of(kind: type) -> Iterator[str]:
-    """Yield the names of members besides `__dict__`: slots, and C attributes of exceptions."""
-    member_types = MEMBERS if issubclass(kind, BaseException) else MEMBERS[:1]
+    """Yield the names of slots of a class and, for exceptions, of other attributes of C."""
+    member_types = MEMBER_CLASSES if issubclass(kind, BaseException) else MEMBER_CLASSES[:1]
     for base in mro_of(kind):
         for name, unbound in dict_of(base).items():
-            if isinstance(unbound, member_types) and name not in LEFT_OUT:
+            if isinstance(unbound, member_types) and name not in SKIPPED_MEMBERS:
                 yield name
 
 

@@ -178,7 +178,7 @@ class ObservedCalls(ObservedReads):
         ):
             return self.in_eager(self, function, *args, **kwargs)
         self.classes.guard_entry(plain, (*owner_of(function), *args))
-        self.outside.defaults(plain)
+        self.outside.guard_defaults(plain)
         return NOT_TAKEN
 
     def _call_without_interpreting(
@@ -189,7 +189,7 @@ class ObservedCalls(ObservedReads):
         if value is not NOT_TAKEN:
             return value
         if plain in self.operations:
-            self.native_calls.require_own_iterators(function, (*args, *kwargs.values()))
+            self.native_calls.require_no_outside_iterator(function, (*args, *kwargs.values()))
         for arg in (*args, *kwargs.values()):
             self.outside.expand_whole(arg)
         if plain not in self.operations:
@@ -271,5 +271,5 @@ class ObservedCalls(ObservedReads):
         Return the result if the call is made here, because it consumes an iterator; otherwise return `NOT_TAKEN`.
         """
         self._check_edge(function)
-        self.native_reads.before(function, args, kwargs)
-        return self.native_calls.before(self.machine, function, args, kwargs)
+        self.native_reads.before_call(function, args, kwargs)
+        return self.native_calls.before_call(self.machine, function, args, kwargs)

@@ -30,7 +30,7 @@ from thunder_core.frontend.acquire.outside.call_traits import (
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
-from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_question_for_member
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_plain_membership_test
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
 from thunder_core.frontend.acquire.texts import Texts, with_plain_strings
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -71,9 +71,9 @@ class ObservedReads(ObservedWrites, TracedRun):
             number_path = self.outside.symbolic_global_path(frame.globals, name, value)
             if number_path is not None:
                 return self.numbers.at(number_path)
-            self.outside.global_variable(frame.globals, name, value)
+            self.outside.guard_global(frame.globals, name, value)
         elif stored is MISSING:
-            self.outside.builtin(frame.globals, frame.builtins, name, value)
+            self.outside.guard_builtin(frame.globals, frame.builtins, name, value)
         return value
 
     def on_load_deref(self, frame: Frame, name: str, cell: object, value: object) -> Any:
@@ -104,9 +104,9 @@ class ObservedReads(ObservedWrites, TracedRun):
             elif isinstance(owner, torch.Tensor):
                 guard_added_entry(self.outside, self.class_of(owner), name)
             elif issubclass(type(owner), super):
-                self.classes.found_by_super(owner, name)
+                self.classes.guard_super_lookup(owner, name)
             elif not isinstance(owner, OWNERS_WITHOUT_CLASS_GUARDS):
-                self.classes.attribute(owner, name)
+                self.classes.guard_attribute(owner, name)
         self.outside.note_attribute_read(owner, name, value)
         return value
 
@@ -121,7 +121,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         elif (reference := dereferenced_reference(function)) is not None:
             self.outside.note_dereference(reference, value)
         elif not self.context_variables.has_set(function):
-            self.native_reads.after(function, args, kwargs, value)
+            self.native_reads.after_call(function, args, kwargs, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
             self.outside.note_class(value)
         return value
@@ -132,7 +132,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         if isinstance(owner, torch.Tensor):
             self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
         elif issubclass(type(owner), super):
-            self.classes.found_by_super(owner, name)
+            self.classes.guard_super_lookup(owner, name)
 
     def on_subscript(self, container: object, key: object, value: object) -> Any:
         """Guard a read of an item of an outside container."""
@@ -215,16 +215,16 @@ class ObservedReads(ObservedWrites, TracedRun):
         if function in KEY_LOOKUPS and is_plain_mapping(operands[0]):
             self._before_lookup(function, *operands)
             return
-        if function is operator.contains and is_question_for_member(*operands):
+        if function is operator.contains and is_plain_membership_test(*operands):
             self.outside.note_membership_test(*operands)
             return
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` guards the item
-        self.native_reads.operation(function, operands)
-        self.native_calls.require_own_iterators(function, operands)
+        self.native_reads.note_operation(function, operands)
+        self.native_calls.require_no_outside_iterator(function, operands)
         is_of_tensors = function not in (hash, operator.contains) and any(
             issubclass(type(operand), torch.Tensor) for operand in operands
         )
         self.outside.expand_for(function, operands, hashes=not is_of_tensors)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
-            self.native_calls.mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
+            self.native_calls.note_mutation(operands[0], f"__{function.__name__}__", operands[1:], {})

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
-from thunder_core.frontend.acquire.outside.containers import container_base, level_of
+from thunder_core.frontend.acquire.outside.containers import container_base, overridden_c_class
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
@@ -29,13 +29,13 @@ class ObservedWrites(Observer):
         self.outside.effects.forget_pending_write()
         if name == "data" and issubclass(type(owner), torch.Tensor):
             return value
-        self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
+        self.writes.set_attribute(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
         return value
 
     def on_delete_attr(self, owner: object, name: str) -> None:
         """Log the deletion of an attribute of an outside object."""
         self.outside.effects.forget_pending_write()
-        self.writes.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
+        self.writes.delete_attribute(owner, name, overridden_c_class(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item."""
@@ -45,13 +45,13 @@ class ObservedWrites(Observer):
                 self.outside.expand_whole(operand)
         elif is_plain_mapping(container):
             self.outside.expand_key(key)
-        self.native_calls.mutate(container, "__setitem__", (key, value), {})
+        self.native_calls.note_mutation(container, "__setitem__", (key, value), {})
         return value
 
     def on_delete_subscript(self, container: object, key: object) -> None:
         """Log the deletion of an item."""
         self.outside.effects.forget_pending_write()
-        self.native_calls.mutate(container, "__delitem__", (key,), {})
+        self.native_calls.note_mutation(container, "__delitem__", (key,), {})
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:
         """Log a write to a global."""

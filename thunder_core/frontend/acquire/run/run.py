@@ -222,11 +222,11 @@ class Run(ObservedCalls, RecordedProgram):
 
     def on_wrapper(self, tensor: torch.Tensor) -> None:
         """Guard the inner tensors of a wrapper subclass."""
-        self.outside.wrapper(tensor)
+        self.outside.guard_wrapper(tensor)
 
     def call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""
-        self.outside.class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
+        self.outside.guard_class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
         return self.machine.call_back(method, args, {})
 
     def catches_errors(self) -> bool:

@@ -53,10 +53,10 @@ class Epilogue(Expressions):
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
-        if effect.level is None and is_attribute_name(effect.name):
+        if effect.c_class is None and is_attribute_name(effect.name):
             self.bsyms.append(python_statement(f"{owner}.{effect.name} = {value}"))
         else:
-            setter = "setattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__setattr__"
+            setter = "setattr" if effect.c_class is None else f"{literal(effect.c_class, self.scope)}.__setattr__"
             self.bsyms.append(python_statement(f"{setter}({owner}, {effect.name!r}, {value})"))
 
     def delete_attribute(self, effect: Effect) -> None:
@@ -67,20 +67,20 @@ class Epilogue(Expressions):
         """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
-        if effect.level is None and is_attribute_name(effect.name):
+        if effect.c_class is None and is_attribute_name(effect.name):
             self.bsyms.append(python_statement(f"del {owner}.{effect.name}"))
         else:
-            deleter = "delattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__delattr__"
+            deleter = "delattr" if effect.c_class is None else f"{literal(effect.c_class, self.scope)}.__delattr__"
             self.bsyms.append(python_statement(f"{deleter}({owner}, {effect.name!r})"))
 
     def call_method(self, effect: Effect) -> None:
         """Emit `owner.method(...)`, or `Base.method(owner, ...)` if the program called a base class's method."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
-        if effect.level is None:
+        if effect.c_class is None:
             self._emit_call(f"{owner}.{effect.name}", effect)
         else:
-            self._emit_call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
+            self._emit_call(f"{literal(effect.c_class, self.scope)}.{effect.name}", effect, owner)
 
     def call_function(self, effect: Effect) -> None:
         """Emit the call of a function, with the owner, if any, as its first argument."""

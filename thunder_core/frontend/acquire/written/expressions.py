@@ -16,7 +16,7 @@ from thunder_core.frontend.acquire.outside.namespaces import items_of
 from thunder_core.frontend.acquire.outside.reductions import (
     Frozen,
     Reduction,
-    differing,
+    changed_attributes,
     is_bound_in_c,
     reduction_of,
     root_of_array,
@@ -332,7 +332,7 @@ class Expressions(TensorExpressions):
         ]
         self.scope.imports.add("types")
         self.bsyms.append(python_statement(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
-        for attribute in differing(function):
+        for attribute in changed_attributes(function):
             value = getattr(function, attribute)
             copy = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
             self._count_mentions(copy, where)

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
-from thunder_core.frontend.acquire.outside.paths import Kept, Path, PrologueCall, leads_from_draw
+from thunder_core.frontend.acquire.outside.paths import Path, PrologueCall, PrologueConstant, leads_from_draw
 from thunder_core.frontend.acquire.written.module_paths import ModulePaths, is_quiet, may_run_user_code
 from thunder_core.frontend.acquire.written.variables import Variables, without_torch_function
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
@@ -175,7 +175,7 @@ class Prologue:
         """Return the expression of a draw's argument: a variable, a constant, or a container of arguments."""
         if isinstance(value, Path):
             return self._variables.variable(value)
-        if isinstance(value, Kept):
+        if isinstance(value, PrologueConstant):
             return self._scope.constant(value.value, "kept")
         if type(value) is slice:
             return f"slice({', '.join(map(self._argument, (value.start, value.stop, value.step)))})"

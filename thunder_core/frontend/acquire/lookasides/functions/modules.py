@@ -73,7 +73,7 @@ def note_own_methods(run: TracedRun, module: Module) -> None:
             if name in vars(module):
                 run.outside.read(path.entry(name, None), None)
             else:
-                run.outside.absent(path.attribute("__dict__", vars(module)), name)
+                run.outside.guard_absence(path.attribute("__dict__", vars(module)), name)
     if not run.outside.is_made(kind):
         names = [name for name in OWN if keeps_methods(kind, name)]
         run.outside.guard(KeepsCall(run.outside.root("class", kind.__name__, kind), tuple(names)))
@@ -118,7 +118,7 @@ def guard_tables(run: TracedRun, module: Module, name: Any) -> None:
         if name in entries:
             run.outside.read(path.entry(table, entries).item(name, entries[name]), entries[name])
             return
-        run.outside.absent(path.entry(table, entries), name)
+        run.outside.guard_absence(path.entry(table, entries), name)
 
 
 @lookaside(Module.__setattr__)

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
 from thunder_core.frontend.acquire.outside.call_traits import is_torch_function
-from thunder_core.frontend.acquire.outside.containers import UNBOUND
+from thunder_core.frontend.acquire.outside.containers import UNBOUND_METHOD_CLASSES
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import derives_from, root_of_array
@@ -81,7 +81,7 @@ def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
     if function in CONVERSIONS or is_torch_function(function):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves((args, kwargs)))
         return with_numbers(run, function, args, kwargs) if has_scalars and "array" not in name else NOT_TAKEN
-    if type(function) in UNBOUND:
+    if type(function) in UNBOUND_METHOD_CLASSES:
         return NOT_TAKEN
     computes = is_pure(function) or is_number_class(function) or is_python_function(function)
     return apply(run, function, args, kwargs) if computes and "out" not in kwargs else NOT_TAKEN

@@ -78,7 +78,7 @@ def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
 
     The prologue calls the function if it knows the arguments.
     """
-    if run.draws.knows_arguments(args, kwargs):
+    if run.draws.can_pass_arguments(args, kwargs):
         try:
             return run.draws.call_drawing_function(function, args, kwargs)
         except NotReplayedError:  # its result has a tensor

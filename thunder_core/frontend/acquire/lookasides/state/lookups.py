@@ -15,7 +15,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
-from thunder_core.frontend.acquire.outside.containers import receiver
+from thunder_core.frontend.acquire.outside.containers import split_method_call
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -59,7 +59,7 @@ def settle_method(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
 
     Return False for other calls.
     """
-    owner, _, rest, _ = receiver(function, args)
+    owner, _, rest, _ = split_method_call(function, args)
     return owner is not None and bool(rest) and not kwargs and settle_lookup(run, owner, rest[0])
 
 
