@@ -19,7 +19,7 @@ import transformers
 from torch import Tensor
 
 import thunder_core as thunder
-from tests.acquire.test_numbers_in_c import assert_same
+from tests.acquire.numbers.test_numbers_in_c import assert_same
 from tests.uncompiled import leave_inductor_out
 from thunder_core.foundation.errors import CannotReplay, RecompileWarning, SharpEdgeWarning
 from thunder_core.tracing.library.draws import PENDING

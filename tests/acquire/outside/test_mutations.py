@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import thunder_core as thunder
-from tests.acquire.test_guards import CASES, KINDS, SCENES, Case
+from tests.acquire.outside.test_guards import CASES, KINDS, SCENES, Case
 from thunder_core.frontend.acquire.outside.guards import Guard
 
 
