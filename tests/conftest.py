@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.pop("PYTHONUNBUFFERED", None)  # users do not set it, and it hides output written at the end of a process
+os.environ.setdefault("THUNDER_INTERNAL_ERRORS", "raise")  # a call in eager PyTorch, with a warning, would hide them
 # Tests share the kernels that they compile, also with the next run. Tests of the cache use separate folders.
 BUILD = Path(__file__).resolve().parent.parent / "build"
 os.environ.setdefault("THUNDER_TUNE", "0s")  # the faster kernel differs from run to run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import traceback
@@ -16,12 +17,16 @@ from torch import Tensor, nn
 import thunder_core as thunder
 from tests.described import plain_data
 from thunder_core.foundation.errors import (
+    Bug,
+    InternalErrorWarning,
     OperationFailed,
     RecompileWarning,
     SharpEdgeError,
     SharpEdgeWarning,
     WrongResult,
 )
+from thunder_core.tracing.capture.call_cache import CallCache
+from thunder_core.tracing.ir.own_errors import VARIABLE
 
 CALLS = 0
 INNER = thunder.jit(lambda x: x * 2)
@@ -355,6 +360,41 @@ def test_an_error_that_eager_does_not_have_is_refused_where_no_call_may_run_in_e
     assert caught.value.where.lineno == raises_only_while_traced.__code__.co_firstlineno + 2
     assert isinstance(caught.value.__cause__, AttributeError)
     assert seen == ["run"]
+
+
+@pytest.fixture
+def without_keys(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A tracer with a bug: it raises an `AttributeError` when it records a call."""
+    monkeypatch.delattr(CallCache, "key")
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("without_keys")
+def test_an_internal_error_is_reported_and_its_traceback_is_logged(caplog: pytest.LogCaptureFixture):
+    fast, x = thunder.jit(torch.nn.Linear(2, 3)), torch.ones(1, 2)
+    with (
+        caplog.at_level(logging.DEBUG, "thunder_core.internal_errors"),
+        pytest.warns(InternalErrorWarning, match=r"internal error of Thunder \(TH7001, `AttributeError: .*'key'"),
+    ):
+        first = fast(x)
+    assert torch.equal(first, fast(x))
+    assert thunder.cache_misses(fast) == 1
+    assert "recorder.py" in caplog.text
+    assert "TH7001" in thunder.recompile_reasons(fast)[-1]
+
+
+def test_an_internal_error_is_raised_on_request(without_keys: pytest.MonkeyPatch):
+    without_keys.setenv(VARIABLE, "raise")
+    with pytest.raises(Bug, match=r"TH7001.*AttributeError: .*'key'") as caught:
+        thunder.jit(torch.nn.Linear(2, 3))(torch.ones(1, 2))
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+@pytest.mark.usefixtures("without_keys")
+def test_an_internal_error_is_raised_where_no_call_may_run_in_eager():
+    with pytest.raises(Bug, match=r"TH7001.*AttributeError: .*'key'"):
+        thunder.jit(torch.nn.Linear(2, 3), data_dependent="error")(torch.ones(1, 2))
 
 
 def test_sharp_edges_are_reported_if_the_program_raises():

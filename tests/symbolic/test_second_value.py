@@ -19,11 +19,11 @@ from tests.symbolic.test_sizes import assert_same
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import last_program, specializations_of
 from thunder_core.compilation.compiler.compiler import Compiler
-from thunder_core.compilation.compiler.own_errors import is_own_error
 from thunder_core.foundation.errors import Bug, OperationFailed, SymbolicAttemptWarning
 from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.own_errors import VARIABLE, is_own_error
 from thunder_core.tracing.ir.trace import Trace
 
 
@@ -223,7 +223,8 @@ class Wrong(Transform):
         return trace
 
 
-def test_bug_in_the_handling_of_symbols_is_reported() -> None:
+def test_bug_in_the_handling_of_symbols_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
     compiled = thunder.jit(weighed, transforms=[Wrong()])
     assert misses(weighed, compiled, [pair(2, 3)]) == [1]
     with pytest.warns(SymbolicAttemptWarning, match=r"weighed .* failed with symbolic sizes \(Bug: .*it cannot happen"):

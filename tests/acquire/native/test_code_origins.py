@@ -47,3 +47,14 @@ def test_an_item_that_is_replaced_is_noticed(kind: str, how: str) -> None:
     assert thunder.last_backward_reason(compiled) == ""
     items[1] = OTHER[kind]()
     torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_a_package_whose_name_begins_with_torch_is_the_users() -> None:
+    filename = f"{torch.__path__[0]}vision/doubled.py"
+    namespace: dict[str, Any] = {}
+    exec(compile("def doubled(x):\n    return x * 2\n", filename, "exec"), namespace)
+    compiled = thunder.jit(namespace["doubled"])
+    compiled(torch.ones(2))
+    source = thunder.last_traces(compiled)[0].bound_symbols[0].source
+    assert source is not None
+    assert (source.filename, source.lineno) == (filename, 2)

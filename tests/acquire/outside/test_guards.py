@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Sized
 from typing import Any
@@ -33,6 +34,8 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     OverridesNone,
     SharesStorage,
 )
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -871,3 +874,26 @@ def test_equal_default_of_another_type_or_sign_is_noticed(first, second):
         found, expected = compiled(torch.ones(2)), scaled(torch.ones(2))
         assert found.dtype == expected.dtype
         assert str(found) == str(expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class Imports(Transform):
+    """Imports a module when it first runs, as parts of PyTorch do."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        sys.modules.setdefault("imported_while_compiling", types.ModuleType("imported_while_compiling"))
+        return trace
+
+
+def test_a_program_that_reads_all_modules_compiles_although_the_compilation_imports_some() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * len([*sys.modules])
+
+    compiled, x = thunder.jit(program, transforms=[Imports()]), torch.ones(2)
+    try:
+        assert torch.equal(compiled(x), program(x))
+        assert torch.equal(compiled(x), program(x))
+        assert thunder.cache_hits(compiled) == 1
+    finally:
+        sys.modules.pop("imported_while_compiling", None)
+    assert torch.equal(compiled(x), program(x))

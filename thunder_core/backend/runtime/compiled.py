@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -328,18 +329,22 @@ class Specializations:
         return self.fallback.is_on
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
-        """Compile a program for a call and run its prologue; compile again if another thread changed a guarded value.
+        """Compile a program for a call and run its prologue.
 
+        Compile again if another thread changed a guarded value, or if the compilation imported modules, because a
+        program may read `sys.modules`.
         Returns the program, and the inputs and the outside values that its prologue fetched.
         """
         for attempt in range(ATTEMPTS):
+            modules = len(sys.modules)
             with record_model(subject_name(self.subject)):
                 program = self.compiler(self.subject, args, kwargs, self.observed)
             try:
                 return program, *program.prepare(self.subject, args, kwargs)
             except GuardFailed as refused:
                 take_back_draws(self.subject)
-                if threading.active_count() == 1 or attempt == ATTEMPTS - 1:
+                may_succeed = threading.active_count() > 1 or len(sys.modules) != modules
+                if not may_succeed or attempt == ATTEMPTS - 1:
                     raise refused_own_inputs(program, refused) from None
         raise AssertionError("a call was never tried")
 

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.retraces import RETRACES_BEFORE_WARNING, is_line_of, warn_of
 from thunder_core.backend.runtime.transformed import BENEATH
-from thunder_core.foundation.errors import CannotReplay, DataDependent, OperationFailed, ThunderError
+from thunder_core.foundation.errors import CannotReplay, DataDependent, OperationFailed, RecompileWarning, ThunderError
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.ir.trace import Trace
@@ -149,7 +149,7 @@ class CallsInEager:
         """Whether eager PyTorch makes the call with these arguments."""
         return not BENEATH.calls and (self.is_on or self.guarded.find(args, kwargs) is not None)
 
-    def note(self, reason: RunsInEager, *, keep: bool) -> None:
+    def note(self, reason: RunsInEager, *, keep: bool, category: type[UserWarning] = RecompileWarning) -> None:
         """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls.
 
         Raises `OperationFailed` beneath transforms.
@@ -163,4 +163,4 @@ class CallsInEager:
         self.counts[what] += 1
         self.is_on = self.is_on or self.counts[what] == RETRACES_BEFORE_WARNING
         if self.counts[what] == 1:
-            warn_of(self.subject, f"cannot be traced at {what}", reason.fix)
+            warn_of(self.subject, f"cannot be traced at {what}", reason.fix, category)

@@ -12,9 +12,11 @@ import torch
 from thunder_core.backend.runtime.eager_calls import CallsInEager, GuardedCall, GuardedCalls
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retracing import changes_state, was_raised_by_epilogue
-from thunder_core.foundation.errors import OperationFailed, SharpEdgeWarning, ThunderError
+from thunder_core.foundation.errors import InternalErrorWarning, OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.tracing.ir.check import REPORT
+from thunder_core.tracing.ir.own_errors import bug_of, is_own_error, report_own_error, summary_of
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.library.draws import settle_draws, take_back_draws
@@ -60,7 +62,8 @@ class RaisingCalls:
 
         If the eager call does not raise, tracing caused the error. Eager PyTorch then makes all calls like this one, or
         `OperationFailed` is raised if no call may be left to eager PyTorch. If the program has a sharp edge, such as a
-        value that differed while tracing, a `SharpEdgeWarning` is issued instead.
+        value that differed while tracing, a `SharpEdgeWarning` is issued instead. An internal error of Thunder is
+        reported as such.
         """
         program = self._program_of(raised, args, kwargs)
         if keep and str(program.prologue) not in self.value_dependent:
@@ -68,13 +71,24 @@ class RaisingCalls:
         self.value_dependent.discard(str(program.prologue))
         result = self.subject(*args, **kwargs)
         self.programs.drop(program)
-        if raised.sharp:
+        if is_own_error(raised.error):
+            self._note_own_error(raised, program, keep=keep)
+        elif raised.sharp:
             tell_of_sharp_edges(raised)
         elif raised.may_run_in_eager:
             self.in_eager.note(RunsInEager(error_of_tracing(raised), FIX, raised.where, program.prologue), keep=keep)
         else:
             blame_tracing(raised)
         return result
+
+    def _note_own_error(self, raised: ProgramRaised, program: GuardedCall, *, keep: bool) -> None:
+        """Report an internal error. Raise `Bug` if no call may be left to eager PyTorch, or if the user requests it."""
+        report_own_error(raised.error)
+        if not raised.may_run_in_eager:
+            raise bug_of(raised.error) from raised.error
+        what = f"internal error of Thunder (TH7001, `{summary_of(raised.error)}`)"
+        reason = RunsInEager(what, REPORT, raised.where, program.prologue)
+        self.in_eager.note(reason, keep=keep, category=InternalErrorWarning)
 
     def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GuardedCall:
         """Return the guarded call for a call that raised while it was traced.

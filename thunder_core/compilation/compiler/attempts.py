@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thunder_core.backend.runtime.retraces import warn_of
-from thunder_core.compilation.compiler.own_errors import is_own_error, warning_of_own_error
 from thunder_core.foundation.errors import Bug, DataDependent, SymbolicAttemptWarning
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.passes.autodiff.tape import first_line
+from thunder_core.tracing.ir.check import REPORT
+from thunder_core.tracing.ir.own_errors import is_own_error, report_own_error, summary_of
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.retrace import (
     DecidesForOtherCalls,
@@ -112,7 +113,9 @@ class TracingAttempts:
         if not self.pending or tried.is_constant:
             return False
         if is_own_error(error):
-            warn_of(self._subject, *warning_of_own_error(error), SymbolicAttemptWarning)
+            report_own_error(error)
+            what = f"is compiled for constant sizes, because Thunder failed with symbolic sizes ({summary_of(error)})"
+            warn_of(self._subject, what, REPORT, SymbolicAttemptWarning)
         return self._go_on(tried, first_line(error) or type(error).__name__)
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:

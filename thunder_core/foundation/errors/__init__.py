@@ -110,6 +110,7 @@ from thunder_core.foundation.errors.validation import (
 from thunder_core.foundation.errors.warnings import (
     DegradedWarning,
     EagerMethodWarning,
+    InternalErrorWarning,
     RecompileWarning,
     SharpEdgeWarning,
     SpecializationWarning,
@@ -153,6 +154,7 @@ __all__ = [
     "Finding",
     "ImportRefused",
     "InternalError",
+    "InternalErrorWarning",
     "Interrupted",
     "KernelRefuses",
     "MissingRequirement",

@@ -10,6 +10,13 @@ class RecompileWarning(UserWarning):
     """
 
 
+class InternalErrorWarning(UserWarning):
+    """A call runs in eager PyTorch, because Thunder failed to trace the program with an internal error (`TH7001`).
+
+    The results are right. The failure is a bug in Thunder: please report the error in the message, with the program.
+    """
+
+
 class SharpEdgeWarning(UserWarning):
     """The traced program reads or does something that later calls will not repeat."""
 

@@ -15,6 +15,7 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.capture.location import Location, generated_location
+from thunder_core.tracing.capture.torch_facts.symbols import is_pytorchs_code
 
 # Files whose functions only wrap a function of the program: context managers and deprecated functions.
 FILES_OF_WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
@@ -64,7 +65,7 @@ class CodeOrigins:
         """Whether code belongs to PyTorch."""
         is_library = self._library_code.get(code)
         if is_library is None:
-            is_library = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
+            is_library = self._library_code[code] = is_pytorchs_code(code)
         return is_library
 
 

@@ -21,12 +21,8 @@ def new_mode(environment: ShapeEnv | None = None, *, estimates_sizes: bool = Fal
     """Return a mode in which operations compute only metadata, and constants are propagated.
 
     `estimates_sizes` gives an upper bound to sizes that depend on values, in results that only a backward reads.
-
-    PyTorch's cache of results is used only for constant sizes. With symbolic sizes, the conversion of results at each
-    call takes longer than it saves, and the cache would live as long as the shape environment.
     """
     mode = FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
-    mode.cache_enabled = mode.cache_enabled and environment is None
     mode.estimates_sizes = estimates_sizes
     return mode
 

@@ -106,8 +106,12 @@ class TraceShapeEnv(ShapeEnv):
         self.guards.require = require  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Allow no guards from now on, because the prologue has been made; they raise `ConstraintAfterPrologue`."""
+        """Allow no guards from now on, because the prologue has been made; they raise `ConstraintAfterPrologue`.
+
+        Programs keep the environment, so it drops PyTorch's cache of results.
+        """
         self.guards.closed = True  # type: ignore[attr-defined]
+        self.fake_tensor_cache.clear()
 
     def proxy_of(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
         """Return the proxy of an expression, named by its symbol if it is a symbol; or its value if it is constant."""

@@ -1,0 +1,47 @@
+"""Internal errors of Thunder while a program is traced or compiled. They are bugs, and are reported, also if the call
+succeeds without the part that failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+from thunder_core.foundation.errors import Bug, InternalError, ThunderError
+from thunder_core.tracing.ir.check import REPORT
+
+# Errors that Python raises for wrong code. PyTorch's functions raise other errors for sizes that they do not accept.
+OWN_KINDS = (AssertionError, LookupError, AttributeError, TypeError, NameError)
+OWN_FOLDERS = ("thunder_core", "thunder_executors", "thunder_recipes")
+VARIABLE = "THUNDER_INTERNAL_ERRORS"  # an environment variable; "raise" raises internal errors
+LOGGER = logging.getLogger("thunder_core.internal_errors")
+
+
+def is_own_error(error: BaseException) -> bool:
+    """Whether an error of the compiler is a bug in Thunder, and not a refusal."""
+    if isinstance(error, InternalError):
+        return True
+    if isinstance(error, ThunderError) or not isinstance(error, OWN_KINDS):
+        return False
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and any(folder in Path(frames[-1]).parts for folder in OWN_FOLDERS)
+
+
+def summary_of(error: BaseException) -> str:
+    """Return the class and the first line of an error."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def report_own_error(error: BaseException, environment: Mapping[str, str] = os.environ) -> None:
+    """Log an internal error with its traceback at the level DEBUG. Raise `Bug` if the environment requests that."""
+    LOGGER.debug("internal error", exc_info=error)
+    if environment.get(VARIABLE) == "raise":
+        raise bug_of(error) from error
+
+
+def bug_of(error: BaseException) -> Bug:
+    """Return the `Bug` that names an internal error."""
+    return error if isinstance(error, Bug) else Bug(f"internal error: {summary_of(error)}", fix=REPORT)
