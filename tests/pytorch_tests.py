@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -62,10 +64,12 @@ def decorator(*_args: Any, **_options: Any) -> Callable[[Any], Any]:
     return jit
 
 
-def missing_helper(name: str) -> Any:
-    """Return a decorator, with or without arguments, for a helper that the installed PyTorch lacks."""
+def missing_helper(module: ModuleType, name: str) -> Any:
+    """Return the list that a newer PyTorch makes by a function, or else a decorator, with or without arguments."""
     if name.startswith("__"):
         raise AttributeError(name)
+    if (getter := vars(module).get(f"get_{name}")) is not None:
+        return getter()
     return lambda function=None, *_args, **_options: function if callable(function) else lambda decorated: decorated
 
 
@@ -85,4 +89,5 @@ def pytest_configure() -> None:
 def add_missing_helpers() -> None:
     """Let tests import helpers that the installed PyTorch lacks."""
     for name in HELPERS:
-        importlib.import_module(name).__getattr__ = missing_helper  # type: ignore[method-assign]
+        module = importlib.import_module(name)
+        module.__getattr__ = partial(missing_helper, module)  # type: ignore[method-assign]

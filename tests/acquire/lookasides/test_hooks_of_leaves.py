@@ -254,3 +254,28 @@ def test_erroneous_results_of_hooks_raise_errors_of_eager(
 
     with pytest.raises((TypeError, RuntimeError), match=message):
         compile_step(step)(leaf())
+
+
+def drops_the_node(x: Tensor) -> Any:
+    accumulation_node(x).register_prehook(lambda gradients: (gradients[0] * 5,))
+    (x * x).sum().backward()
+    return x.grad
+
+
+def drops_the_node_after_the_graph(x: Tensor) -> Any:
+    node = accumulation_node(x)
+    node.register_hook(lambda _inputs, _outputs: double_gradient(x))
+    loss = (x * x).sum()
+    del node
+    loss.backward()
+    return x.grad
+
+
+@pytest.mark.parametrize(("program", "factor"), [(drops_the_node, 1), (drops_the_node_after_the_graph, 2)])
+def test_hook_of_a_node_lives_as_long_as_the_node(program: Callable[[Tensor], Any], factor: int) -> None:
+    step = thunder.jit(program, executors=("torch",))
+    expected = torch.arange(3.0) * 2 * factor
+    assert torch.equal(program(leaf()), expected)
+    with pytest.warns(RecompileWarning, match="holds the node no longer"):
+        results = [step(leaf()) for _ in range(2)]
+    assert all(torch.equal(result, expected) for result in results)

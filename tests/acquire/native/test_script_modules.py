@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -219,3 +221,47 @@ def test_eager_makes_calls_whose_code_appends_to_a_list() -> None:
         assert compiled(torch.ones(2)).tolist() == [2, 2]
     assert compiled(torch.ones(2)).tolist() == [3, 3]
     assert module.sizes == [1, 2, 2]
+
+
+def adds_a_list(x: Tensor) -> Tensor:
+    if x.dim() == 1:
+        x = x + torch.tensor([1.0, 2.0])
+    return x
+
+
+def adds_sizes(x: Tensor) -> Tensor:
+    return x + torch.as_tensor(x.shape)
+
+
+def reads_at_a_list(x: Tensor) -> Tensor:
+    return x[[1, 0]]
+
+
+class Shifted(nn.Module):
+    """A module whose code makes a tensor from a list."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.tensor([1, 2])
+
+
+FILLED = """
+import warnings
+import torch
+import thunder_core as thunder
+from tests.acquire import test_script_modules as programs
+
+warnings.simplefilter("ignore", DeprecationWarning)
+x = torch.tensor([3.0, 4.0])
+for program in (programs.adds_a_list, programs.adds_sizes, programs.reads_at_a_list, programs.Shifted()):
+    scripted = torch.jit.script(program)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fast = thunder.jit(lambda x: scripted(x) + 1, executors=("torch",))
+        print(*(torch.equal(fast(x), program(x) + 1) for _ in range(2)))
+    print(any("makes a tensor from a list" in str(warning.message) for warning in caught))
+"""
+
+
+def test_eager_makes_calls_whose_code_makes_tensors_from_lists() -> None:
+    run = subprocess.run([sys.executable, "-c", FILLED], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "True True\nTrue\n" * 4), run.stderr

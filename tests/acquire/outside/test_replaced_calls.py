@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import subprocess
 import sys
@@ -80,6 +81,45 @@ def test_replaced_calls_are_noticed(
     assert not torch.equal(patched, plain)
     assert all(torch.equal(result, patched) for result in results)
     assert all(torch.equal(fast(X), plain) for _ in range(2))
+
+
+SIGMOID = torch.sigmoid
+
+
+class Stored(nn.Module):
+    """A module that stores a function of PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation = functional.gelu
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(x)
+
+
+# For each program that has another name for a function: the module and the name of the function in PyTorch.
+OTHER_NAMES: dict[str, tuple[Callable[[Tensor], Tensor], Any, str]] = {
+    "a global": (lambda x: RELU(x), functional, "relu"),
+    "a global for a builtin": (lambda x: SIGMOID(x), torch, "sigmoid"),
+    "an attribute of a module": (Stored(), functional, "gelu"),
+    "an item": (lambda x: {"relu": RELU}["relu"](x, inplace=False), functional, "relu"),
+    "a factory": (functools.partial(lambda ones, x: x + ones(2), torch.ones), torch, "ones"),
+    "a function of a submodule": (functools.partial(lambda fft, x: fft(x).real, torch.fft.fft), torch.fft, "fft"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_function_under_another_name_is_called_after_its_first_name_is_replaced(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, module, attribute = OTHER_NAMES[name]
+    fast, expected = thunder.jit(program), program(X)
+    assert torch.equal(fast(X), expected)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, attribute, lambda *args, **kwargs: torch.full((2,), 5.0))
+        assert all(torch.equal(fast(X), expected) for _ in range(2))
+    assert torch.equal(fast(X), expected)
+    assert thunder.cache_misses(fast) == 2
 
 
 REPLACED_BEFORE_IMPORT = """

@@ -371,3 +371,82 @@ def test_callback_of_an_object_that_outlives_its_reference_is_not_called() -> No
         run(X, calls)
     assert len(calls) == 0
     assert thunder.cache_misses(fast) == 1
+
+
+def asks_after_its_death(x: Tensor) -> tuple[Tensor, bool, bool]:
+    doubled = x * 2
+    reference = weakref.ref(doubled)
+    is_alive = reference() is not None
+    result = doubled + 1
+    del doubled
+    return result, is_alive, reference() is None
+
+
+def asks_for_a_saved_tensor(x: Tensor) -> tuple[Tensor, bool]:
+    doubled = x.detach().requires_grad_() * 2
+    reference = weakref.ref(doubled)
+    squared = doubled * doubled
+    del doubled
+    return squared.detach(), reference() is None
+
+
+def calls_back(x: Tensor) -> tuple[Tensor, int]:
+    calls: list[int] = []
+    doubled = x * 2
+    reference = weakref.ref(doubled, lambda _: calls.append(1))
+    doubled = reference() + 1  # type: ignore[operator]
+    return doubled, len(calls)
+
+
+def counts_weak_values(x: Tensor) -> tuple[Tensor, int]:
+    by_name = weakref.WeakValueDictionary({"doubled": x * 2})
+    return x + 1, sum(value is not None for value in by_name.values())
+
+
+@pytest.mark.parametrize("program", [asks_after_its_death, asks_for_a_saved_tensor, calls_back, counts_weak_values])
+def test_weak_reference_to_a_computed_tensor_dies_as_in_eager(program: Callable[[Tensor], tuple[Any, ...]]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    expected = program(X)
+    with pytest.warns(RecompileWarning, match="a weak reference to a computed tensor"):
+        results = [compiled(X), compiled(X)]
+    for result in results:
+        assert torch.equal(result[0], expected[0])
+        assert result[1:] == expected[1:]
+    with pytest.raises(CannotReplay, match="a weak reference to a computed tensor"):
+        thunder.jit(program, data_dependent="error")(X)
+
+
+class Holder:
+    """An object with a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def holds_it_in_a_variable(x: Tensor) -> Any:
+    doubled = x * 2
+    return weakref.ref(doubled)()
+
+
+def holds_it_in_an_object(x: Tensor) -> Any:
+    holders = [Holder(x * 2)]
+    reference = weakref.ref(holders[0].tensor)
+    return reference() + 1  # type: ignore[operator]
+
+
+def holds_it_in_a_closure(x: Tensor) -> Any:
+    doubled = x * 2
+
+    def added() -> Tensor:
+        return doubled + 1
+
+    del x
+    return added() + weakref.ref(doubled)()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("program", [holds_it_in_a_variable, holds_it_in_an_object, holds_it_in_a_closure])
+def test_weak_reference_to_a_computed_tensor_that_a_variable_holds_is_traced(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    for _ in range(2):
+        assert torch.equal(compiled(X), program(X))
+    assert thunder.cache_misses(compiled) == 1

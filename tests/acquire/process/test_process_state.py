@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import colorsys
 import contextvars
 import csv
 import decimal
 import faulthandler
 import functools
 import gc
+import inspect
 import logging
 import math
 import os
@@ -16,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -28,7 +31,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
-from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import RecompileWarning, SharpEdgeError, SharpEdgeWarning
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 
 X = torch.ones(1)
@@ -459,3 +462,75 @@ def store_with(key: str) -> Any:
     store = c10d.HashStore()
     store.set(key, "value")
     return store
+
+
+def lists_modules(x: Tensor) -> tuple[Tensor, bool]:
+    return x + 1, any(name == "colorsys" for name in sys.modules)
+
+
+def goes_through_modules(x: Tensor) -> tuple[Tensor, bool]:
+    import colorsys  # noqa: F401 (tracing imports modules, too)
+
+    return x + 1, any(getattr(module, "rgb_to_hls", None) for module in list(sys.modules.values()))
+
+
+@pytest.mark.parametrize("program", [lists_modules, goes_through_modules])
+def test_eager_makes_calls_that_list_all_imported_modules(
+    program: Callable[[Tensor], tuple[Tensor, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    fast, expected = thunder.jit(program, executors=("torch",)), program is goes_through_modules
+    with pytest.warns(RecompileWarning, match="reads the names of all imported modules"):
+        assert fast(X)[1] is expected
+    monkeypatch.setitem(sys.modules, "colorsys", colorsys)
+    assert fast(X)[1]
+
+
+def name_of_caller() -> str:
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return frame.f_back.f_code.co_name
+
+
+def names_of_callers() -> list[str]:
+    return [info.function for info in inspect.stack()][:3]
+
+
+def names_of_outer_frames() -> list[str]:
+    return [info.function for info in inspect.getouterframes(sys._getframe())][:3]
+
+
+def names_in_the_stack() -> list[str]:
+    return [entry.name for entry in traceback.extract_stack()][-3:]
+
+
+def lines_of_the_stack() -> str:
+    return traceback.format_stack()[-2].split(" in ")[1]
+
+
+STACK_READERS = [names_of_callers, names_of_outer_frames, names_in_the_stack, lines_of_the_stack]
+
+
+def test_current_frame_is_a_frame_of_the_program() -> None:
+    fast = thunder.jit(lambda x: (x + 1, name_of_caller()), executors=("torch",))
+    assert [fast(X)[1] for _ in range(2)] == ["<lambda>"] * 2
+    assert thunder.cache_misses(fast) == 1
+
+
+@pytest.mark.parametrize("reader", STACK_READERS)
+def test_eager_makes_calls_that_read_the_frames_of_callers(reader: Callable[[], Any]) -> None:
+    def program(x: Tensor) -> Any:
+        return x + 1, reader()
+
+    def called(function: Callable[[Tensor], Any]) -> Any:
+        return function(X)[1]
+
+    fast = thunder.jit(program, executors=("torch",))
+    with pytest.warns(RecompileWarning, match="reads the frames of its callers"):
+        results = [called(fast)]
+    results.append(called(fast))
+    # Thunder's own frames are between the program and its caller.
+    expected = called(program)
+    own = [name for name in expected if name != "called"] if isinstance(expected, list) else expected
+    assert all(list(filter(own.__contains__, result)) == own for result in results if isinstance(result, list))
+    assert all(result == own for result in results if isinstance(result, str))

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.held_objects import is_held
 from thunder_core.frontend.acquire.outside.object_guards import NoAccumulationHooks
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
@@ -77,6 +78,18 @@ class OutsideGradients(OutsideFacts):
                 "call backward() outside the program, or register the hooks on the tensor",
             )
         self.run.outside.guard_together(NoAccumulationHooks, leaf)
+
+    def require_alive(self, nodes: Iterable[Node]) -> None:
+        """Leave a pass to eager PyTorch whose leaf has hooks on a node that no variable of the program holds.
+
+        A new node may accumulate the leaf's gradient in eager PyTorch, which drops a node together with the last graph
+        that leads to it.
+        """
+        if not all(is_held(self.run.machine.frame, node) for node in nodes):
+            self.run.leave_to_eager(
+                "the program registers a hook on a node that accumulates a gradient, and holds the node no longer",
+                "keep the node in a variable, or register the hook on the tensor",
+            )
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
         """Guard the hooks of a tensor, and return functions that interpret them."""

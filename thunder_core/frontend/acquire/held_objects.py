@@ -1,4 +1,4 @@
-"""The program's own objects that a function refers to, and whether they have changed."""
+"""The objects that a function or the variables of a program refer to, and whether they have changed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.reach import PARTS
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.stored_attributes import attributes_of
@@ -75,3 +76,15 @@ def reachable_values(value: object) -> Iterator[Any]:
 def refers_to_tensors(value: object) -> bool:
     """Whether an object is a module, or refers, directly or indirectly, to a module, a tensor or a symbolic number."""
     return any(isinstance(inner, torch.Tensor | torch.nn.Module | SymbolicNumber) for inner in reachable_values(value))
+
+
+def is_held(frame: Frame | None, value: object) -> bool:
+    """Whether a frame or one of its callers has a value in a variable, also within a container or an object.
+
+    Other values may live only because tracing holds them.
+    """
+    variables: list[Any] = []
+    while frame is not None:
+        variables += (*frame.fast, *frame.stack, frame.names)
+        frame = frame.caller
+    return any(held is value for held in reachable_values(variables))

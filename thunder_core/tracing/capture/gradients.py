@@ -53,6 +53,9 @@ class OutsideFacts:
         """Return the hooks that a tensor had before the program."""
         return Hooks()
 
+    def require_alive(self, nodes: Iterable[Node]) -> None:
+        """Check that the program, and not only tracing, holds nodes on which it has registered hooks."""
+
 
 class Gradients:
     """The `.grad` of the tensors in a recording, and the backward passes that the program runs.
@@ -275,6 +278,7 @@ class Gradients:
         outside = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
         with torch._C.DisableTorchFunction():
             own = own_hooks(leaf)
+        self.outside.require_alive(self.accumulation_hooks.nodes(leaf))
         before = self.accumulation_hooks.before(leaf)
         for hook in before:
             grad = changed_gradient(hook((grad,)), grad)

@@ -1,24 +1,49 @@
-"""Reads of the values that the functions of a program refer to: globals, builtins and default arguments."""
+"""Reads of values by name: globals, builtins, default arguments, functions of PyTorch, and all imported modules."""
 
 from __future__ import annotations
 
 import functools
+import sys
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-from thunder_core.frontend.acquire.outside.guards import Values
+from thunder_core.frontend.acquire.outside.guards import Guard, Is, Values
 from thunder_core.frontend.acquire.outside.namespaces import item_path
-from thunder_core.frontend.acquire.outside.object_guards import HasCode
+from thunder_core.frontend.acquire.outside.object_guards import HasCode, Keys
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
-from thunder_core.frontend.acquire.outside.symbolic import is_only_thread
+from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
+from thunder_core.tracing.capture.torch_facts.symbols import place_of
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.changes.function_codes import has_first_code
 
 
 class FunctionReads(Outside):
-    """The outside objects, including the globals, builtins and defaults of functions, and methods of classes."""
+    """The outside objects, including the globals, builtins and defaults of functions, and methods of classes.
+
+    `leave_to_eager(what, fix)` requests that eager PyTorch makes the call.
+    """
+
+    def __init__(
+        self,
+        symbolic: Symbolic,
+        symbol_at: Callable[[Path], Any],
+        before_read_of_draw: Callable[[], None],
+        leave_to_eager: Callable[[str, str], NoReturn],
+    ) -> None:
+        super().__init__(symbolic, symbol_at, before_read_of_draw)
+        self._leave_to_eager = leave_to_eager
+
+    def guard(self, guard: Guard) -> None:
+        """Guard that later calls find the same at the guard's path, unless tracing itself changes what it finds."""
+        if isinstance(guard, Keys) and guard.path.value is sys.modules:
+            self._leave_to_eager(
+                "the program reads the names of all imported modules, and tracing imports modules",
+                "read `sys.modules` outside the compiled program, or look up single names",
+            )
+        super().guard(guard)
 
     def guard_global(self, namespace: dict[str, Any], name: str, value: object) -> None:
         """Guard a global that the program has read."""
@@ -35,6 +60,19 @@ class FunctionReads(Outside):
             self.guard_absence(self.globals_root(namespace), name)
             if type(builtins) is dict and builtins.get(name, namespace) is value:
                 self.read(self.globals_root(builtins).item(name, value), value)
+
+    def name_of_operation(self, function: Any) -> None:
+        """Guard that PyTorch has a function under the name by which generated code calls it.
+
+        The program may have another name for the function: `from torch import relu`, or an attribute of a module.
+        """
+        module, name = place_of(function) or (None, "")
+        if module is None or vars(module).get(name) is not function or self.effects.has_written(module, name):
+            return
+        if self._guarded_reads.isdisjoint(((id(module), name), (id(vars(module)), name))):
+            self._guarded_reads.add((id(module), name))
+            path = self.paths.get(id(module)) or self.root("module", module.__name__, module)
+            self.guard(Is(path.attribute(name, function), function))  # without a path that leads through the model
 
     def symbolic_global_path(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
         """Return the path to a global that is a symbolic number; None for other globals."""

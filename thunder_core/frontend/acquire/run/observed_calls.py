@@ -25,7 +25,7 @@ from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
 from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call
-from thunder_core.frontend.acquire.lookasides.state.finalizers import require_no_finalizer
+from thunder_core.frontend.acquire.lookasides.state.finalizers import dereference, require_no_finalizer
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
@@ -49,7 +49,7 @@ from thunder_core.tracing.library.objects import is_native
 LOOKASIDES_OF_CALLABLES = (drawing_call, collective_call, world_call, computed_call)
 LOOKASIDES_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
-    *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script),
+    *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script, dereference),
 )
 # Special methods whose results C code converts to a number of Python.
 CONVERTED_SPECIAL_METHODS = frozenset(
@@ -130,6 +130,8 @@ class ObservedCalls(ObservedReads):
         Return the result if the call is made here, and otherwise `NOT_TAKEN`.
         """
         self.outside.effects.forget_pending_write()
+        if type(function) is types.BuiltinFunctionType:
+            self.outside.name_of_operation(function)
         if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
             self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
         if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
@@ -189,6 +191,7 @@ class ObservedCalls(ObservedReads):
         if value is not NOT_TAKEN:
             return value
         if plain in self.operations:
+            self.outside.name_of_operation(plain)
             self.native_calls.require_no_outside_iterator(function, (*args, *kwargs.values()))
         for arg in (*args, *kwargs.values()):
             self.outside.expand_whole(arg)

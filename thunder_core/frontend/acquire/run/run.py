@@ -117,7 +117,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _observe(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads of outside objects, and log writes to them."""
-        self.outside = WholeReads(symbolic, self._symbol_at, self._before_read_of_draw)
+        self.outside = WholeReads(symbolic, self._symbol_at, self._before_read_of_draw, self.leave_to_eager)
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.leave_to_eager)
         self.classes = Classes(self.outside)

@@ -25,12 +25,16 @@ class AccumulationHooks:
     """The hooks that a program registers on the nodes that accumulate the gradients of leaves."""
 
     def __init__(self) -> None:
-        self._registered: list[tuple[torch.Tensor, str, RemovableHandle]] = []
+        self._registered: list[tuple[Any, str, RemovableHandle]] = []
 
     def note(self, node: Any, method: str, handle: RemovableHandle) -> None:
         """Note a hook that was registered on a node, if the node accumulates the gradient of a leaf."""
         if hasattr(node, "variable"):
-            self._registered.append((node.variable, method, handle))
+            self._registered.append((node, method, handle))
+
+    def nodes(self, leaf: torch.Tensor) -> list[Any]:
+        """Return the nodes of a leaf that have hooks."""
+        return [node for node, _, handle in self._registered if node.variable is leaf and hook_of(handle) is not None]
 
     def before(self, leaf: torch.Tensor) -> list[Hook]:
         """Return the hooks that are called with a tuple of the leaf's gradient, before accumulation."""
@@ -41,9 +45,14 @@ class AccumulationHooks:
         return self._registered_by("register_hook", leaf)
 
     def _registered_by(self, method: str, leaf: torch.Tensor) -> list[Hook]:
-        handles = [handle for owner, name, handle in self._registered if owner is leaf and name == method]
-        registered = ((handle.hooks_dict_ref() or {}).get(handle.id) for handle in handles)
-        return [hook for hook in registered if hook is not None]
+        hooks = (hook_of(handle) for node, name, handle in self._registered if node.variable is leaf and name == method)
+        return [hook for hook in hooks if hook is not None]
+
+
+def hook_of(handle: RemovableHandle) -> Hook | None:
+    """Return the hook of a handle, or None if the hook was removed."""
+    hook: Hook | None = (handle.hooks_dict_ref() or {}).get(handle.id)
+    return hook
 
 
 @contextmanager

@@ -128,6 +128,20 @@ def _dotted_name(function: Callable[..., Any]) -> str:
     return reached if follow_path(reached) is function else f"{module}.{getattr(function, '__qualname__', name)}"
 
 
+def place_of(function: Callable[..., Any]) -> tuple[types.ModuleType, str] | None:
+    """Return the module and the name by which generated code calls a function of PyTorch; None for other callables."""
+    is_builtin = type(function) is types.BuiltinFunctionType
+    is_method = is_builtin and not isinstance(getattr(function, "__self__", None), types.ModuleType | types.NoneType)
+    return None if is_method or not (is_builtin or function in operations()) else _place_of(function)
+
+
+@cache
+def _place_of(function: Callable[..., Any]) -> tuple[types.ModuleType, str] | None:
+    parent, _, name = symbol_of(function).name.rpartition(".")
+    module = follow_path(parent) if parent.partition(".")[0] == "torch" else None
+    return (module, name) if isinstance(module, types.ModuleType) else None
+
+
 @cache
 def is_ordered(symbol: Symbol) -> bool:
     """Whether a call changes a state of the process or of a tensor that no operator's schema shows."""

@@ -18,6 +18,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 INTERPRET = torch._C._jit_interpret_graph  # type: ignore[attr-defined]
 ACCESSES = ("prim::GetAttr", "prim::SetAttr")
+MAKES_TENSOR = ("aten::tensor", "aten::as_tensor")
 ORIGINAL = "call the original module, which is Python code"
 
 
@@ -57,7 +58,8 @@ def call_script(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: di
     """Call a function of TorchScript, or a method of a module that is called as a whole, by interpreting its graph.
 
     PyTorch would call the graph that it has optimized for the gradients and sizes of earlier calls. Eager PyTorch makes
-    the call of any other method, because no guard checks the state of its module.
+    the call of any other method, because no guard checks the state of its module, and of code that writes numbers into
+    new tensors.
     """
     kind = type(function)
     if kind is torch.ScriptMethod and not any(method is function for method in run.script_methods):
@@ -69,7 +71,16 @@ def call_script(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: di
     )
     if values is None:
         return NOT_TAKEN  # the call raises eager's error
-    return run.machine.call_native(INTERPRET, (function.inlined_graph, values), {})
+    graph = function.inlined_graph
+    if fills_tensors(graph):
+        run.leave_to_eager("TorchScript code makes a tensor from a list of numbers", ORIGINAL)
+    return run.machine.call_native(INTERPRET, (graph, values), {})
+
+
+def fills_tensors(graph: Any) -> bool:
+    """Whether a graph makes a tensor from a list, also for an index: C++ code would write to the memory of a fake."""
+    nodes = (node for kind in MAKES_TENSOR for node in graph.findAllNodes(kind))
+    return any(isinstance(next(node.inputs()).type(), torch.ListType) for node in nodes)
 
 
 def _bound(arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:

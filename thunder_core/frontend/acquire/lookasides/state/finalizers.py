@@ -1,4 +1,4 @@
-"""Code that runs when an object dies: finalizers of `weakref`, callbacks of weak references, and `__del__`."""
+"""Code that runs when an object dies, and reads of weak references to objects that tracing keeps alive."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from thunder_core.foundation.errors import ThunderError
+from thunder_core.frontend.acquire.held_objects import is_held
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.outside.call_traits import dereferenced_reference
 from thunder_core.frontend.acquire.outside.reductions import DeferredCallback
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.ir.retrace import Retrace
+
+KEEP_THE_TENSOR = "keep the tensor in a variable, or make the weak reference outside the compiled program"
 
 
 @lookaside(weakref.finalize)
@@ -44,8 +50,29 @@ def refer_weakly(function: Callable[..., Any], run: TracedRun, /, *args: Any) ->
     if len(args) != 2 or args[1] is None or frame is None or not is_users_code(frame.code):
         return NOT_TAKEN
     referent, callback = args
+    if is_computed(run, referent):
+        run.leave_to_eager("a weak reference to a computed tensor has a callback", KEEP_THE_TENSOR)
     deferred = DeferredCallback(callback, partial(note_death, run.machine, run))
     return run.machine.natively(function, (referent, deferred), {})
+
+
+def dereference(run: TracedRun, function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """Leave a program to eager PyTorch that reads a weak reference to a computed tensor which may have died.
+
+    Tracing holds all computed tensors. A tensor that the program's variables do not hold may live only for tracing.
+    """
+    reference = dereferenced_reference(function)
+    referent = None if reference is None else weakref.ref.__call__(reference)
+    if is_computed(run, referent) and not is_held(run.machine.frame, referent):
+        run.leave_to_eager(
+            "the program reads a weak reference to a computed tensor, which may be dead", KEEP_THE_TENSOR
+        )
+    return NOT_TAKEN
+
+
+def is_computed(run: TracedRun, value: object) -> bool:
+    """Whether a value is a tensor that the program has computed."""
+    return isinstance(value, torch.Tensor) and not run.recorder.tensors.is_outside(value)
 
 
 def note_death(machine: Any, run: TracedRun) -> None:

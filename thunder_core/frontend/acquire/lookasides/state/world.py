@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import io
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import BuiltinMethodType
 from typing import Any
@@ -123,6 +125,10 @@ def call_unknown(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
     return call_reading_deeply(run, function, args, kwargs)
 
 
+STACK_READERS = (
+    *(inspect.stack, inspect.getouterframes),
+    *(traceback.extract_stack, traceback.format_stack, traceback.print_stack, traceback.walk_stack),
+)
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
 QUERY_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
@@ -158,6 +164,24 @@ def set_recursion_limit(run: TracedRun, /, *args: Any) -> NotTaken:
     run.settings.changed_functions.add(sys.setrecursionlimit)
     run.outside.effects.add_undo(functools.partial(sys.setrecursionlimit, run.machine.limit))
     run.outside.effects.add_epilogue_call(sys.setrecursionlimit, args)
+    return NOT_TAKEN
+
+
+@lookaside(inspect.currentframe)
+def current_frame(run: TracedRun, /) -> Any:
+    """Return the frame of the program that asks for it."""
+    return run.machine.call(sys._getframe)
+
+
+@lookaside_of_each(*STACK_READERS)
+def read_stack(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
+    """Leave to eager PyTorch a program that reads all frames that are running: tracing adds its own to them."""
+    frame = run.machine.frame
+    if frame is not None and not run.code_origins.is_library(frame.code):
+        run.leave_to_eager(
+            f"the program calls `{function.__module__}.{function.__name__}`, which reads the frames of its callers",
+            "read them outside the compiled program, or use `sys._getframe`",
+        )
     return NOT_TAKEN
 
 
