@@ -195,7 +195,7 @@ class Specializations:
             del finish  # the traceback of an error refers to this frame
 
     @property
-    def acts(self) -> bool:
+    def has_effects(self) -> bool:
         """Whether the program of the latest call writes to objects of the user."""
         return self.last is not None and has_effects(self.last)
 

@@ -44,10 +44,10 @@ BENEATH = Beneath()
 
 
 class CompiledFunctionLike(Protocol):
-    """A compiled function; `acts` says whether the program of its latest call writes to objects of the user."""
+    """A compiled function; `has_effects` says whether the program of its latest call writes to objects of the user."""
 
     @property
-    def acts(self) -> bool:
+    def has_effects(self) -> bool:
         """Whether the latest call wrote to objects of the user."""
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -105,7 +105,7 @@ class TransformedCall:
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(states, random_states(), strict=True)):
             self.refusal = DRAWS
-        elif compiled.acts:
+        elif compiled.has_effects:
             self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in transformed) else leaf for leaf in tensors)

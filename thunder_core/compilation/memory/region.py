@@ -73,9 +73,9 @@ class _Run:
     def leave(self) -> None:
         """Drop the region's own names; allocate the outputs that are still unknown as PyTorch does."""
         for proxy, base in births(self.bsym):
-            if not self.storages.knows(proxy.name) and base is not None:
+            if not self.storages.is_live(proxy.name) and base is not None:
                 self.storages.share(proxy.name, base)
-            elif not self.storages.knows(proxy.name):
+            elif not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         for name in self.names:
             self.storages.drop(name)

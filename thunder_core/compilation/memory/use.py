@@ -120,9 +120,9 @@ class Meter:
     def unpack(self, trace: Trace) -> None:
         """Add the tensors that a trace unpacks from its argument list; tensors with an origin outside stay."""
         proxies = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
-        self.give(proxy for proxy in proxies if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
+        self.give(proxy for proxy in proxies if not self.storages.is_live(proxy.name) and is_outside(proxy, trace))
         for proxy in proxies:
-            if not self.storages.knows(proxy.name):
+            if not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
@@ -192,7 +192,7 @@ class Meter:
         """Return the bound symbol with the names in its list, and the names that only the list still holds."""
         list_name = bsym.inputs[0].name if bsym.inputs else ""
         proxies = self.lists.pop(list_name, ())
-        alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
+        alone = [proxy.name for proxy in proxies if not self.storages.is_live(proxy.name)]
         for index, proxy in enumerate(proxies):
             if proxy.name in alone:
                 self.storages.share(proxy.name, f"{list_name}[{index}]")
@@ -214,7 +214,7 @@ class Meter:
                 self.storages.drop(name)
                 intermediates.discard(name)
         for proxy in bsym.tensors:  # outputs of no recorded operation
-            if not self.storages.knows(proxy.name):
+            if not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         return max(peak, self.storages.live_bytes)
 

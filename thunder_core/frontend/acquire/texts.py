@@ -21,7 +21,7 @@ from thunder_core.frontend.acquire.lookasides.state.output import (
     copy_for_output,
     holds_tensors,
 )
-from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.texts import concatenate
@@ -29,7 +29,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
 from thunder_core.tracing.ir.retrace import NeedsTexts, Retrace
 from thunder_core.tracing.ir.tree import replace_leaves
-from thunder_core.tracing.library.output import dressed
+from thunder_core.tracing.library.output import tensor_to_print
 
 Parts = tuple[str | TextPart, ...]
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "s": str}
@@ -54,12 +54,12 @@ TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 class Texts:
     """The texts of one run.
 
-    `any_symbolic` is set once a text contains values that are unknown in the trace. If `read_at_once` is set, no text
+    `has_symbolic` is set once a text contains values that are unknown in the trace. If `read_at_once` is set, no text
     does.
     """
 
     def __init__(self, run: TracedRun, *, read_at_once: bool) -> None:
-        self.any_symbolic = False
+        self.has_symbolic = False
         self.read_at_once = read_at_once
         self._are_refused = False
         self._run = run
@@ -126,7 +126,7 @@ class Texts:
         return machine.call(CONVERSIONS[conversion], value)
 
     def _text(self, parts: Parts) -> SymbolicText:
-        self.any_symbolic = True
+        self.has_symbolic = True
         return SymbolicText(parts, lambda part: self._run.machine.call_from_c(self._read, part))
 
     def is_unknown(self, value: object) -> bool:
@@ -152,9 +152,9 @@ class Texts:
             return leaf.concretize()
         method = torch.Tensor.__format__ if function is format else torch.Tensor.__repr__
         data = self._run.recorder.data
-        if type(leaf) is Dressed:
+        if type(leaf) is TensorToPrint:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
-                return dressed(data.values(method, leaf.values), leaf.kind, leaf.node)
+                return tensor_to_print(data.values(method, leaf.values), leaf.kind, leaf.node)
         return data.values(method, leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     # ---- operations on texts ------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Texts:
         effects = self._run.outside.effects.effects
         if self._are_refused:
             raise Retrace(NeedsTexts())
-        if self.any_symbolic and any(
+        if self.has_symbolic and any(
             effect.owner is not None and effect.owner.value is PRINT_OPTIONS for effect in effects
         ):
             raise Retrace(NeedsTexts())
@@ -252,7 +252,7 @@ def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `separator.join(texts)`."""
     texts.see(args)
-    if len(args) == 1 and texts.any_symbolic and type(args[0]) in COLLECTED_ITERABLES:
+    if len(args) == 1 and texts.has_symbolic and type(args[0]) in COLLECTED_ITERABLES:
         args = (texts.items_of(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):

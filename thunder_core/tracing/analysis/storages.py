@@ -60,7 +60,7 @@ class Storages:
         if not self._names[owner] and owner not in self._pinned:
             self.live_bytes -= self._bytes.pop(owner)
 
-    def knows(self, name: str) -> bool:
+    def is_live(self, name: str) -> bool:
         """Whether a name is live."""
         return name in self._owners
 

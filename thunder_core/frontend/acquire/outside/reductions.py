@@ -58,8 +58,8 @@ class Reduction:
 
 
 @dataclass(frozen=True, eq=False)
-class Dressed:
-    """A tensor to show: its values, its class, and the name of its autograd node, or an empty string."""
+class TensorToPrint:
+    """A tensor that the epilogue prints: its values, its class, and its autograd node's name or an empty string."""
 
     values: torch.Tensor
     kind: type
@@ -253,7 +253,7 @@ VALUES = (
 REDUCE: dict[type, Reduce] = {
     SymbolicText: lambda value, where: Reduction(output.text, value.parts),
     TextPart: lambda value, where: Reduction(value.function, value.arguments),
-    Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
+    TensorToPrint: lambda value, where: Reduction(output.tensor_to_print, (value.values, value.kind, value.node)),
     **dict.fromkeys((*ITERATORS, *VALUES), reduce),
     **{type(getattr(_MAPPED, name)()): of_view(name) for name in ("keys", "values", "items")},
     deque: of_deque,

@@ -44,11 +44,11 @@ class SharpEdge:
         return self.what if self.where is None else f"{self.what} ({self.where})"
 
 
-def _of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
+def _edges(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
-CLOCKS = (
+CLOCK_FUNCTIONS = (
     "time",
     "time_ns",
     "perf_counter",
@@ -58,7 +58,7 @@ CLOCKS = (
     "process_time",
     "localtime",
 )
-FILES = (
+OS_FUNCTIONS = (
     "open",
     "read",
     "write",
@@ -73,29 +73,33 @@ FILES = (
     "getpid",
 )
 IN_THREAD = "code in another thread"
-KNOWN: dict[Any, str] = {
-    **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
-    **_of(IN_THREAD, threading.Thread, "start"),
-    **_of(IN_THREAD, ThreadPoolExecutor, "submit"),
-    **_of("the outside world", os, *FILES),
-    **_of("input and output", builtins, "open", "input"),
-    **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
-    **_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
+# The descriptions of the sharp edges of functions.
+EDGES_OF_FUNCTIONS: dict[Any, str] = {
+    **_edges("the time", time, *CLOCK_FUNCTIONS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
+    **_edges(IN_THREAD, threading.Thread, "start"),
+    **_edges(IN_THREAD, ThreadPoolExecutor, "submit"),
+    **_edges("the outside world", os, *OS_FUNCTIONS),
+    **_edges("input and output", builtins, "open", "input"),
+    **_edges("randomness outside torch", uuid, "uuid1", "uuid4"),
+    **_edges("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
 }
-OWNERS: dict[type, str] = {
+# The kinds of the sharp edges of bound methods, by the class of their `__self__`.
+EDGE_KINDS_OF_OWNERS: dict[type, str] = {
     socket.socket: "the outside world",
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
-NO_OWNERS = frozenset({type(None), types.ModuleType})  # the classes of `__self__` of module functions
-# Owners of bound C methods without sharp edges.
-HARMLESS = frozenset(
+OWNERS_OF_MODULE_FUNCTIONS = frozenset({type(None), types.ModuleType})  # the classes of `__self__` of module functions
+# The classes of `__self__` of bound C methods that have no sharp edges.
+OWNERS_WITHOUT_EDGES = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
 )
-# Edges that are reported even if sharp edges are allowed: actions that happen only once, or values that stay constant.
-LOUD = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
-MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
-DATES = {
+# The beginnings of descriptions that are reported even if sharp edges are allowed: the action happens only once, or the
+# value stays constant.
+LOUD_PREFIXES = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
+# The kinds of the sharp edges of functions, by the beginning of the name of their module.
+EDGE_KINDS_OF_MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
+DATE_METHODS = {
     (dt.datetime, "now"),
     (dt.datetime, "utcnow"),
     (dt.datetime, "today"),
@@ -106,35 +110,35 @@ DATES = {
 def edge_of(function: object) -> str | None:
     """Return the sharp edge of calling a function, or None."""
     owner = getattr(function, "__self__", None)
-    if type(owner) in HARMLESS:
+    if type(owner) in OWNERS_WITHOUT_EDGES:
         return None
     try:
-        description = KNOWN.get(function)
+        description = EDGES_OF_FUNCTIONS.get(function)
     except TypeError:  # unhashable
         return None
     if description is not None:
         return description
     name = getattr(function, "__name__", "")
-    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
+    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATE_METHODS):
         return f"the time: {owner.__name__}.{name}"
-    for kind, owner_kind in OWNERS.items() if type(owner) not in NO_OWNERS else ():
+    for kind, owner_kind in EDGE_KINDS_OF_OWNERS.items() if type(owner) not in OWNERS_OF_MODULE_FUNCTIONS else ():
         if issubclass(type(owner), kind):
             return f"{owner_kind}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    outside = None if isinstance(function, type) else _of_module(module)
+    outside = None if isinstance(function, type) else _edge_kind_of_module(module)
     return f"{outside}: {module}.{name}" if outside else None
 
 
 @cache
-def _of_module(module: str) -> str | None:
-    return next((what for prefix, what in MODULES.items() if module.startswith(prefix)), None)
+def _edge_kind_of_module(module: str) -> str | None:
+    return next((what for prefix, what in EDGE_KINDS_OF_MODULES.items() if module.startswith(prefix)), None)
 
 
-FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+LIBRARY_FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 # Code that libraries generate: dataclasses and named tuples, frozen modules, graphs of torch.fx, NumPy's dispatch.
-GENERATED = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
+GENERATED_FILE_PREFIXES = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
 
 
 def is_users_code(code: types.CodeType | None) -> bool:
@@ -145,7 +149,10 @@ def is_users_code(code: types.CodeType | None) -> bool:
 @cache
 def is_users_file(name: str) -> bool:
     """Whether a file of Python code is the user's own."""
-    return not name.startswith((*GENERATED, *FOREIGN, package.FOLDER)) and "site-packages" not in name
+    return (
+        not name.startswith((*GENERATED_FILE_PREFIXES, *LIBRARY_FOLDERS, package.FOLDER))
+        and "site-packages" not in name
+    )
 
 
 def users_line(error: BaseException) -> SourceLine | None:

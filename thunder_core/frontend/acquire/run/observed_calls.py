@@ -32,7 +32,7 @@ from thunder_core.frontend.acquire.lookasides.state.process_queries import call_
 from thunder_core.frontend.acquire.lookasides.state.storages import method_of_storage
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
-from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD, edge_of, is_users_code
+from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
@@ -228,7 +228,7 @@ class ObservedCalls(ObservedReads):
         if edge is not None and edge.startswith(IN_THREAD) and self.leaves_threads_to_eager:
             self.leave_to_eager("the program starts a thread, whose code is not traced", "start it outside the program")
         if edge is not None:
-            self.note_edge(edge, loud=edge.startswith(LOUD) and not self.outside.is_functional)
+            self.note_edge(edge, loud=edge.startswith(LOUD_PREFIXES) and not self.outside.is_functional)
         return edge is not None
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:

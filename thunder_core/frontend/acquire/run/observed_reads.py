@@ -153,7 +153,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     @property
     def substitutes(self) -> bool:  # type: ignore[override]
         """Whether the program has symbolic texts or numbers, which native functions must receive as plain values."""
-        return self.texts.any_symbolic or self.recorder.numbers.any_symbolic
+        return self.texts.has_symbolic or self.recorder.numbers.has_symbolic
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return a symbolic text for a text of unknown values. It is guarded only if the program reads it."""
@@ -161,22 +161,22 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
         """Return the arguments of a native function with the strings and numbers of this call in place of symbols."""
-        if self.recorder.numbers.any_symbolic:
+        if self.recorder.numbers.has_symbolic:
             args, kwargs = for_native(function, args, kwargs)
-        return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
+        return self.texts.for_native(function, args, kwargs) if self.texts.has_symbolic else (args, kwargs)
 
     def for_caller(self, value: object) -> Any:
         """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
-        return plain(value, set()) if self.texts.any_symbolic else value
+        return plain(value, set()) if self.texts.has_symbolic else value
 
     def on_refusal(self, error: TypeError) -> None:
         """Note an error of a native function that may have received a symbolic text within an object."""
-        if self.texts.any_symbolic:
+        if self.texts.has_symbolic:
             self.texts.met_refusal(error)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Apply an operator on random arrays or contexts. Guard the reads of other operators."""
-        may_be_computed = self.draws.arrays or self.recorder.numbers.any_symbolic
+        may_be_computed = self.draws.arrays or self.recorder.numbers.has_symbolic
         if may_be_computed and (value := operation_of_prologue(self, function, operands)) is not NOT_TAKEN:
             return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:

@@ -39,7 +39,7 @@ def register_hook_of_several(
 @lookaside(RemovableHandle.remove, _MultiHandle.remove)
 def remove_hook(run: TracedRun, /, handle: object) -> NotTaken | None:
     """Remove a hook that the program has registered."""
-    if not run.backward_hooks.knows(handle):
+    if not run.backward_hooks.has_registered(handle):
         return NOT_TAKEN
     run.backward_hooks.remove(handle)
     return None

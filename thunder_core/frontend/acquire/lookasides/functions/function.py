@@ -29,7 +29,8 @@ from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
-FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user, which are parts of the program
+# PyTorch's classes whose backward calls functions of the program.
+FUNCTIONS_CALLING_USER_CODE = (CheckpointFunction, BackwardHookFunction)
 
 
 @lookaside(FunctionMeta.__init__)
@@ -49,7 +50,7 @@ def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
         return levels.call(within_levels(run, kind).apply, args, kwargs)
     if kind is BackwardHookFunction and _is_tracked(run.recorder, args):
         return _as_one_operation(run, pass_gradients, args)
-    is_foreign = run.runs_through_functions or issubclass(kind, FOREIGN)
+    is_foreign = run.runs_through_functions or issubclass(kind, FUNCTIONS_CALLING_USER_CODE)
     if is_foreign or not tensors_in(args) or not _is_tracked(run.recorder, args):
         return NOT_TAKEN
     return run.functions.apply(kind, args, kwargs)
@@ -134,7 +135,7 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
 
 def _is_tracked(recorder: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd tracks operations on these tensors, or the recorded operations are being differentiated."""
-    tensors = (recorder.tensors.fake(tensor) if recorder.knows(tensor) else tensor for tensor in tensors_in(args))
+    tensors = (recorder.tensors.fake(tensor) if recorder.is_used(tensor) else tensor for tensor in tensors_in(args))
     with torch._C.DisableTorchFunction():
         tracks = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return tracks or recorder.derivatives_in_progress > 0

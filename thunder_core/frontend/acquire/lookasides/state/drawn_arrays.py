@@ -119,7 +119,7 @@ def combine_numbers(run: TracedRun, function: object, operands: tuple[Any, ...])
 def is_mixed(run: TracedRun, operands: tuple[Any, ...]) -> bool:
     """Whether an operator combines a symbolic number that the prologue knows with a number or an array of NumPy."""
     return (
-        run.recorder.numbers.any_symbolic
+        run.recorder.numbers.has_symbolic
         and any(map(is_replayed_number, operands))
         and any(is_plain_numpy(run, operand) for operand in operands)
     )
@@ -134,7 +134,7 @@ def is_plain_numpy(run: TracedRun, value: object) -> bool:
 
 def computes_from_numbers(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function or a class of numbers of NumPy is called with sizes or numbers that vary between calls."""
-    if not run.recorder.numbers.any_symbolic or "out" in kwargs:
+    if not run.recorder.numbers.has_symbolic or "out" in kwargs:
         return False
     if not is_number_class(function) and not is_pure(function):
         return False

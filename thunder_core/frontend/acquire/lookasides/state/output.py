@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.written.rebuilding import is_rebuildable
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -188,7 +188,7 @@ def shown_tensor(run: TracedRun, tensor: torch.Tensor) -> Any:
     values, data = tensor.detach().clone(), run.recorder.data
     if not data.requires_grad(tensor):
         return values
-    return Dressed(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
+    return TensorToPrint(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
 
 
 def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:

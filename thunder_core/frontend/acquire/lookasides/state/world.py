@@ -15,7 +15,7 @@ from typing import Any
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
-from thunder_core.frontend.acquire.outside.sharp import DATES
+from thunder_core.frontend.acquire.outside.sharp import DATE_METHODS
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import concrete
@@ -82,7 +82,7 @@ def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
 def is_date_of_now(function: object) -> bool:
     """Whether a function is a method of a date class that returns the current date or time."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-    return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
+    return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATE_METHODS)
 
 
 def again(
