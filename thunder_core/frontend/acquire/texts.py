@@ -18,8 +18,8 @@ from thunder_core.frontend.acquire.format_fields import with_values
 from thunder_core.frontend.acquire.lookasides.state.output import (
     CONTAINERS,
     NotShownError,
+    contains_tensors,
     copy_for_output,
-    holds_tensors,
 )
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -136,7 +136,7 @@ class Texts:
         if type(value) in (torch.Tensor, FakeTensor):
             return not self._run.recorder.levels.depth
         with_strings = not issubclass(type(value), SymbolicNumber) and type(value) not in CONTAINERS
-        return not with_strings and holds_tensors(value, set()) and not self._run.recorder.levels.depth
+        return not with_strings and contains_tensors(value, set()) and not self._run.recorder.levels.depth
 
     # ---- reading texts ------------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class ProgramDraws:
         """Whether the prologue can compute a symbolic number or a tensor."""
         if isinstance(value, SymbolicNumber):
             return isinstance(value.source, Path)
-        return isinstance(value, torch.Tensor) and self.knows_arguments((value,), {})
+        return isinstance(value, torch.Tensor) and self.can_pass_arguments((value,), {})
 
     def require_no_drawing_function(self) -> None:
         """Before C code receives the value of a symbolic number: if the program has drawn, let the prologue call it.
@@ -288,7 +288,7 @@ class ProgramDraws:
         if code is not None and code not in self.functions:
             raise self._run.retrace(NeedsDrawingFunction(code))
 
-    def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def can_pass_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the prologue can pass the arguments of a call: paths, constants and containers."""
         try:
             self._operand(args), self._operand(dict(kwargs))

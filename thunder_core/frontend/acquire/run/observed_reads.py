@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions.function_transforms impo
 from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_known_identity
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operation_of_prologue, store_item
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
@@ -177,7 +177,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Apply an operator on random arrays or contexts. Guard the reads of other operators."""
         may_be_computed = self.draws.arrays or self.recorder.numbers.has_symbolic
-        if may_be_computed and (value := operation_of_prologue(self, function, operands)) is not NOT_TAKEN:
+        if may_be_computed and (value := operate_in_prologue(self, function, operands)) is not NOT_TAKEN:
             return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
             return self.context_variables.item(*operands)

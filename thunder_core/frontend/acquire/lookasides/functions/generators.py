@@ -39,7 +39,7 @@ def make_generator(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Genera
 
 
 def method_of_generator(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Record a bound method of a generator. A method whose result never changes is not taken."""
+    """Record a call of a bound method of a generator. Return `NOT_TAKEN` for a method whose result never changes."""
     method = METHODS.get(function.__name__)
     return NOT_TAKEN if method is None else method(run, function.__self__, *concrete(args), **concrete(kwargs))
 
