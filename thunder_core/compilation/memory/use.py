@@ -11,7 +11,7 @@ from thunder_core.backend.claiming.free import DELETE, LIST
 from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.memory.region import run_region
 from thunder_core.tracing.analysis.aliasing import is_view
-from thunder_core.tracing.analysis.collectives import Waits, started_by
+from thunder_core.tracing.analysis.collectives import Waits, started_collectives
 from thunder_core.tracing.analysis.storages import Storages, round_to_block, size_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
@@ -136,7 +136,7 @@ class Meter:
                 bsym.symbol.name,
                 self.storages.live_bytes,
                 peak,
-                len(started_by(bsym)),
+                len(started_collectives(bsym)),
                 tuple(start + 1 for start in waits.in_flight(index)) if computes(bsym) else (),
             )
 

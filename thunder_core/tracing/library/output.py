@@ -63,7 +63,7 @@ def raises_warning(text: str | None, category: type[Warning], module: str, line:
 
 
 def text(*parts: str) -> str:
-    """Concatenate parts of a text."""
+    """Return the concatenation of strings."""
     return "".join(parts)
 
 
