@@ -88,7 +88,7 @@ class NativeCalls:
         return NOT_TAKEN
 
     def require_own_iterators(self, function: object, args: Iterable[Any]) -> None:
-        """Leave a function to eager PyTorch that may take items out of an iterator from outside.
+        """Leave a function that may take items out of an iterator from outside to eager PyTorch.
 
         Tracing cannot put the items back.
         """

@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.retrace import Retrace
 
 @lookaside(weakref.finalize)
 def finalize(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Leave a program to eager PyTorch that creates a finalizer.
+    """Leave the program to eager PyTorch, because it creates a finalizer.
 
     Tracing would register the finalizer with tensors that have no data. Finalizers that libraries create, such as those
     of `torch.library`, are registered once, while tracing.
@@ -50,7 +50,7 @@ def refer_weakly(function: Callable[..., Any], run: TracedRun, /, *args: Any) ->
 
 
 def note_death(machine: Any, run: TracedRun) -> None:
-    """Leave a program to eager PyTorch in which an object dies that has a weak reference with a callback.
+    """Leave the program to eager PyTorch, because an object with a weak reference and its callback was freed.
 
     A callback cannot raise the error to the program, so the run stores the request until the program ends.
     """
@@ -63,7 +63,7 @@ def note_death(machine: Any, run: TracedRun) -> None:
 
 
 def require_no_finalizer(run: TracedRun, kind: type) -> None:
-    """Leave a program to eager PyTorch that creates an object whose class has a `__del__` of the user.
+    """Leave the program to eager PyTorch if it creates an object of a class with the user's own `__del__`.
 
     While tracing, objects are freed at other times than in eager PyTorch.
     """

@@ -94,7 +94,7 @@ def have_torch_function(run: TracedRun, /, *values: Any) -> Any:
 
 @lookaside(torch._C._push_on_torch_dispatch_stack)
 def push_dispatch_mode(run: TracedRun, /, mode: object) -> NoReturn:
-    """Leave a program to eager PyTorch that enters a `TorchDispatchMode`, which would receive tensors without data."""
+    """Leave the program to eager PyTorch: its `TorchDispatchMode` would receive tensors without data."""
     run.leave_to_eager(
         f"the program enters a {type(mode).__name__}, whose `__torch_dispatch__` a trace cannot call",
         fix="enter the mode outside the compiled program, or use a `TorchFunctionMode`",

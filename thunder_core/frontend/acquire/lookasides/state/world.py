@@ -54,7 +54,7 @@ def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
 
 
 def require_unchanged_file(run: TracedRun, name: object = None) -> None:
-    """Leave a program to eager PyTorch that reads a file or a folder which it has changed or created itself.
+    """Leave the program to eager PyTorch if it reads a file or a folder that it has changed or created itself.
 
     The prologue reads files before the program changes them, so it would read other contents, or find no file.
     """
