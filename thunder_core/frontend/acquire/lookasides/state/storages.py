@@ -43,7 +43,7 @@ def method_of_storage(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs
 
 @lookaside_of_each(torch.UntypedStorage, torch._C.StorageBase.__new__)
 def make_storage(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Leave the program to eager PyTorch if it makes a storage from another storage, whose memory is missing at tracing.
+    """Leave the program to eager PyTorch if it makes a storage from another one, whose memory is missing at tracing.
 
     Otherwise, C++ code would read the missing memory, and crash the process.
     """
