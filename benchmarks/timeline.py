@@ -18,7 +18,7 @@ import torch
 
 import thunder_core
 from thunder_core.tracing.analysis.collectives import Waits, collective_of, is_wait, operators
-from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
+from thunder_core.tracing.ir.evaluate import bindings, evaluate_bound_symbol
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -170,7 +170,7 @@ def run_lines(traces: Sequence[Trace]) -> Iterator[float]:
 
 def run_line(bsym: BoundSymbol, values: dict[str, Any]) -> float:
     """Run one line, store its results by name, and return its seconds."""
-    seconds, result = evaluate_one(bsym, values, timed_call)
+    seconds, result = evaluate_bound_symbol(bsym, values, timed_call)
     values.update((proxy.name, value) for proxy, value in bindings(bsym.output, result))
     return float(seconds)
 

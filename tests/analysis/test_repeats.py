@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.tracing.analysis.repeats import SHORTEST, Repeat, find_repeats
+from thunder_core.tracing.analysis.repeats import MIN_PERIOD, Repeat, find_repeats
 
 pytestmark = pytest.mark.hypothesis
 
@@ -30,7 +30,7 @@ def test_repeats_are_found(keys, found):
 
 @given(
     st.lists(st.integers(0, 5), max_size=8),
-    st.lists(st.integers(0, 50), min_size=SHORTEST, max_size=20, unique=True),
+    st.lists(st.integers(0, 50), min_size=MIN_PERIOD, max_size=20, unique=True),
     st.integers(2, 6),
     st.lists(st.integers(0, 5), max_size=8),
 )

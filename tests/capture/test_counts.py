@@ -97,7 +97,7 @@ def test_branch_on_a_count_is_a_constraint() -> None:
     function = program.__qualname__
     where = f"count of nonzero elements at {__file__}:{line}, in {function}"
     assert thunder.recompile_reasons(compiled) == [
-        f"{where}: had 4 <= s1, needed at {__file__}:{line + 1}, in {function}, is 1"
+        f"{where}: required 4 <= s1, needed at {__file__}:{line + 1}, in {function}, is 1"
     ]
 
 

@@ -15,7 +15,7 @@ from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.check import check_trace
-from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
+from thunder_core.tracing.ir.evaluate import bindings, evaluate_bound_symbol
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.trace import Trace
 
@@ -187,7 +187,7 @@ def test_each_name_has_constant_metadata(name: str, level: str) -> None:
     trace, _ = record_natively(IN_PLACE[name], torch.arange(9.0).view(3, 3))
     values: dict[str, Any] = {proxy.name: torch.arange(9.0).view(3, 3) for proxy in trace.inputs}
     for line in trace.at_level(level):
-        for proxy, value in bindings(line.output, evaluate_one(line, values)):
+        for proxy, value in bindings(line.output, evaluate_bound_symbol(line, values)):
             values[proxy.name] = value
             assert (proxy.shape, proxy.stride) == (value.shape, value.stride())
     assert any(proxy.stride != (3, 1) for line in trace.bound_symbols for proxy in line.outputs)

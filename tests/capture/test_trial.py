@@ -58,7 +58,7 @@ def test_large_tensors_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProgramRaised) as tried:
         acquire(program, inputs, {})
     assert type(tried.value.error) is RuntimeError, "the class that eager raises"
-    monkeypatch.setattr(trial, "LARGEST", 1)
+    monkeypatch.setattr(trial, "MAX_BYTES", 1)
     with pytest.raises(ProgramRaised) as untried:
         acquire(program, inputs, {})
     assert type(untried.value.error) is AssertionError, "the class that functions for metadata raise"

@@ -152,14 +152,20 @@ def test_two_sizes_of_a_sample_share_one_program(name: str) -> None:
 
 def test_operator_that_specializes_is_reported_with_its_reason() -> None:
     (finding, *_) = examined("unbind")
-    assert finding.failure is None and "args[0].size(0): had s1 == 5" in finding.specialized
+    assert finding.failure is None and "args[0].size(0): required s1 == 5" in finding.specialized
 
 
 def test_page_lists_differences_and_specializations() -> None:
-    verdict = {"tried": 2, "failed": 1, "specialized": 1, "failure": "float32: wrong", "specialized_by": "had s0 == 3"}
+    verdict = {
+        "tried": 2,
+        "failed": 1,
+        "specialized": 1,
+        "failure": "float32: wrong",
+        "specialized_by": "required s0 == 3",
+    }
     page = symbolic_page.render({"cat": {"forward": verdict}, "add": {"forward": verdict | {"failed": 0}}, "sub": {}})
     assert "| equal | 1 of 2 (50.0%) |" in page and "| equal, by one program | 0 of 2 (0.0%) |" in page
-    assert "- `cat` (forward): float32: wrong" in page and "| `add` | 1 of 2 |  | had s0 == 3 |" in page
+    assert "- `cat` (forward): float32: wrong" in page and "| `add` | 1 of 2 |  | required s0 == 3 |" in page
 
 
 # One entry of each kind: elementwise, indexing, joining, products, random numbers.

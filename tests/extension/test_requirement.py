@@ -65,7 +65,7 @@ def test_a_compiler_is_tried(script: str, message: str, tmp_path: Path, monkeypa
 
 
 def test_a_compiler_that_is_not_installed_is_missing() -> None:
-    assert problem_of_cxx("no-such-compiler") == "no-such-compiler is not there"
+    assert problem_of_cxx("no-such-compiler") == "no-such-compiler was not found"
 
 
 @pytest.mark.parametrize(

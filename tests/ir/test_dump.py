@@ -175,4 +175,4 @@ def test_error_of_the_disk_is_reported(tmp_path, monkeypatch, number, error):
     ("text", "name"), [("claim by a, b", "claim-by-a-b"), ("../x", "..-x"), ("…", "unnamed"), ("n" * 99, "n" * 60)]
 )
 def test_names_of_files_contain_no_path_separators(text, name):
-    assert dump.in_a_name(text) == name
+    assert dump.file_name_part(text) == name

@@ -107,7 +107,7 @@ def test_calls_beyond_the_range_are_reported(artifact: Path) -> None:
     strict = load(artifact, strict=True)
     with pytest.raises(WrongInputs, match=r"which serves seq 2 to 48, batch 1 to 3, accepts these inputs: .* is 49"):
         call(strict, 1, 49)
-    with pytest.raises(WrongInputs, match=r"\.size\(0\): had 1 <= s0 <= 3, .* is 4"):
+    with pytest.raises(WrongInputs, match=r"\.size\(0\): required 1 <= s0 <= 3, .* is 4"):
         call(strict, 4, 8)
     loaded = load(artifact)
     with pytest.warns(

@@ -158,7 +158,7 @@ def test_reasons_of_all_programs_begin_with_the_last_used() -> None:
     compiled(x, 9)
     reasons = thunder.recompile_reasons(compiled)[before:]
     lines = [reason.partition(", needed")[0] for reason in reasons]
-    assert lines == ["args[1]: had s0 == 2", "args[1]: was 1, is 9", "args[1]: had s0 == 3"]
+    assert lines == ["args[1]: required s0 == 2", "args[1]: was 1, is 9", "args[1]: required s0 == 3"]
 
 
 def test_path_that_raises_selects_no_program() -> None:

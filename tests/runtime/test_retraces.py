@@ -42,7 +42,7 @@ def test_only_the_third_retrace_warns() -> None:
     x = torch.ones(2)
     (message,) = warnings_of(compiled, *((x, number) for number in range(1, 9)))
     assert message.startswith(
-        "3: scaled was traced again 3 times for the same reason (args[1]: had s0 == 3, needed at "
+        "3: scaled was traced again 3 times for the same reason (args[1]: required s0 == 3, needed at "
     )
     assert f"{__file__}:" in message
     assert "fix: leave the code that needs its value (`s0 == 3`) uncompiled" in message
@@ -69,7 +69,7 @@ def test_the_number_that_decides_is_named_with_its_line_and_a_fix() -> None:
     again = next(message for message in messages if "traced again 3 times" in message)
     dropped = next(message for message in messages if "more than 3 programs" in message)
     for message in (again, dropped):
-        assert "args[0].size(0): had " in message and f"{__file__}:" in message
+        assert "args[0].size(0): required " in message and f"{__file__}:" in message
         assert "symbolic={'tokens.size(0)': (MINIMUM, MAXIMUM)}" in message
     assert "max_programs" in dropped
 

@@ -153,66 +153,68 @@ def tail(x: Tensor) -> torch.Size:
 MANY = {1.5 + number: number for number in range(40)}  # more keys than a lookup guards
 EXAMPLES: dict[str, Example] = {
     "a lower bound": Example(
-        "args[0].size(0): had 5 <= s0", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((6,),), ((3,),)
+        "args[0].size(0): required 5 <= s0", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((6,),), ((3,),)
     ),
     "an upper bound": Example(
-        "args[0].size(0): had 1 <= s0 <= 4", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((3,),), ((6,),)
+        "args[0].size(0): required 1 <= s0 <= 4", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((3,),), ((6,),)
     ),
     "a bound on a number": Example(
-        "args[1]: had s0 <= 5", lambda x, n: x + 1 if n > 5 else x - 1, ((3,), 2), ((3,), 7)
+        "args[1]: required s0 <= 5", lambda x, n: x + 1 if n > 5 else x - 1, ((3,), 2), ((3,), 7)
     ),
     "an excluded value": Example(
-        "args[0].size(0): had s0 != 5", lambda x: x + 1 if x.shape[0] != 5 else x - 1, ((6,),), ((5,),)
+        "args[0].size(0): required s0 != 5", lambda x: x + 1 if x.shape[0] != 5 else x - 1, ((6,),), ((5,),)
     ),
     "a value that is asked for": Example(
-        "args[0].size(0): had s0 == 3", lambda x: f"{x.shape[0]}".upper(), ((3,),), ((4,),)
+        "args[0].size(0): required s0 == 3", lambda x: f"{x.shape[0]}".upper(), ((3,),), ((4,),)
     ),
-    "the turns of a loop": Example("args[0].size(0): had s0 == 3", sum_of_rows, ((3, 2),), ((4, 2),)),
-    "a value that C code takes": Example("args[1]: had s0 == 4", lambda x, n: math.gcd(n, 6), ((3,), 4), ((3,), 6)),
-    "a divisor": Example("args[1]: had s0 != 0", lambda x, n: x + n // n, ((3,), 4), ((3,), 0)),
+    "the turns of a loop": Example("args[0].size(0): required s0 == 3", sum_of_rows, ((3, 2),), ((4, 2),)),
+    "a value that C code takes": Example(
+        "args[1]: required s0 == 4", lambda x, n: math.gcd(n, 6), ((3,), 4), ((3,), 6)
+    ),
+    "a divisor": Example("args[1]: required s0 != 0", lambda x, n: x + n // n, ((3,), 4), ((3,), 0)),
     "divisible": Example(
-        "args[0].size(0): had (s0 % 2) == 0", lambda x: x + 1 if x.shape[0] % 2 == 0 else x - 1, ((4,),), ((5,),)
+        "args[0].size(0): required (s0 % 2) == 0", lambda x: x + 1 if x.shape[0] % 2 == 0 else x - 1, ((4,),), ((5,),)
     ),
     "not divisible": Example(
-        "args[0].size(0): had (s0 % 2) != 0", lambda x: x + 1 if x.shape[0] % 2 == 0 else x - 1, ((5,),), ((4,),)
+        "args[0].size(0): required (s0 % 2) != 0", lambda x: x + 1 if x.shape[0] % 2 == 0 else x - 1, ((5,),), ((4,),)
     ),
     "divisible by another size": Example(
-        "args[0].size(0): had (s0 % s1) == 0 with s1 = args[1].size(0)",
+        "args[0].size(0): required (s0 % s1) == 0 with s1 = args[1].size(0)",
         lambda x, y: x + 1 if x.shape[0] % y.shape[0] == 0 else x - 1,
         ((6,), (3,)),
         ((7,), (3,)),
     ),
     "equal sizes of two tensors": Example(
-        "args[0].size(0): had s0 == s1 with s1 = args[1].size(0)",
+        "args[0].size(0): required s0 == s1 with s1 = args[1].size(0)",
         lambda x, y: x + 1 if x.shape[0] == y.shape[0] else x - 1,
         ((6,), (6,)),
         ((6,), (5,)),
     ),
     "sizes that are not equal": Example(
-        "args[0].size(0): had s0 != s1 with s1 = args[1].size(0)",
+        "args[0].size(0): required s0 != s1 with s1 = args[1].size(0)",
         lambda x, y: x + 1 if x.shape[0] == y.shape[0] else x - 1,
         ((6,), (5,)),
         ((6,), (6,)),
     ),
     "a smaller size": Example(
-        "args[0].size(0): had s0 < s1 with s1 = args[1].size(0)",
+        "args[0].size(0): required s0 < s1 with s1 = args[1].size(0)",
         lambda x, y: x + 1 if x.shape[0] < y.shape[0] else x - 1,
         ((5,), (6,)),
         ((6,), (6,)),
     ),
     "a size and a number": Example(
-        "args[1]: had s1 < s0 with s1 = args[0].size(0)",
+        "args[1]: required s1 < s0 with s1 = args[0].size(0)",
         lambda x, n: x + 1 if x.shape[0] < n else x - 1,
         ((5,), 7),
         ((5,), 5),
     ),
     "what PyTorch decides": Example(
-        "args[0].size(0): had s0 == s1 with s1 = args[1].size(0)",
+        "args[0].size(0): required s0 == s1 with s1 = args[1].size(0)",
         lambda x, y: (x + y).shape[0],
         ((3,), (3,)),
         ((1,), (3,)),
     ),
-    "no size is zero": Example("args[0].size(0): had 1 <= s0", tail, ((3,),), ((0,),)),
+    "no size is zero": Example("args[0].size(0): required 1 <= s0", tail, ((3,),), ((0,),)),
     "the strides of a layout": Example(
         "args[0]: had the strides (s1, 1)",
         lambda x: x + 1 if x.is_contiguous() else x - 1,
@@ -220,7 +222,7 @@ EXAMPLES: dict[str, Example] = {
         (lambda: torch.ones(3, 5)[:, :4],),
     ),
     "contiguous only with a size of one": Example(
-        "args[0].size(0): had 2 <= s0",
+        "args[0].size(0): required 2 <= s0",
         lambda x: x + 1 if x.is_contiguous() else x - 1,
         (lambda: torch.ones(4, 3).t(),),
         (lambda: torch.ones(4, 1).t(),),
@@ -246,7 +248,7 @@ EXAMPLES: dict[str, Example] = {
         grad=True,
     ),
     "a float below a landmark of a derivative": Example(
-        "args[1]: had zf1 < 2.0000000000000000",
+        "args[1]: required zf1 < 2.0000000000000000",
         torch.linalg.vector_norm,
         (with_zero, 1.5),
         (with_zero, math.inf),
@@ -256,10 +258,10 @@ EXAMPLES: dict[str, Example] = {
         "args[1]: was 1.5", lambda x, rate: x + MANY.get(rate, 0), ((3,), 1.5), ((3,), 2.5), grad=True
     ),
     "a bound on a negative number": Example(
-        "args[1]: had -3 <= s0", lambda x, n: x + 1 if n >= -3 else x - 1, ((3,), -2), ((3,), -5)
+        "args[1]: required -3 <= s0", lambda x, n: x + 1 if n >= -3 else x - 1, ((3,), -2), ((3,), -5)
     ),
     "twice another size": Example(
-        "args[0].size(0): had (2*s0) == s1 with s1 = args[1].size(0)",
+        "args[0].size(0): required (2*s0) == s1 with s1 = args[1].size(0)",
         lambda x, y: x + 1 if x.shape[0] * 2 == y.shape[0] else x - 1,
         ((3,), (6,)),
         ((3,), (7,)),
@@ -282,13 +284,13 @@ EXAMPLES: dict[str, Example] = {
         "args[0]: was f32[s0]", lambda x: str(x.dtype), ((3,),), (lambda: torch.ones(3, dtype=torch.float64),)
     ),
     "a derivative": Example(
-        "args[0].size(0): had s0 == 3", lambda x: (x + 0j).cumprod(0).real, ((3, 4),), ((5, 4),), grad=True
+        "args[0].size(0): required s0 == 3", lambda x: (x + 0j).cumprod(0).real, ((3, 4),), ((5, 4),), grad=True
     ),
     "an executor": Example(
-        f"args[0].size(0): had 1 <= s0 <= {LIMIT}", lambda x: x.exp(), ((3,),), ((9,),), executors=(SHORT, "torch")
+        f"args[0].size(0): required 1 <= s0 <= {LIMIT}", lambda x: x.exp(), ((3,),), ((9,),), executors=(SHORT, "torch")
     ),
     "a compiled region": Example(
-        f"args[0].size(0): had 1 <= s0 <= {LIMIT}",
+        f"args[0].size(0): required 1 <= s0 <= {LIMIT}",
         lambda x: x.exp() * 2 + 1,
         ((3,),),
         ((9,),),

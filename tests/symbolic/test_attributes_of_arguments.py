@@ -115,7 +115,7 @@ def test_branch_on_a_number_of_an_object_is_a_constraint() -> None:
     compiled = thunder.jit(chosen, cache="symbolic values")
     assert misses(chosen, compiled, Plain) == 2
     (reason,) = thunder.recompile_reasons(compiled)
-    assert reason.startswith("args[1].count: had s0 <= 4, needed at ") and reason.endswith(", is 5")
+    assert reason.startswith("args[1].count: required s0 <= 4, needed at ") and reason.endswith(", is 5")
 
 
 class Scaling(torch.nn.Module):

@@ -54,7 +54,7 @@ def test_branch_that_a_range_implies_adds_no_guard() -> None:
     assert_serves(compiled, bounded, [(torch.ones(n),) for n in (2, 7, 100)])
     assert thunder.cache_misses(compiled) == 1
     (constraint,) = last_program(compiled).constraints
-    assert str(constraint) == "args[0].size(0): had 2 <= s0 <= 100, the given range"
+    assert str(constraint) == "args[0].size(0): required 2 <= s0 <= 100, the given range"
 
 
 def test_range_of_a_number_decides_a_branch() -> None:
@@ -73,7 +73,7 @@ def test_call_outside_the_range_warns_and_is_traced_without_the_range() -> None:
     assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(101),)])
     with pytest.warns(RecompileWarning, match=r"halves was called with x\.size\(0\) 50, outside of 101 to 200"):
         assert_serves(compiled, halves, [(torch.ones(50),)])
-    assert thunder.recompile_reasons(compiled) == ["args[0].size(0): had 101 <= s0 <= 200, the given range, is 50"]
+    assert thunder.recompile_reasons(compiled) == ["args[0].size(0): required 101 <= s0 <= 200, the given range, is 50"]
     assert_serves(compiled, halves, [(torch.ones(150),)])
     assert thunder.cache_misses(compiled) == 2
 

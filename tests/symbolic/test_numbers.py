@@ -31,7 +31,7 @@ def test_flag_has_one_program_for_each_side_of_its_branch() -> None:
     for flag in (6, 0, 7, 3, 100, -2):
         assert torch.equal(compiled(x, flag), chosen(x, flag))
     assert thunder.cache_misses(compiled) == 2
-    assert needs(compiled) == ["args[1]: had s0 <= 5", "args[0].size(0): had 1 <= s1"]
+    assert needs(compiled) == ["args[1]: required s0 <= 5", "args[0].size(0): required 1 <= s1"]
 
 
 def test_sizes_of_slices_are_symbolic() -> None:
@@ -91,9 +91,9 @@ def test_constraints_are_merged_and_say_who_needed_them() -> None:
     compiled(torch.ones(10))
     texts = [str(constraint) for constraint in last_program(compiled).constraints]
     assert [text.partition(", needed")[0] for text in texts][:3] == [
-        "args[0].size(0): had 2 <= s0 <= 100",
-        "args[0].size(0): had s0 != 50",
-        "args[0].size(0): had (s0 % 2) == 0",
+        "args[0].size(0): required 2 <= s0 <= 100",
+        "args[0].size(0): required s0 != 50",
+        "args[0].size(0): required (s0 % 2) == 0",
     ]
     assert all("test_numbers.py" in text for text in texts)
     for size in (12, 50, 101, 1, 3, 7, 99, 100):
@@ -101,7 +101,8 @@ def test_constraints_are_merged_and_say_who_needed_them() -> None:
         assert torch.equal(compiled(x), bounded(x))
     refused = thunder.recompile_reasons(compiled)
     assert any(
-        reason.startswith("args[0].size(0): had 2 <= s0 <= 100") and reason.endswith("is 101") for reason in refused
+        reason.startswith("args[0].size(0): required 2 <= s0 <= 100") and reason.endswith("is 101")
+        for reason in refused
     )
 
 

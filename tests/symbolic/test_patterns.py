@@ -141,7 +141,7 @@ def test_decision_of_the_pattern_is_a_constraint_with_its_reason() -> None:
     assert count_claimed(compiled) == {"in_one_of_two_ways": 1}
     assert thunder.cache_misses(compiled) == 1
     (message,) = needed_programs(compiled)
-    assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in message.replace("1 <= s0", "s0")
+    assert "required s0 <= 10, needed by mine for in_one_of_two_ways at " in message.replace("1 <= s0", "s0")
     assert_eager(compiled, program, (torch.randn(11),))
     assert not count_claimed(compiled)
     assert thunder.cache_misses(compiled) == 2
@@ -160,7 +160,7 @@ def test_decision_of_the_replacement_is_a_constraint_with_its_reason() -> None:
     assert thunder.cache_misses(compiled) == 1
     assert count_claimed(compiled) == {"evenly": 1}
     (message,) = needed_programs(compiled)
-    assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in message
+    assert "args[0].size(0): required (s0 % 4) == 0, needed by mine for evenly at " in message
     assert "test_patterns.py" in message
     assert_eager(compiled, program, (torch.randn(9),))
     assert count_claimed(compiled) == {}

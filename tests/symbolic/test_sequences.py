@@ -146,7 +146,7 @@ def test_the_reason_for_a_program_for_each_length_is_the_line_that_reads_the_ite
     for size in (5, 6):
         assert_same(compiled(torch.ones(size)), looped(torch.ones(size)))
     assert thunder.cache_misses(compiled) == 2
-    assert "args[0].size(0): had s0 == 5, needed at" in thunder.recompile_reasons(compiled)[0]
+    assert "args[0].size(0): required s0 == 5, needed at" in thunder.recompile_reasons(compiled)[0]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

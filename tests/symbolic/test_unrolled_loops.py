@@ -467,5 +467,5 @@ def test_recompile_reason_says_why_a_loop_was_unrolled(program: Program) -> None
     line = first + next(index for index, text in enumerate(lines) if text.lstrip().startswith("for "))
     words = REASONS[program].replace("{line + 1}", str(line + 1))
     place = f"needed at {__file__}:{line}, in {program.__name__}"
-    assert reason.startswith(f"args[0].size(1): had s1 == 4, {place}, because this loop is unrolled: {words}")
+    assert reason.startswith(f"args[0].size(1): required s1 == 4, {place}, because this loop is unrolled: {words}")
     assert reason.endswith(", is 5")

@@ -26,7 +26,7 @@ ROWS: list[dict[str, Any]] = [
         "class": "GCN",
         "inference": "right",
         "symbolic": "right, 2 programs",
-        "symbolic reason": "args[0].size(0): had s0 < 3 | needed",
+        "symbolic reason": "args[0].size(0): required s0 < 3 | needed",
     },
 ]
 VERSIONS = {"transformers": "5.0", "gnn": "2.8"}
@@ -74,7 +74,7 @@ def test_the_page_counts_and_gives_reasons() -> None:
     assert "3 types were not examined yet" in page(ROWS, {}, 60, 8, {"transformers": 3})
     assert text.index("## Graph layers of torch_geometric 2.8") > text.index("- two")
     assert "| gnn:GCN | GCN | right |  | right, 2 programs |" in text
-    assert "- gnn:GCN: args[0].size(0): had s0 ( 3 / needed" in text
+    assert "- gnn:GCN: args[0].size(0): required s0 ( 3 / needed" in text
     assert "## Architectures of timm" not in text
 
 

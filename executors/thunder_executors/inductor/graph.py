@@ -20,7 +20,7 @@ from thunder_core.tracing.capture.symbolic.metadata import is_symbolic_slice, sl
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write
-from thunder_core.tracing.ir.evaluate import evaluate, evaluate_one
+from thunder_core.tracing.ir.evaluate import evaluate, evaluate_bound_symbol
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -152,7 +152,7 @@ def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: Val
         if into is None:
             evaluate([operation], values, run)
         else:
-            values[into.name] = evaluate_one(operation, values, call_operation).to(into.dtype)
+            values[into.name] = evaluate_bound_symbol(operation, values, call_operation).to(into.dtype)
     if checks is not None:
         values[FLAG.name] = checks.flag()
     written = {proxy.name: values[proxy.name] for proxy in region.writes}

@@ -284,7 +284,7 @@ def test_shifts_and_extremes_are_expressions() -> None:
 def test_counters_work_where_values_are_refused() -> None:
     compiled = assert_alike(alternate, data_dependent="error", sharp_edges="error")
     assert thunder.cache_misses(compiled) == 3
-    assert "module.calls: had ((1 + s0) % 2) != 0, needed at" in " ".join(
+    assert "module.calls: required ((1 + s0) % 2) != 0, needed at" in " ".join(
         map(str, thunder.last_program(compiled).guards)
     )
 

@@ -16,7 +16,7 @@ from thunder_core.backend.patterns.replacement import Replacement, replacement
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadRecipe, UnknownName, WrongInputs
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
-from thunder_core.tracing.extension.authorship import checked_return
+from thunder_core.tracing.extension.authorship import require_return_type
 from thunder_core.tracing.extension.declaration import require_traits
 from thunder_core.tracing.extension.traits import Traits
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -117,7 +117,7 @@ class Executor(Traits, ABC):
         claimed = self.claim(bsym)
         if claimed is None or type(claimed) is BoundSymbol:
             return claimed or bsym
-        checked: BoundSymbol = checked_return(self, "claim", claimed, (BoundSymbol, type(None)))
+        checked: BoundSymbol = require_return_type(self, "claim", claimed, (BoundSymbol, type(None)))
         return checked
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:  # noqa: ARG002

@@ -19,7 +19,7 @@ from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, numbe
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_random, symbol_of
 from thunder_core.tracing.capture.torch_facts.writes import updates_statistics, written_values
-from thunder_core.tracing.ir.evaluate import evaluate_one
+from thunder_core.tracing.ir.evaluate import evaluate_bound_symbol
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
@@ -234,7 +234,7 @@ def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors
     Raises `NotFunctionalizable` if a result's shape or dtype differs from the trace.
     """
     numbers = {proxy.name: proxy.value for proxy in operation.inputs if isinstance(proxy, NumberProxy)}
-    output = evaluate_one(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
+    output = evaluate_bound_symbol(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
     results = tensors_in(_outputs_with_proxies(output, operation.output))
     outputs = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
     for proxy, tensor in zip(outputs.values(), results, strict=True):

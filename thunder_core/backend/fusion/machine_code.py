@@ -16,8 +16,8 @@ from typing import Any
 
 import torch  # noqa: F401 (the kernels use PyTorch's own library, which has to be loaded)
 
-from thunder_core.tracing.ir.source_lines import executed_source
-from thunder_core.tracing.library.deferred import deferred
+from thunder_core.tracing.ir.source_lines import execute_source
+from thunder_core.tracing.library.deferred import deferred_function
 
 ENTRY = "region"  # the function that the text defines
 SHARED_OBJECT = b"\x7fELF"
@@ -46,14 +46,14 @@ class MachineCode:
     def function_at_first_call(self, name: str) -> Callable[..., Any]:
         """Return a function of that name that runs the region; nothing is executed or loaded before its first call."""
         namespace: dict[str, Any] = {}
-        return self._name_function(name, deferred(ENTRY, namespace, lambda: self._define(name, namespace)))
+        return self._name_function(name, deferred_function(ENTRY, namespace, lambda: self._define(name, namespace)))
 
     def _define(self, name: str, namespace: dict[str, Any]) -> Callable[..., Any]:
         """Execute the text in a namespace with the library's contents, and return the region's function."""
         is_extension = self.library.startswith(SHARED_OBJECT)
         namespace.update(vars(extension(self.library)) if is_extension else {"LIBRARY": self.library})
         label = f"{name} {sha256(self.text.encode()).hexdigest()[:12]}"
-        function: Callable[..., Any] = executed_source(label, self.text, namespace, ENTRY)
+        function: Callable[..., Any] = execute_source(label, self.text, namespace, ENTRY)
         return function
 
     def _name_function(self, name: str, function: Any) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from thunder_core.backend.fusion.region import RegionOccurrence, region_occurren
 from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
 from thunder_core.tracing.analysis.cuts import divide, is_extern_call
-from thunder_core.tracing.analysis.data_errors import LOOK_AT_VALUES, is_check, may_raise
+from thunder_core.tracing.analysis.data_errors import READING_VALUES, is_check, may_raise
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -97,7 +97,7 @@ class _Partitioning:
         """Whether a bound symbol may join a region whose written memory has at most one name outside of the region."""
         if bsym.executor or bsym.keeps_position or not bsym.operations or not self._is_unrecorded(bsym):
             return False
-        if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
+        if not bsym.is_resolved or bsym.symbol.target in READING_VALUES:
             return False
         if bsym.mutates:
             return self.updates and is_update(bsym) and self.fuses(bsym)

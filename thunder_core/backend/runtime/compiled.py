@@ -212,7 +212,7 @@ class Specializations:
         """
         state = transformed_state(self.subject)
         if state:
-            return self._transform("of_state").call((state, args, kwargs), {})
+            return self._transform("function_of_state").call((state, args, kwargs), {})
         leaves, structure = tree_flatten((args, kwargs))
         return TransformedCall(self, self._transform, leaves, structure).run()
 

@@ -15,9 +15,9 @@ from thunder_core.backend.runtime.agreement import compare_first
 from thunder_core.foundation.errors import Bug
 from thunder_core.tracing.ir.check import check_takes_numbers
 from thunder_core.tracing.ir.printer import Source, print_trace
-from thunder_core.tracing.ir.source_lines import executed_source
+from thunder_core.tracing.ir.source_lines import execute_source
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.library.deferred import deferred
+from thunder_core.tracing.library.deferred import deferred_function
 
 Rewriting = Callable[[Trace], Trace]
 _traces: WeakKeyDictionary[FunctionType, Trace] = WeakKeyDictionary()
@@ -48,7 +48,7 @@ def executable_at_first_call(
         function: Callable[..., Any] = _define(source, name, namespace)
         return function
 
-    return deferred(name, namespace, define)
+    return deferred_function(name, namespace, define)
 
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:
@@ -117,4 +117,4 @@ def _until_rewritten(*args: Any, **kwargs: Any) -> Any:
 
 
 def _define(source: Source, name: str, namespace: dict[str, Any]) -> Any:
-    return executed_source(name, source.text, namespace, name)
+    return execute_source(name, source.text, namespace, name)

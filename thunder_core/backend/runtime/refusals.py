@@ -16,7 +16,7 @@ from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, Wrong
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
-from thunder_core.tracing.ir.source_lines import executed_source
+from thunder_core.tracing.ir.source_lines import execute_source
 from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed, UnexpectedValue
 
 SYMBOL = re.compile(r"\bs\d+\b")
@@ -133,7 +133,7 @@ def is_met(condition: str, size: int) -> bool:
     """Whether a condition on one symbol, which a prologue checks, holds for a size."""
     symbol = next(iter(SYMBOL.findall(condition)), "size")
     source = f"def holds({symbol}):\n    return {condition}\n"
-    return bool(executed_source("constraint", source, {"math": math}, "holds")(size))
+    return bool(execute_source("constraint", source, {"math": math}, "holds")(size))
 
 
 def describe_value(value: object) -> str:

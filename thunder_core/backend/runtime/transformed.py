@@ -124,7 +124,7 @@ class TransformedCall:
         dims = self.fill(in_dims, lambda leaf: None)
         arguments = (args, kwargs, tuple(dims), info.randomness)
         self.first_passed = functorch.get_dynamic_layer_stack_depth() + 1
-        results = self.flat(self.transformed("batched"), arguments, {}, tensors)
+        results = self.flat(self.transformed("batch_function"), arguments, {}, tensors)
         return results, (0,) * len(results)
 
     def gradients(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -135,7 +135,7 @@ class TransformedCall:
         cotangents = tuple(
             gradient for gradient, output in zip(gradients, outputs, strict=True) if is_differentiable(output)
         )
-        results = iter(self.transformed("pulled_back").call((*self.fill(tensors), cotangents), {}))
+        results = iter(self.transformed("pullback_of").call((*self.fill(tensors), cotangents), {}))
         return tuple(next(results) if is_differentiable(tensor) else None for tensor in tensors)
 
     def tangents(self, tensors: Sequence[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -145,7 +145,7 @@ class TransformedCall:
             (tangent, tensor) for tangent, tensor in zip(tangents, tensors, strict=True) if is_differentiable(tensor)
         ]
         directions = tuple(torch.zeros_like(tensor) if tangent is None else tangent for tangent, tensor in pairs)
-        results = iter(self.transformed("pushed_forward").call((*self.fill(tensors), directions), {}))
+        results = iter(self.transformed("pushforward_of").call((*self.fill(tensors), directions), {}))
         return tuple(next(results) if is_differentiable(output) else None for output in filter(is_tensor, self.output))
 
     def require_repeatable(self, of: str = "") -> None:

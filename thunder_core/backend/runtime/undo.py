@@ -67,7 +67,7 @@ def checks_value(bsym: BoundSymbol) -> bool:
     It is one of `CHECK_NAMES`, or it calls a compiled function whose control flow depends on tensor values.
     """
     target = bsym.symbol.target
-    return bsym.symbol.name in CHECK_NAMES or (isinstance(target, CompiledCall) and target.valued)
+    return bsym.symbol.name in CHECK_NAMES or (isinstance(target, CompiledCall) and target.depends_on_values)
 
 
 class Undo:

@@ -25,7 +25,7 @@ def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbo
 
     Either tracing must decide for each size whether it is 1, or PyTorch must decide this.
     """
-    if sizes.asks_strides and not symbolic.decides_ones:
+    if sizes.reads_strides and not symbolic.decides_ones:
         raise Retrace(ReadsStrides())
     if symbolic.sizes and symbolic.oblivious and distinguishes_copies_from_views(trace):
         raise Retrace(DecidesForOtherCalls())

@@ -53,9 +53,9 @@ from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_tracked_call
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
-from thunder_core.tracing.extension.leaving_out import remaining
+from thunder_core.tracing.extension.leaving_out import drop_left_out
 from thunder_core.tracing.extension.lookaside import Lookaside
-from thunder_core.tracing.extension.transform import rewritten_before_claiming
+from thunder_core.tracing.extension.transform import rewrite_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.constant_sizes import with_constant_sizes
 from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, requested_dump
@@ -293,7 +293,7 @@ class Compiler:
 
     def _rewrite(self, trace: Trace, log: StageLog) -> Trace:
         """Apply the rewrites of the transforms that run right before executors claim the trace."""
-        return rewritten_before_claiming(
+        return rewrite_before_claiming(
             trace, self.transforms, lambda transform, changed: log.note(checked_trace(transform, changed))
         )
 
@@ -306,7 +306,7 @@ class Compiler:
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            budget, cleanup = self.options.memory_budget, remaining(CLEANUP_TRANSFORMS, self.options.without)
+            budget, cleanup = self.options.memory_budget, drop_left_out(CLEANUP_TRANSFORMS, self.options.without)
             derivative = differentiate_program(trace, self.claimants, cleanup, budget, sink, self.transforms)
             return derivative, "", None
         except Underivable as reason:

@@ -85,7 +85,7 @@ class PieceCall(NestedCall):
         if any(getattr(part, "requires_grad", False) for part, _ in parts):
             self.refuse("returns a tensor that requires a gradient")
         checked = tuple(part for part, _ in parts)
-        call = CompiledCall(self.name, piece, spec, checked, self.line, valued=True, in_eager=True)
+        call = CompiledCall(self.name, piece, spec, checked, self.line, depends_on_values=True, in_eager=True)
         self._require_repeatable(call)
         named = {**kwargs, BESIDE: captured} if captured else kwargs
         self.recorder.emit(BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True))

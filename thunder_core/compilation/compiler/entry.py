@@ -26,7 +26,7 @@ from thunder_core.foundation.options.symbolic_arguments import Given, symbolic_a
 from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.frontend.acquire.named import require_parameters
 from thunder_core.passes.autodiff.rules import register_derivative
-from thunder_core.tracing.extension.leaving_out import remaining, require_modules, require_parts
+from thunder_core.tracing.extension.leaving_out import drop_left_out, require_modules, require_parts
 from thunder_core.tracing.extension.lookaside import Lookaside, require_distinct
 from thunder_core.tracing.extension.transform import Transform, order_transforms
 from thunder_core.tracing.ir.dump import requested_dump
@@ -114,7 +114,7 @@ def jit(
     ordered = order_transforms((*transforms, *CLEANUP_TRANSFORMS))
     claiming = tuple(map(find_executor, executors))
     require_parts(options.without, ordered, claiming)
-    remaining_parts = remaining(ordered, options.without), remaining(claiming, options.without)
+    remaining_parts = drop_left_out(ordered, options.without), drop_left_out(claiming, options.without)
     return compile_in_order(subject, *remaining_parts, options, lookasides, dump)
 
 

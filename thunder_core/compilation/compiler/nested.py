@@ -35,7 +35,7 @@ from thunder_core.tracing.capture.torch_facts.compiled_call import (
     NumberOf,
     Part,
     Same,
-    acts_before,
+    name_of_call_with_effects,
 )
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
 from thunder_core.tracing.capture.values import Unknowable
@@ -188,8 +188,8 @@ class NestedCall:
             spec=spec,
             parts=tuple(part for part, _ in parts),
             where=self.line,
-            valued=self.depends_on_values,
-            acts=bool(probe.outside.effects.effects),
+            depends_on_values=self.depends_on_values,
+            has_effects=bool(probe.outside.effects.effects),
         )
         self._require_repeatable(call)
         kwargs = {**arguments[1], BESIDE: captured} if captured else arguments[1]
@@ -210,7 +210,7 @@ class NestedCall:
         if is_constant(tree) or isinstance(tree, BY_IDENTITY):
             return tree
         if self.run.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
-            return self.recorder.tensors.object(tree)
+            return self.recorder.tensors.object_proxy(tree)
         if kind in (tuple, list):
             return kind(self._line_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
@@ -300,7 +300,7 @@ class NestedCall:
             if behind is None:
                 if isinstance(tensor, FakeTensor):
                     self.refuse("reads a tensor of the calling program that is not an argument")
-                if self.run.outside.path_of(tensor) is None and not self.recorder.knows(tensor):
+                if self.run.outside.path_of(tensor) is None and not self.recorder.is_used(tensor):
                     self._require_unseen(tensor, proxy, written)
                     continue
                 behind = tensor
@@ -343,7 +343,7 @@ class NestedCall:
         real = self.stand_ins.behind(leaf)
         if real is not None:
             return Same(torch.Tensor), real
-        if id(leaf) in probe.recorder.inputs or not probe.recorder.knows(leaf):
+        if id(leaf) in probe.recorder.inputs or not probe.recorder.is_used(leaf):
             if self.run.outside.path_of(leaf) is None:
                 self.refuse("returns a tensor that cannot be found again")
             return Same(type(leaf)), leaf
@@ -353,11 +353,11 @@ class NestedCall:
             self.refuse("returns a tensor that is not dense")
         named = replace(proxy, name=self.recorder.tensors.next_name(), requires_grad=leaf.requires_grad)
         with torch._C.DisableTorchFunction():
-            fake = self.recorder.tensors.made_tensor(named)
+            fake = self.recorder.tensors.new_tensor(named)
             return named, tracked_from_call(fake) if named.requires_grad else fake
 
     def _require_repeatable(self, call: CompiledCall) -> None:
-        if call.valued and (before := acts_before(self.recorder.bound_symbols)):
+        if call.depends_on_values and (before := name_of_call_with_effects(self.recorder.bound_symbols)):
             self.refuse(f"branches on values, and is called after `{before}`, whose effects cannot be undone")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thunder_core.foundation.errors import BadRecipe, InternalError
-from thunder_core.tracing.extension.authorship import checked_return, is_ours, line_of
+from thunder_core.tracing.extension.authorship import is_ours, line_of, require_return_type
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.trace import Trace
 
@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.trace import Trace
 def checked_trace(transform: Callable[[Trace], Trace], result: object) -> Trace:
     """Return a transform's trace; raise `BadRecipe` if a user's transform returned no trace, or an invalid one."""
     transform = getattr(transform, "stands_for", transform)
-    trace: Trace = checked_return(transform, "__call__", result, Trace)
+    trace: Trace = require_return_type(transform, "__call__", result, Trace)
     try:
         return check_trace(trace)
     except InternalError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.backend.fusion.conditions import size_of as expression_value
-from thunder_core.tracing.analysis.storages import Storages, births, length_of, size_of
+from thunder_core.tracing.analysis.storages import Storages, length_of, new_tensors, size_of
 from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -72,10 +72,10 @@ class _Run:
 
     def leave(self) -> None:
         """Drop the region's own names; allocate the outputs that are still unknown as PyTorch does."""
-        for proxy, base in births(self.bsym):
-            if not self.storages.knows(proxy.name) and base is not None:
+        for proxy, base in new_tensors(self.bsym):
+            if not self.storages.is_live(proxy.name) and base is not None:
                 self.storages.share(proxy.name, base)
-            elif not self.storages.knows(proxy.name):
+            elif not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         for name in self.names:
             self.storages.drop(name)

@@ -11,7 +11,7 @@ from thunder_core.backend.claiming.free import DELETE, LIST
 from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.memory.region import run_region
 from thunder_core.tracing.analysis.aliasing import is_view
-from thunder_core.tracing.analysis.collectives import Waits, started_by
+from thunder_core.tracing.analysis.collectives import Waits, started_collectives
 from thunder_core.tracing.analysis.storages import Storages, round_to_block, size_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
@@ -120,9 +120,9 @@ class Meter:
     def unpack(self, trace: Trace) -> None:
         """Add the tensors that a trace unpacks from its argument list; tensors with an origin outside stay."""
         proxies = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
-        self.give(proxy for proxy in proxies if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
+        self.give(proxy for proxy in proxies if not self.storages.is_live(proxy.name) and is_outside(proxy, trace))
         for proxy in proxies:
-            if not self.storages.knows(proxy.name):
+            if not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
@@ -136,7 +136,7 @@ class Meter:
                 bsym.symbol.name,
                 self.storages.live_bytes,
                 peak,
-                len(started_by(bsym)),
+                len(started_collectives(bsym)),
                 tuple(start + 1 for start in waits.in_flight(index)) if computes(bsym) else (),
             )
 
@@ -192,7 +192,7 @@ class Meter:
         """Return the bound symbol with the names in its list, and the names that only the list still holds."""
         list_name = bsym.inputs[0].name if bsym.inputs else ""
         proxies = self.lists.pop(list_name, ())
-        alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
+        alone = [proxy.name for proxy in proxies if not self.storages.is_live(proxy.name)]
         for index, proxy in enumerate(proxies):
             if proxy.name in alone:
                 self.storages.share(proxy.name, f"{list_name}[{index}]")
@@ -214,7 +214,7 @@ class Meter:
                 self.storages.drop(name)
                 intermediates.discard(name)
         for proxy in bsym.tensors:  # outputs of no recorded operation
-            if not self.storages.knows(proxy.name):
+            if not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         return max(peak, self.storages.live_bytes)
 

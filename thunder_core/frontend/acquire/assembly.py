@@ -244,7 +244,7 @@ def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
     def result(tensor: torch.Tensor) -> TensorProxy | None:
         if id(tensor) in run.recorder.inputs:
             return None if run.outside.path_of(tensor) is not None else run.recorder.inputs[id(tensor)][1]
-        return run.recorder.proxy_of(tensor) if run.recorder.knows(tensor) else None
+        return run.recorder.proxy_of(tensor) if run.recorder.is_used(tensor) else None
 
     return result
 

@@ -42,7 +42,7 @@ class BackwardHooks:
         fake = self._recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
-            handle = getattr(fake, method)(self._recorder.gradients.recorded(hook))
+            handle = getattr(fake, method)(self._recorder.gradients.recording_hook(hook))
         self._record(register_hook_of_tensor, (self._recorder.tensors.proxy(fake), method), handle, hook)
         return handle
 
@@ -50,7 +50,7 @@ class BackwardHooks:
         """Register a hook of an autograd node with one of the node's methods, and return the handle."""
         proxy = self._proxy_of(node)
         hook = Hook(function)
-        handle = getattr(node, method)(self._recorder.gradients.recorded(hook))
+        handle = getattr(node, method)(self._recorder.gradients.recording_hook(hook))
         self._recorder.gradients.accumulation_hooks.note(node, method, handle)
         self._record(register_hook_of_node, (proxy, method), handle, hook, node)
         return handle
@@ -62,18 +62,18 @@ class BackwardHooks:
         fakes = tuple(self._recorder.tensors.fake(tensor) for tensor in tensors)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
-            handle = register_multi_grad_hook(fakes, self._recorder.gradients.recorded(hook), mode=mode)
+            handle = register_multi_grad_hook(fakes, self._recorder.gradients.recording_hook(hook), mode=mode)
         self._record(register_hook_of_several, (tuple(map(self._recorder.tensors.proxy, fakes)), mode), handle, hook)
         return handle
 
-    def knows(self, handle: object) -> bool:
+    def has_registered(self, handle: object) -> bool:
         """Whether a handle is of a hook that the program has registered."""
         return any(own_handle is handle for own_handle in self._kept)
 
     def remove(self, handle: Any) -> None:
         """Remove a hook of the program."""
         handle.remove()
-        proxy = self._recorder.tensors.object(handle)
+        proxy = self._recorder.tensors.object_proxy(handle)
         self._recorder.emit(self._bound_symbol(remove_hook, (proxy,), None))
 
     @property
@@ -87,7 +87,7 @@ class BackwardHooks:
         self._kept += [handle, hook]
         if hook.function is not None:
             self._recorder.gradients.hooks.append(hook.function)
-        results = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
+        results = (self._recorder.tensors.new_object_proxy(handle), self._recorder.tensors.new_object_proxy(hook))
         self._recorder.emit(self._bound_symbol(register, args, results))
         self._run.outside.effects.add_epilogue_call(set_function, (hook, hook.function, *owners))
 
@@ -100,7 +100,7 @@ class BackwardHooks:
 
         Raises `OperationFailed` if no tensor of the program leads to the node.
         """
-        proxy: Proxy | None = self._recorder.tensors.proxy_of_made_object(node)
+        proxy: Proxy | None = self._recorder.tensors.proxy_of_new_object(node)
         if proxy is not None:
             return proxy
         tensor_and_steps = tensor_and_steps_to(node, self._recorder.tensors.latest)
@@ -111,7 +111,7 @@ class BackwardHooks:
                 fix="register the hook outside the compiled program, or on the `grad_fn` of a tensor that it computes",
                 where=self._run.location().source,
             )
-        new_proxy: Proxy = self._recorder.tensors.made_object(node)
+        new_proxy: Proxy = self._recorder.tensors.new_object_proxy(node)
         self._recorder.emit(
             self._bound_symbol(
                 node_at, (self._recorder.tensors.proxy(tensor_and_steps[0]), tensor_and_steps[1]), new_proxy

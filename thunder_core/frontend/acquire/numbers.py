@@ -94,7 +94,7 @@ class OutsideNumbers:
         """Return the symbolic number at a path, which is an input of the program."""
         if path not in self._numbers:
             self.run.outside.guard(OfType(path, type(path.value)))
-            self._numbers[path] = self.run.recorder.numbers.at_source(path, path.value)
+            self._numbers[path] = self.run.recorder.numbers.number_at_source(path, path.value)
         return self._numbers[path]
 
     def at_random_draw(self, path: Path) -> SymbolicNumber:
@@ -103,7 +103,7 @@ class OutsideNumbers:
         The number is not used as a symbol of expressions, even if sizes are symbolic.
         """
         self.run.outside.guard(OfType(path, type(path.value)))
-        return self.run.recorder.numbers.at_source(path, path.value, drawn=True)
+        return self.run.recorder.numbers.number_at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
         """Return nested values, with symbolic numbers replaced by their values in this call.
@@ -140,7 +140,7 @@ class OutsideNumbers:
         `Retrace` if a symbolic number is within an argument.
         """
         numbers = self.run.recorder.numbers
-        if not numbers.any_symbolic:
+        if not numbers.has_symbolic:
             return NOT_TAKEN
         if function in EXTREMES and not kwargs and numbers.is_expression(function, args):
             return numbers.compute(function, args)

@@ -57,7 +57,7 @@ class Subtraces:
         """Return a new tensor with the metadata of a proxy, for an argument or a result of the function."""
         proxy = replace(like, name=self.recorder.tensors.next_name())
         with without_our_functions():
-            fake = self.recorder.tensors.made_tensor(proxy)
+            fake = self.recorder.tensors.new_tensor(proxy)
             return tracked_from_call(fake) if proxy.requires_grad else fake
 
     def fake(self, value: object) -> Any:
@@ -77,7 +77,7 @@ class Subtraces:
         function that asks for values of tensors, changes objects or tensors that it has not created, or returns memory
         that it does not own.
         """
-        start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
+        start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.bsyms_read)
         effects, shown = tuple(self.run.outside.effects.effects), len(self.run.printed)
         held_objects = HeldObjects(function, lambda value: self.run.outside.path_of(value) is not None)
         with without_our_functions():
@@ -90,7 +90,7 @@ class Subtraces:
             raise self.refuse("changes an object from outside, or prints", "return the new value instead")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())
-        if len(self.recorder.data_dependent.asking) != reads_before:
+        if len(self.recorder.data_dependent.bsyms_read) != reads_before:
             raise self.refuse("reads the value of a tensor")
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         if self._writes_outside(bsyms, defined):

@@ -21,10 +21,10 @@ from thunder_core.frontend.acquire.format_fields import with_values
 from thunder_core.frontend.acquire.lookasides.state.output import (
     CONTAINERS,
     NotShownError,
+    contains_tensors,
     copy_for_output,
-    holds_tensors,
 )
-from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.texts import concatenate
@@ -32,7 +32,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
 from thunder_core.tracing.ir.retrace import NeedsTexts, Retrace
 from thunder_core.tracing.ir.tree import replace_leaves
-from thunder_core.tracing.library.output import dressed
+from thunder_core.tracing.library.output import tensor_to_print
 
 Parts = tuple[str | TextPart, ...]
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "s": str}
@@ -57,12 +57,12 @@ TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 class Texts:
     """The texts of one run.
 
-    `any_symbolic` is set if the program has made a symbolic text. If `read_at_once` is set, strings are evaluated when
+    `has_symbolic` is set if the program has made a symbolic text. If `read_at_once` is set, strings are evaluated when
     they are made, and no text is symbolic.
     """
 
     def __init__(self, run: TracedRun, *, read_at_once: bool) -> None:
-        self.any_symbolic = False
+        self.has_symbolic = False
         self.read_at_once = read_at_once
         self._has_refused_text = False
         self._run = run
@@ -130,7 +130,7 @@ class Texts:
         return machine.call(CONVERSIONS[conversion], value)
 
     def _text(self, parts: Parts) -> SymbolicText:
-        self.any_symbolic = True
+        self.has_symbolic = True
         return SymbolicText(parts, lambda part: self._run.machine.call_from_c(self._read, part))
 
     def is_unknown(self, value: object) -> bool:
@@ -140,7 +140,7 @@ class Texts:
         if type(value) in (torch.Tensor, FakeTensor):
             return not self._run.recorder.levels.depth
         with_strings = not issubclass(type(value), SymbolicNumber) and type(value) not in CONTAINERS
-        return not with_strings and holds_tensors(value, set()) and not self._run.recorder.levels.depth
+        return not with_strings and contains_tensors(value, set()) and not self._run.recorder.levels.depth
 
     # ---- values of texts ------------------------------------------------------------------------------------------
 
@@ -156,9 +156,9 @@ class Texts:
             return leaf.concretize()
         method = torch.Tensor.__format__ if function is format else torch.Tensor.__repr__
         data = self._run.recorder.data
-        if type(leaf) is Dressed:
+        if type(leaf) is TensorToPrint:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
-                return dressed(data.values(method, leaf.values), leaf.kind, leaf.node)
+                return tensor_to_print(data.values(method, leaf.values), leaf.kind, leaf.node)
         return data.values(method, leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     # ---- operations on texts ------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Texts:
         effects = self._run.outside.effects.effects
         if self._has_refused_text:
             raise Retrace(NeedsTexts())
-        if self.any_symbolic and any(
+        if self.has_symbolic and any(
             effect.owner is not None and effect.owner.value is PRINT_OPTIONS for effect in effects
         ):
             raise Retrace(NeedsTexts())
@@ -257,7 +257,7 @@ def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `separator.join(texts)`."""
     texts.guard_contents(args)
-    if len(args) == 1 and texts.any_symbolic and type(args[0]) in COLLECTED_ITERABLES:
+    if len(args) == 1 and texts.has_symbolic and type(args[0]) in COLLECTED_ITERABLES:
         args = (texts.items_of(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):

@@ -18,7 +18,7 @@ from thunder_core.tracing.analysis.grad_mode import grad_modes, tracked_by_autog
 from thunder_core.tracing.capture.failures import needs_value
 from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
-from thunder_core.tracing.capture.symbolic.probed_floats import with_stand_ins_alone
+from thunder_core.tracing.capture.symbolic.probed_floats import restrict_to_stand_ins
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
@@ -147,7 +147,7 @@ def _input_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
     symbols = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
     floats = {name: value for name, value in symbols.items() if isinstance(value, torch.SymFloat)}
-    numbers = {**symbols, **with_stand_ins_alone(floats)}
+    numbers = {**symbols, **restrict_to_stand_ins(floats)}
     fakes = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
     return {**values, **numbers, **fakes}
 

@@ -37,7 +37,7 @@ from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
 from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
-from thunder_core.tracing.extension.transform import Transform, rewritten_before_claiming
+from thunder_core.tracing.extension.transform import Transform, rewrite_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import NoSink, Sink
 from thunder_core.tracing.ir.literal import Code
@@ -263,7 +263,7 @@ class ProgramDerivative:
             trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
         for transform in self.transforms:
             trace = note(check_trace(transform_nested(trace, transform)))
-        trace = rewritten_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
+        trace = rewrite_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
         with torch.no_grad(), torch._C._DisableAutocast(), record_model(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):

@@ -87,7 +87,7 @@ class RecordedSegment:
         if recorded is not None:
             return recorded
         with without_recorder():
-            return self.recorder.tensors.made_tensor(proxy)
+            return self.recorder.tensors.new_tensor(proxy)
 
 
 @contextmanager

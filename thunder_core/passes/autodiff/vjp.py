@@ -30,7 +30,7 @@ from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, numbe
 from thunder_core.tracing.capture.symbolic_probe import with_names, with_values
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
-from thunder_core.tracing.ir.evaluate import evaluate, evaluate_one
+from thunder_core.tracing.ir.evaluate import evaluate, evaluate_bound_symbol
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of, tensor_proxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -202,7 +202,7 @@ def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: fro
     For symbolic sizes, PyTorch decomposes some operations, such as bilinear interpolation. The decomposition accepts
     tensors without elements, which the kernels refuse. For constant sizes, the kernels' formulas refuse them, too.
     """
-    if any(operation.gives_number for operation in bsym.at_level("aten")):
+    if any(operation.returns_number for operation in bsym.at_level("aten")):
         return
     derivation = _derive(at_hints(bsym), requires_grad_names)
     if derivation is not None:
@@ -291,9 +291,9 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
         raise Underivable("it takes an argument that is not a tensor")
     values: dict[str, Any] = {p.name: p.value for p in bsym.inputs if isinstance(p, NumberProxy)} | dict(tensors)
     operations = list(bsym.at_level("aten"))
-    if has_derivative_rule(bsym) or not any(operation.gives_number for operation in operations):
-        return evaluate_one(bsym, values, call_with_rule)
-    evaluate((operation for operation in operations if not operation.gives_number), values)
+    if has_derivative_rule(bsym) or not any(operation.returns_number for operation in operations):
+        return evaluate_bound_symbol(bsym, values, call_with_rule)
+    evaluate((operation for operation in operations if not operation.returns_number), values)
     return replace_leaves(bsym.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
 
 

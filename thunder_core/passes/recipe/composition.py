@@ -13,11 +13,11 @@ from thunder_core.passes.recipe.plugin import Composable, ExecutorRank
 from thunder_core.passes.recipe.settings import WITHOUT, merge_settings, settings_of
 from thunder_core.tracing.extension.arrangement import Arrangement, Member, StatedOrder
 from thunder_core.tracing.extension.declaration import checked_parts
-from thunder_core.tracing.extension.leaving_out import FALLBACK, remaining, require_parts
+from thunder_core.tracing.extension.leaving_out import FALLBACK, drop_left_out, require_parts
 from thunder_core.tracing.extension.lookaside import Lookaside, require_distinct
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.traits import Part, require_compatible
-from thunder_core.tracing.extension.transform import Transform, arranged_transforms, require_known
+from thunder_core.tracing.extension.transform import Transform, arrange_transforms, require_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +79,11 @@ class Composition:
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
         """Return the ordered transforms, including those of every program (`more`), without left-out transforms."""
         every = self.every_transform(more)
-        return every.keeping(remaining(every.parts, self.without))
+        return every.restricted_to(drop_left_out(every.parts, self.without))
 
     def every_transform(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
         """Return the ordered transforms, including left-out transforms."""
-        return arranged_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
+        return arrange_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
 
     @cached_property
     def lookasides(self) -> tuple[Lookaside, ...]:
@@ -99,7 +99,7 @@ class Composition:
         neither decides, operators come first, then executors of plug-ins, then executors of recipes. Raises
         `RecipeConflict` for two executor objects with the same name, and for contradictory lists.
         """
-        return self.every_executor.keeping(remaining(self.every_executor.parts, self.without))
+        return self.every_executor.restricted_to(drop_left_out(self.every_executor.parts, self.without))
 
     @cached_property
     def every_executor(self) -> Arrangement[ListedExecutor]:

@@ -182,7 +182,7 @@ class Plugin(Composable):
     def __init_subclass__(cls) -> None:
         """Raise `BadRecipe` for attributes of the class that Thunder does not read."""
         super().__init_subclass__()
-        vet_class(cls, Plugin, PART_TYPES, but=options_of(cls))
+        vet_class(cls, Plugin, PART_TYPES, allowed=options_of(cls))
 
     def __post_init__(self) -> None:
         for name, kinds in PART_TYPES.items():

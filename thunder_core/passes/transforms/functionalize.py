@@ -167,7 +167,7 @@ class _Rewriting:
             raise _KeepWrites(representatives)  # it also writes to memory that is not functionalized
         try:
             for operation in bsym.at_level("aten"):
-                if operation.gives_number:
+                if operation.returns_number:
                     continue
                 if is_as_strided(operation):
                     self._value(

@@ -18,7 +18,7 @@ POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
 OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autograd.Function`
 # Collectives for which the ranks may pass tensors of different sizes.
 WITH_UNEVEN_SIZES = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
-VARIES = "?"  # stands for a number that varies between the calls of a program
+VARIES = "?"  # represents a number that varies between the calls of a program
 COALESCED = "_coalesced"  # the suffix of collectives of several tensors; all their sizes are equal on all ranks
 
 
@@ -77,7 +77,7 @@ def operators(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             yield from operators(part)
 
 
-def started_by(bsym: BoundSymbol) -> list[BoundSymbol]:
+def started_collectives(bsym: BoundSymbol) -> list[BoundSymbol]:
     """Return the operators of a bound symbol that start collectives."""
     return [operator for operator in operators(bsym) if not is_wait(operator)] if bsym.communicates else []
 
@@ -106,7 +106,9 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
 def collectives_of(trace: Trace) -> tuple[Collective, ...]:
     """Return the collectives that a trace starts, in order."""
     return tuple(
-        collective_of(operator, bsym.source) for bsym in nested_bound_symbols(trace) for operator in started_by(bsym)
+        collective_of(operator, bsym.source)
+        for bsym in nested_bound_symbols(trace)
+        for operator in started_collectives(bsym)
     )
 
 

@@ -1,4 +1,4 @@
-"""Cuts: where to divide a computation into equal segments with little loss of fusion at the boundaries."""
+"""Cuts: the positions that divide a computation into equal segments with little loss of fusion at the boundaries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _align_repeat(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
 
 @dataclass
 class Cost:
-    """The cost of a cut: the bytes that one kernel would keep internal, and the number of tensors that cross it."""
+    """The cost of a cut: the bytes that would stay within a kernel without the cut, and the tensors that cross it."""
 
     bytes: int = 0
     tensors: int = 0

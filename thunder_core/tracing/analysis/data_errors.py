@@ -46,7 +46,7 @@ MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select elements, who
 LIN_ALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDivisionError, OverflowError)
 # Functions that read tensor values although their recorded operations only read metadata.
-LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
+READING_VALUES = frozenset({torch.nn.functional.one_hot})
 # Python's operators on computed numbers, which raise if the divisor is zero.
 DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 
@@ -54,7 +54,7 @@ DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 def divides_integers(operation: BoundSymbol) -> bool:
     """Whether an operation returns integers, and its divisor is zero or a computed value."""
     divisor = second_argument(operation)
-    return gives_integers(operation) and (isinstance(divisor, Proxy) or divisor == 0)
+    return returns_integers(operation) and (isinstance(divisor, Proxy) or divisor == 0)
 
 
 def divides_numbers(operation: BoundSymbol) -> bool:
@@ -67,7 +67,7 @@ def divides_numbers(operation: BoundSymbol) -> bool:
 def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
     """Whether an operation raises integers to a scalar power that is negative or computed."""
     power = second_argument(operation)
-    if power is None or isinstance(power, TensorProxy) or not gives_integers(operation):
+    if power is None or isinstance(power, TensorProxy) or not returns_integers(operation):
         return False
     return isinstance(power, Proxy) or power < 0
 
@@ -82,7 +82,7 @@ def second_argument(operation: BoundSymbol) -> Any:
     return operation.args[1] if len(operation.args) > 1 else None
 
 
-def gives_integers(operation: BoundSymbol) -> bool:
+def returns_integers(operation: BoundSymbol) -> bool:
     """Whether no tensor result of an operation has a floating-point or complex dtype."""
     tensors = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
     return not any(proxy.dtype.is_floating_point or proxy.dtype.is_complex for proxy in tensors)
@@ -112,13 +112,13 @@ def may_raise(bsym: BoundSymbol) -> bool:
     target = bsym.symbol.target
     if target in DIVIDE_NUMBERS and divides_numbers(bsym):
         return True
-    return target in LOOK_AT_VALUES or any(map(_may_raise, bsym.operations))
+    return target in READING_VALUES or any(map(_may_raise, bsym.operations))
 
 
 def asserts_on_gpu(bsym: BoundSymbol, device: torch.device) -> bool:
     """Whether the errors of a bound symbol that depend on values are all assertions of a kernel on this GPU."""
     # With deterministic algorithms, some of these operators check their indices on the CPU.
-    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled() or bsym.symbol.target in LOOK_AT_VALUES:
+    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled() or bsym.symbol.target in READING_VALUES:
         return False
     raising = [operation for operation in bsym.operations if _may_raise(operation)]
     return bool(raising) and all(_asserts_on_gpu(operation, device) for operation in raising)

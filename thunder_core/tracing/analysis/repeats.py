@@ -7,8 +7,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-CANDIDATES = 8  # periods that are tried for a sequence, starting with the most frequent distances between equal keys
-SHORTEST = 4  # keys in a period; a shorter period is not worth a function
+# The most periods that are tried for a sequence, starting with the most frequent distances between equal keys.
+MAX_PERIODS_TRIED = 8
+MIN_PERIOD = 4  # keys; a function for a shorter period saves too little
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
     for positions in indices.values():
         for step in (1, 2, 3, 4):
             distances.update(second - first for first, second in zip(positions, positions[step:], strict=False))
-    return [period for period, _ in distances.most_common() if period >= SHORTEST][:CANDIDATES]
+    return [period for period, _ in distances.most_common() if period >= MIN_PERIOD][:MAX_PERIODS_TRIED]
 
 
 def _runs(keys: Sequence[Hashable], start: int, stop: int, period: int) -> Iterator[Repeat]:

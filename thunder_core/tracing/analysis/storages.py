@@ -60,7 +60,7 @@ class Storages:
         if not self._names[owner] and owner not in self._pinned:
             self.live_bytes -= self._bytes.pop(owner)
 
-    def knows(self, name: str) -> bool:
+    def is_live(self, name: str) -> bool:
         """Whether a name is live."""
         return name in self._owners
 
@@ -76,7 +76,7 @@ class Storages:
 
     def enter(self, bsym: BoundSymbol) -> None:
         """Record the tensors that a call makes; its aten operations show which of them are views."""
-        for proxy, base in births(bsym):
+        for proxy, base in new_tensors(bsym):
             if base is not None:
                 self.share(proxy.name, base)
             else:
@@ -101,7 +101,7 @@ def round_to_block(size: int, device: torch.device) -> int:
     return -(-size // block) * block
 
 
-def births(bsym: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
+def new_tensors(bsym: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
     """Yield each tensor that a call makes, with the earlier name whose storage it shares, or None for a new storage."""
     bases: dict[str, str] = {}
     for step in bsym.at_level("aten"):

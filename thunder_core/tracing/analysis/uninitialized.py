@@ -30,9 +30,9 @@ def is_uninitialized(proxy: Proxy, bsyms: Sequence[BoundSymbol]) -> bool:
 
 
 def _names_from_allocation(proxy: Proxy, bsyms: Sequence[BoundSymbol]) -> set[str]:
-    """Return the names of a tensor and of the tensors from which views and copies lead to it, back to an allocation.
+    """Return the names of a tensor and of the tensors whose view or copy it is, back to an allocation.
 
-    The set is empty if the tensor does not come from an allocation in this way.
+    The set is empty if the tensor is not an allocation, or a view or a copy of an allocation.
     """
     names = {proxy.name}
     for bsym in reversed(bsyms):

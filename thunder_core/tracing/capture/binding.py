@@ -22,8 +22,8 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 class Binding:
     """A factory of bound symbols for calls, which tracks the names that recorded bound symbols have defined.
 
-    `location()` returns the current location in the program. With `symbolic_sizes`, integers in results are known
-    before the trace runs.
+    `location()` returns the current location in the program. With `symbolic_sizes`, symbolic integers are left out of
+    the outputs of bound symbols, because the prologue computes them before the trace runs.
     """
 
     def __init__(self, tensors: Tensors, location: Callable[[], Location], *, symbolic_sizes: bool) -> None:
@@ -33,10 +33,10 @@ class Binding:
         self._defined: set[str] = set()
 
     def note(self, bsym: BoundSymbol) -> None:
-        """Record the outputs of a bound symbol, which later bound symbols do not define."""
+        """Record the names that a bound symbol returns, so that they do not count as new in later bound symbols."""
         self._defined.update(proxy.name for proxy in bsym.outputs)
 
-    def bound(
+    def bind(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, call: RecordedCall
     ) -> BoundSymbol | None:
         """Return the bound symbol for a call.
@@ -48,7 +48,7 @@ class Binding:
         inputs = [(tensor, self._tensors.proxy(tensor)) for tensor in tensors_in((args, kwargs))]
         before = {proxy.name: call.before[id(tensor)] for tensor, proxy in inputs if id(tensor) in call.before}
         mutates = [proxy.name for tensor, proxy in inputs if call.written and memory_of(tensor) in call.written]
-        ordered = call.random or (is_ordered(symbol) and not call.idle)
+        ordered = call.random or (is_ordered(symbol) and not call.sets_present_value)
         checks = any(is_check(part.symbol.target) for part in call.subsymbols)
         communicates = (
             call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
@@ -56,7 +56,7 @@ class Binding:
         input_names = {proxy.name for _, proxy in inputs} - before.keys()
         if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks or communicates):
             return None
-        location, opaque = self._location(), call.opaque or call.valued
+        location, opaque = self._location(), call.opaque or call.depends_on_values
         tensors = self._tensors
         to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
         args, kwargs = with_earlier_names(to_proxies((args, kwargs)), before)
@@ -77,9 +77,9 @@ class Binding:
     def _proxies_of(self, output: object, call: RecordedCall) -> Any:
         """Return a result with proxies for tensors, and for numbers that depend on the values of tensors."""
         proxies = self._tensors.to_proxies(without_sizes(output) if self._symbolic_sizes else output)
-        return replace_leaves(proxies, self._named_number) if call.valued else proxies
+        return replace_leaves(proxies, self._number_proxy) if call.depends_on_values else proxies
 
-    def _named_number(self, leaf: object) -> Any:
+    def _number_proxy(self, leaf: object) -> Any:
         """Return a proxy for a number that a bound symbol returns; return other leaves unchanged."""
         return Proxy(self._tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 

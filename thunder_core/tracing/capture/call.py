@@ -18,10 +18,10 @@ class RecordedCall:
     - `written`: the storages that it writes to;
     - `random`: whether it draws random numbers;
     - `opaque`: whether its aten operations do not represent it, so that it is recorded without subsymbols;
-    - `idle`: whether it sets a state to its present value;
+    - `sets_present_value`: whether it sets a state to its present value;
     - `reshapes`: whether it changes a tensor's metadata;
-    - `valued`: whether its result depends on the values of tensors;
-    - `counted`: whether a size of its result is a count that the prologue computes;
+    - `depends_on_values`: whether its result depends on the values of tensors;
+    - `has_counted_size`: whether a size of its result is a count that the prologue computes;
     - `uses_process_group`: whether it calls an operator of a process group;
     - `before`: the earlier proxies, by tensor identity, of tensors whose metadata it changed in place.
     """
@@ -30,19 +30,19 @@ class RecordedCall:
     written: set[int] = field(default_factory=set)
     random: bool = False
     opaque: bool = False
-    idle: bool = False
+    sets_present_value: bool = False
     reshapes: bool = False
-    valued: bool = False
-    counted: bool = False
+    depends_on_values: bool = False
+    has_counted_size: bool = False
     uses_process_group: bool = False
     before: dict[int, TensorProxy] = field(default_factory=dict)
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether calls with the same signature give the same result."""
-        return not (self.written or self.random or self.opaque or self.valued or self.counted)
+        return not (self.written or self.random or self.opaque or self.depends_on_values or self.has_counted_size)
 
-    def makes(self, value: object) -> bool:
+    def has_made(self, value: object) -> bool:
         """Whether the call has made a tensor, so that no other code refers to it yet."""
         return isinstance(value, Proxy) and any(value in part.defines for part in self.subsymbols)
 

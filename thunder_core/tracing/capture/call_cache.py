@@ -10,7 +10,7 @@ import torch
 from thunder_core.tracing.capture.fakes.memo import CachedCall, cached_call, fresh_fake, rebuild, signature
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.location import Location
-from thunder_core.tracing.capture.torch_facts.symbols import QUESTIONS
+from thunder_core.tracing.capture.torch_facts.symbols import QUERIES_OF_STATE
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
@@ -28,7 +28,7 @@ class CallCache:
 
     def key(self, function: Callable[..., Any], args: object, kwargs: object) -> Hashable | None:
         """Return the key of a call, or None if it cannot be cached."""
-        if self._calls is None or function in QUESTIONS:
+        if self._calls is None or function in QUERIES_OF_STATE:
             return None
         return signature(function, args, kwargs, self._tensors.describe)
 

@@ -21,9 +21,10 @@ from thunder_core.tracing.library.objects import expect_error
 class CaughtErrors:
     """The operations whose errors depend on tensor values, called at lines where the program catches errors.
 
-    Such an operation is recorded as one without an error. If it raises in a later call, the program is traced again.
+    Such an operation is recorded as if it raised no error. If it raises in a later call, the program is traced again.
     Then the operations at `lines_that_raised` run on the values of the call, and their errors are raised at tracing.
-    `lines` are the lines whose errors may be caught, according to `is_caught()`.
+    `lines` are the lines of operations whose errors the program catches. `is_caught()` returns whether the program
+    catches an error at its present line.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class CaughtErrors:
             raise with_source_line(error.with_traceback(None), self._line()) from None
 
     def is_at_line_that_raised(self) -> bool:
-        """Whether the program is at a line that has raised before: its numbers need their values there."""
+        """Whether the program is at a line that has raised before; symbolic numbers are replaced by values there."""
         return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
 
     def raise_as_in_call(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
         """Raise the error of an operation in the traced call, at a line that has raised before.
 
-        A bound symbol checks that the operation raises the same error at each call. An operation on values that cannot
-        be computed is recorded as one without an error.
+        A bound symbol checks that the operation raises the same error at each call. If the values of its arguments
+        cannot be computed, nothing is raised.
         """
         if not self.is_at_line_that_raised():
             return

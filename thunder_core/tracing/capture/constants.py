@@ -1,7 +1,7 @@
-"""Constant tensors: fakes whose values PyTorch knows, because the program made them of constants.
+"""Constant tensors: fakes whose values PyTorch stores, because the program made them from Python constants.
 
 PyTorch computes with these values, writes to them, and uses them for `item()`. An operation with an unknown number must
-not compute these values from the number's stand-in, so they are removed during the operation.
+not compute these values from the number's stand-in, so the values are removed during the operation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def has_symbolic_numbers(tree: object) -> bool:
-    """Whether nested values have symbolic numbers."""
+    """Whether a symbolic number is among nested values."""
     return any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves(tree))
 
 
 @contextmanager
-def constants_set_aside(arguments: object) -> Iterator[None]:
+def without_constants(arguments: object) -> Iterator[None]:
     """Remove the constants of fakes among nested arguments during the block."""
     constants = [(tensor, tensor.constant) for tensor in fakes_in(arguments) if tensor.constant is not None]
     for tensor, _ in constants:
@@ -34,9 +34,9 @@ def constants_set_aside(arguments: object) -> Iterator[None]:
             tensor.constant = constant
 
 
-def constants_for(arguments: object) -> AbstractContextManager[None]:
-    """Remove the constants of fakes during an operation if it takes symbolic numbers."""
-    return constants_set_aside(arguments) if has_symbolic_numbers(arguments) else nullcontext()
+def constants_removed_for(arguments: object) -> AbstractContextManager[None]:
+    """Remove the constants of fakes among nested arguments during the block if symbolic numbers are among them."""
+    return without_constants(arguments) if has_symbolic_numbers(arguments) else nullcontext()
 
 
 def forget_constants(arguments: object, output: object, written: Container[int]) -> None:

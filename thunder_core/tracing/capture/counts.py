@@ -62,7 +62,7 @@ class Counts:
     ) -> Iterator[None]:
         """During the block, make a size that depends on a tensor's values a symbol, if the prologue can compute it.
 
-        The block runs the call. `call.counted` is set to True if the size of its result is such a symbol.
+        The block runs the call. `call.has_counted_size` is set to True if the size of its result is such a symbol.
         """
         tensor_and_quantity = find_quantity(function, args, kwargs) if self.allowed else None
         size = None if tensor_and_quantity is None else self._symbol_of_tensor(*tensor_and_quantity)
@@ -70,14 +70,14 @@ class Counts:
             yield
             return
         tensor, quantity = tensor_and_quantity
-        call.counted = True
+        call.has_counted_size = True
         if quantity is COUNT:
             tensor.nonzero_memo = size  # type: ignore[attr-defined]
         try:
             with self.sizes.environment.counting(size):
                 yield
         except Exception:
-            call.counted = False
+            call.has_counted_size = False
             raise
 
     def can_use_count(self, tensor: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""The data of a tensor as a whole, which a program reads as a NumPy array or as text."""
+"""All values of a tensor, which a program reads as a NumPy array or as text."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ class Array:
 class Data:
     """The data that a program reads from tensors; `record(function, args, kwargs)` runs a function on tensors.
 
-    `note_question` is called with each query of a real tensor and its answer.
-
-    The values come from the recorded call, and a bound symbol checks at each call that they are the same.
+    `note_query(tensor, query, answer)` is called with each query of a real tensor and its answer. The values come from
+    the recorded call, and a bound symbol checks at each call that they are the same.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class Data:
         tensors: Tensors,
         data_dependent: DataDependentValues,
         record: Callable[..., Any],
-        note_question: Callable[[torch.Tensor, str, object], None],
+        note_query: Callable[[torch.Tensor, str, object], None],
     ) -> None:
-        self._asked = note_question
+        self._note_query = note_query
         self._tensors = tensors
         self._data_dependent = data_dependent
         self._record = record
@@ -73,14 +72,14 @@ class Data:
         digest_proxy = Proxy(self._tensors.next_name())
         data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, digest_proxy))
         bsym = data_dependent.bsyms[-1]
-        data_dependent.asking.append(replace(bsym, symbol=symbol_of(function)))
+        data_dependent.bsyms_read.append(replace(bsym, symbol=symbol_of(function)))
         data_dependent.emit(expectation_of(bsym, digest_proxy, digest))
         return copied
 
     # ---- arrays ---------------------------------------------------------------------------------------------
 
     def array(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
-        """Return `tensor.numpy()`: an array that shares memory with the tensor; writes to either are refused."""
+        """Return `tensor.numpy()`: an array that shares memory with the tensor; later writes to either are refused."""
         fake = self._tensors.fake(tensor)
         if not force and (fake.requires_grad or fake.is_conj() or fake.is_neg()):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -127,8 +126,8 @@ class Data:
         kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
         node = self.node_of(tensor) if fake.requires_grad else ""
         with torch._C.DisableTorchFunction(), _disable_current_modes():
-            dressed = values.as_subclass(kind).requires_grad_(fake.requires_grad)
-            text = torch.Tensor.__repr__(dressed, **options)  # type: ignore[no-untyped-call]
+            tensor_to_print = values.as_subclass(kind).requires_grad_(fake.requires_grad)
+            text = torch.Tensor.__repr__(tensor_to_print, **options)  # type: ignore[no-untyped-call]
         head, mark, tail = text.rpartition("requires_grad=True")
         return f"{head}grad_fn=<{node}>{tail}" if node and mark else text
 
@@ -142,11 +141,15 @@ class Data:
         if self._tensors.is_outside(tensor) and (node is None or isinstance(node, FROM_OUTSIDE)):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 node = tensor.grad_fn
-            self._asked(tensor, *(("is_leaf", True) if node is None else ("grad_fn.name()", node.name())))
+            self._note_query(tensor, *(("is_leaf", True) if node is None else ("grad_fn.name()", node.name())))
         return "" if node is None else node_name(node)
 
     def format(self, tensor: torch.Tensor, specification: str) -> str:
-        """Return `format(tensor, specification)`: of a number if the tensor has no dimensions, else of its `repr`."""
+        """Return `format(tensor, specification)`.
+
+        A tensor without dimensions is formatted as a number. Another tensor is formatted as its `repr`; a specification
+        raises `TypeError`, as in PyTorch.
+        """
         kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
         if self._tensors.fake(tensor).dim() == 0 and kind is torch.Tensor:
             return format(self._record(torch.Tensor.item, (tensor,), {}), specification)

@@ -22,9 +22,10 @@ class DataDependentValues:
     """The evaluation of tensor values that the program reads; `allowed` is False if reading values is an error.
 
     `bsyms` are the bound symbols of the recording so far, and `emit(bsym)` appends a bound symbol. `fail(function,
-    error)` returns the error for an operation whose value cannot be computed at tracing. `asking` are the bound symbols
-    whose values were read. `are_constants(proxies)` returns whether the values depend on no input, and `is_check()`
-    whether the program asks only to raise an error for another value, which is allowed.
+    error)` returns the error for an operation whose value cannot be computed at tracing. `bsyms_read` are the bound
+    symbols whose values were read. `are_constants(proxies)` returns whether the values depend on no input, and
+    `is_check()` whether the program uses the value only in a check that raises an error, such as an `assert`, which is
+    allowed.
     """
 
     evaluation: TracedValues
@@ -32,7 +33,7 @@ class DataDependentValues:
     emit: Callable[[BoundSymbol], None]
     fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
     allowed: bool
-    asking: list[BoundSymbol] = field(default_factory=list)
+    bsyms_read: list[BoundSymbol] = field(default_factory=list)
     are_constants: Callable[[Sequence[Proxy]], bool] = lambda proxies: False
     is_check: Callable[[], bool] = lambda: False
 
@@ -50,14 +51,14 @@ class DataDependentValues:
         self._require_repeatable(torch.Tensor.item)
         bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
         value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
-        self.asking.append(bsym)
+        self.bsyms_read.append(bsym)
         self.emit(expectation_of(bsym, proxy, value))
         return value
 
     def result(self, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall) -> Any:
         """Return the result of a function on the values of its arguments in this call."""
         self._require_repeatable(function)
-        call.valued = True
+        call.depends_on_values = True
         result, written, draws = self._evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
         call.random |= draws

@@ -32,7 +32,7 @@ def needs_value(error: Exception) -> bool:
 
 
 def needs_data(error: Exception) -> bool:
-    """Whether an operation failed because it does not support fakes."""
+    """Whether an operation failed because it has no implementation for fakes."""
     is_known = any(text in str(error) for text in (*HIDING, NO_FAKE))
     return is_known or isinstance(error, NEEDS_DATA) or is_about_quantized(error)
 

@@ -1,4 +1,4 @@
-"""Gradients in a recording: PyTorch's autograd engine runs on fakes, and `.grad` has its future value."""
+"""Gradients in a recording: PyTorch's autograd engine runs on fakes, and sets the `.grad` of fakes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from thunder_core.tracing.capture.torch_facts.graph import (
 from thunder_core.tracing.capture.torch_facts.leaf_hooks import (
     AccumulationHooks,
     Hooks,
-    called_before_others,
-    changed_gradient,
+    gradient_after_hook,
+    hooks_called_first,
     own_hooks,
     require_no_gradients,
     require_no_result,
@@ -40,14 +40,14 @@ GET, SET, DELETE = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__
 
 
 class OutsideFacts:
-    """Facts about tensors from outside at the start of the program; tracing replaces this class."""
+    """Facts about tensors from outside at the start of the program. The front end's subclass also guards the facts."""
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the tensor's `.grad`."""
         return tensor.grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
-        """Check that the tensor is a leaf of autograd's graph, now and whenever the trace is used."""
+        """Require that the tensor is a leaf of autograd's graph, in this call and in each later call."""
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:  # noqa: ARG002
         """Return the hooks that a tensor had before the program."""
@@ -184,7 +184,7 @@ class Gradients:
         leaves = _sequence(differentiated)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
-            self._reachable_leaves(roots, graph, but=leaves)
+            self._reachable_leaves(roots, graph, excluded=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
             gradients = torch.autograd.grad(roots, differentiated, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
@@ -209,10 +209,12 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
 
-    def _reachable_leaves(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+    def _reachable_leaves(
+        self, roots: Any, graph: list[Node], excluded: Sequence[torch.Tensor] = ()
+    ) -> list[torch.Tensor]:
         """Return the leaves that a pass reaches; refuse tensors whose graph continues outside of the program."""
         require_taken_apart(graph)
-        excluded_ids = set(map(id, but))
+        excluded_ids = set(map(id, excluded))
         leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in excluded_ids]
         if any(isinstance(node, FROM_OUTSIDE) for node in graph):
             for tensor, _ in list(self._tensors.inputs.values()):
@@ -253,12 +255,12 @@ class Gradients:
             for fake in fakes:
                 tensor = self._tensors.to_real(fake)
                 if isinstance(tensor, torch.Tensor) and fake.requires_grad and self._tensors.is_outside(tensor):
-                    hooks = [self.recorded(hook) for hook in self.outside.hooks(tensor).before]
-                    stack.enter_context(called_before_others(fake, hooks))
+                    hooks = [self.recording_hook(hook) for hook in self.outside.hooks(tensor).before]
+                    stack.enter_context(hooks_called_first(fake, hooks))
             yield
 
-    def recorded(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a hook for passes of the program, whose calls of PyTorch's functions are recorded like all others.
+    def recording_hook(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls a hook in a pass of the program, and records the hook's calls of PyTorch.
 
         The engine calls hooks while the passes have turned off the dispatch of PyTorch's functions.
         """
@@ -281,7 +283,7 @@ class Gradients:
         self.outside.require_alive(self.accumulation_hooks.nodes(leaf))
         before = self.accumulation_hooks.before(leaf)
         for hook in before:
-            grad = changed_gradient(hook((grad,)), grad)
+            grad = gradient_after_hook(hook((grad,)), grad)
         may_be_kept = bool(outside.before or own.before or before)
         with torch._C.DisableTorchFunction():
             old = leaf.grad

@@ -39,7 +39,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 # Functions whose integer arguments are indices and sizes, so stand-in values would change the metadata.
-OF_PLACES = frozenset(
+INDEX_AND_SIZE_FUNCTIONS = frozenset(
     {
         *(torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.narrow, torch.Tensor.split),
         *(torch.Tensor.repeat, torch.Tensor.expand, torch.Tensor.view, torch.Tensor.reshape, torch.narrow, torch.split),
@@ -49,7 +49,7 @@ ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
 
 
 class NumberRecorder(Protocol):
-    """The part of the recorder that calls with numbers need.
+    """The part of the recorder that `NumberCalls` uses.
 
     `derivatives_in_progress` is the number of derivatives that are being computed from the recorded operations.
     `backward_of` returns the backward of a bound symbol for the names that require a gradient.
@@ -109,7 +109,7 @@ class NumberCalls:
             return self._with_float_symbols(function, (args, kwargs), numbers, requires_grad=requires_grad)
         if (
             not numbers
-            or (function in OF_PLACES and any(number.kind is int for number in numbers))
+            or (function in INDEX_AND_SIZE_FUNCTIONS and any(number.kind is int for number in numbers))
             or self._recording.derivatives_in_progress
             or (requires_grad and self._hides(function, kwargs, numbers))
         ):
@@ -120,7 +120,7 @@ class NumberCalls:
         except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._with_values(function, args, kwargs)
-        bsym = self._binding.bound(function, args, kwargs, output, call)
+        bsym = self._binding.bind(function, args, kwargs, output, call)
         if requires_grad and self._recording.is_differentiating and bsym is not None:
             if not self._backward_reads_numbers(bsym, (args, kwargs), probe_values):
                 return self._with_values(function, args, kwargs)
@@ -218,7 +218,7 @@ class NumberCalls:
             return self._recording.function(function, *symbols)
         restrict(floats)
         self.has_hidden |= requires_grad
-        bsym = self._binding.bound(function, symbols[0], symbols[1], output, call)
+        bsym = self._binding.bind(function, symbols[0], symbols[1], output, call)
         if bsym is not None:
             (self._recording.emit if is_ordered(bsym.symbol) else self._recording.append)(bsym)
         return self._tensors.to_real(output)

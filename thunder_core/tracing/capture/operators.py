@@ -41,13 +41,13 @@ class AtenOperations:
     def __init__(
         self,
         tensors: Tensors,
-        faked: Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]],
+        with_fakes: Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]],
         record: Run,
         refuse: Callable[..., Exception],
     ) -> None:
         self.call: RecordedCall | None = None
         self._tensors = tensors
-        self._faked = faked
+        self._with_fakes = with_fakes
         self._record = record
         self._refuse = refuse
         self._without_device = False
@@ -63,7 +63,7 @@ class AtenOperations:
         self.call = None
         self._without_device = False
 
-    def take_for_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
+    def make_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
         """Make a fake a view of another in autograd's graph, by returning it as the result of `aten.alias`."""
         self._view = fake
         try:
@@ -114,7 +114,7 @@ class AtenOperations:
             except Wrapped:
                 return NotImplemented
         try:
-            args, kwargs = self._faked(args, kwargs)
+            args, kwargs = self._with_fakes(args, kwargs)
         except Wrapped:
             return NotImplemented  # so that PyTorch calls the wrappers
         if operator in QUERIES:
@@ -129,7 +129,7 @@ class AtenOperations:
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
         arguments = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
-        plain = out_of_place(operator) if arguments and call.makes(arguments[0][0]) else None
+        plain = out_of_place(operator) if arguments and call.has_made(arguments[0][0]) else None
         is_tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in(args))
         saving = SAVING.get(operator) if is_tracked else None
         output = operator(*args, **kwargs)

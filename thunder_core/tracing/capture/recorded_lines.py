@@ -58,9 +58,9 @@ class RecordedLines:
         """The real tensors that an operation has read, by identity, with their proxies."""
         return self.tensors.inputs
 
-    def knows(self, tensor: torch.Tensor) -> bool:
+    def is_used(self, tensor: torch.Tensor) -> bool:
         """Whether an operation has read or made the tensor."""
-        return self.tensors.knows(tensor)
+        return self.tensors.is_used(tensor)
 
     def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
         """Return the proxy of a tensor of the program, real or fake."""
@@ -102,13 +102,13 @@ class RecordedLines:
 
     def _append_call(self, bsym: BoundSymbol, output: object, call: RecordedCall) -> None:
         """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
-        if call.valued:
-            self.data_dependent.asking.append(bsym)
+        if call.depends_on_values:
+            self.data_dependent.bsyms_read.append(bsym)
             for check in with_result_checks(bsym, output, self.tensors.next_name):
                 self.append(check)
         else:
             (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
-            for check in with_count_checks(bsym) if call.counted else ():
+            for check in with_count_checks(bsym) if call.has_counted_size else ():
                 self.append(check)
 
     def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
@@ -168,7 +168,7 @@ class RecordedLines:
             self.failure = error
             raise
 
-    def _faked_unless_wrapped(self, leaf: object) -> Any:
+    def _to_fake_unless_wrapped(self, leaf: object) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
     def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:

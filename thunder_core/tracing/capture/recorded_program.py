@@ -1,4 +1,4 @@
-"""The program that a recorder records: the names of its inputs, its current line, and the world around it."""
+"""The interface between a recorder and the program that it records: names of inputs, the current line, callbacks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class RecordedProgram(ABC):
     """A program that runs under a recorder.
 
-    The methods with a body suit a program whose inputs are all given as tensors without data. A program that reads the
-    user's objects overrides them.
+    The methods that are not abstract have defaults for a program whose inputs are all tensors without data. A program
+    that reads the user's objects overrides them.
     """
 
     number_sources: Sources | None = None  # the sources of numbers from outside
@@ -56,7 +56,7 @@ class RecordedProgram(ABC):
         return False
 
     def is_check(self) -> bool:
-        """Return whether the program asks for a value only to raise an error for another value."""
+        """Return whether the program uses a value only in a check that raises an error, such as an `assert`."""
         return False
 
     def count_source(

@@ -14,7 +14,7 @@ from thunder_core.tracing.capture.binding import Binding
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.call_cache import CallCache
 from thunder_core.tracing.capture.caught_errors import CaughtErrors
-from thunder_core.tracing.capture.constants import constants_for, forget_constants, has_symbolic_numbers
+from thunder_core.tracing.capture.constants import constants_removed_for, forget_constants, has_symbolic_numbers
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
@@ -30,7 +30,7 @@ from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
-from thunder_core.tracing.capture.questions import Questions
+from thunder_core.tracing.capture.queries import Queries
 from thunder_core.tracing.capture.recorded_lines import RecordedLines
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.shape_changes import ShapeChanges
@@ -44,7 +44,7 @@ from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.symbolic.tensors_as_numbers import (
-    TakesIntegers,
+    RetryWithNumbers,
     has_few_items,
     has_integers,
     items,
@@ -74,18 +74,19 @@ from thunder_core.tracing.library.objects import with_data
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
 OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # recorded without subsymbols if another call computed their metadata
 DETACH = torch.ops.aten.detach.default
-ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a kind that fakes do not support
+ZEROS = torch.ops.aten._efficientzerotensor.default  # makes zero tangents of a kind that fakes do not support
 TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes itself
 
 
 class Recorder(RecordedLines):
     """A recorder that runs the torch functions of a program on fake tensors and records them as bound symbols.
 
-    Real tensors are handles: the program may hold them, and each is replaced by its fake when an operation takes it.
-    With `evaluates`, an operation that needs the values of tensors runs on them, and bound symbols of the trace check
-    that its result is the same at each call. At `lines_that_raised`, operations run on the values, and raise the errors
-    that they raise there. With `counts_values`, sizes that the values of tensors determine are symbols. A recorder of a
-    program that `is_differentiating` hides no number from autograd, because the program calls `backward`.
+    The program refers to real tensors. When it passes a real tensor to an operation, the operation runs on its fake.
+    With `evaluates`, an operation that needs the values of tensors runs on the values, and bound symbols of the trace
+    check that its result is the same at each call. At `lines_that_raised`, operations run on the values, and raise the
+    errors that they raise there. With `counts_values`, sizes that the values of tensors determine are symbols. If the
+    program `is_differentiating`, because it calls `backward`, the values of numbers are read where a derivative would
+    otherwise be computed from their stand-ins.
 
     `sizes` are the symbols of a program that is traced from outside. Without them, the symbols of given fakes belong to
     `environment`.
@@ -109,7 +110,7 @@ class Recorder(RecordedLines):
         self.subclasses = Subclasses(self.tensors, self.function, program.call_torch_function)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
-        self._questions = Questions(self.tensors, sizes, program.on_query, self._refuse)
+        self._queries = Queries(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
         self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._measure)
         self._set_up_values(lines_that_raised, evaluates=evaluates, counts_values=evaluates or counts_values)
@@ -127,7 +128,7 @@ class Recorder(RecordedLines):
         self._binding = Binding(self.tensors, self._location, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
         self._shape_changes = ShapeChanges(self.tensors.fakes)
-        self._call_cache = CallCache(self.tensors, self._operators.take_for_view)
+        self._call_cache = CallCache(self.tensors, self._operators.make_view)
 
     def _set_up_values(self, lines_that_raised: frozenset[SourceLine], *, evaluates: bool, counts_values: bool) -> None:
         """Set up the recording of operations whose results depend on the values of tensors."""
@@ -208,7 +209,7 @@ class Recorder(RecordedLines):
         """Run a function with `__torch_function__` of classes, at a level of torch.func, or on plain tensors."""
         if (kinds := torch_function_classes(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
-        if self.levels.take(function, args, kwargs):
+        if self.levels.runs_in_level(function, args, kwargs):
             return self.levels.run(function, args, with_default_device(function, kwargs))
         try:
             return self._run_function(function, args, kwargs)
@@ -231,9 +232,9 @@ class Recorder(RecordedLines):
         self._require_traceable(function)
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
-        if self.numbers.any_symbolic and numbers_in((args, kwargs)):
+        if self.numbers.has_symbolic and numbers_in((args, kwargs)):
             return self._number_calls.run(function, *self.numbers.simplify_number((args, kwargs)))
-        if (answer := self._questions.lasting_answer(function, args)) is not None:
+        if (answer := self._queries.constant_answer(function, args)) is not None:
             return answer
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
@@ -255,10 +256,10 @@ class Recorder(RecordedLines):
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
             raise with_source_line(refusal, self._location().source)
         self.caught_errors.raise_as_in_call(function, args, kwargs)
-        call = RecordedCall(idle=is_idle(function, args, kwargs))
+        call = RecordedCall(sets_present_value=is_idle(function, args, kwargs))
         try:
             output = self.run(function, args, kwargs, call)
-        except TakesIntegers:
+        except RetryWithNumbers:
             return self._with_numbers(function, args, kwargs)
         if self.levels.depth and wrapped_tensors(output):  # random numbers, which differ for each element
             return self.levels.run(function, args, kwargs)
@@ -268,8 +269,8 @@ class Recorder(RecordedLines):
         if function == SET_DATA and self._operators.rename_if_changed(call, args[0]):
             function, output = with_data, args[0]
         self._note_effects(call, function, args, kwargs, output)
-        bsym = self._binding.bound(function, args, kwargs, output, call)
-        if key is not None and call.repeatable:
+        bsym = self._binding.bind(function, args, kwargs, output, call)
+        if key is not None and call.is_repeatable:
             self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None:
             self._append_call(bsym, output, call)
@@ -301,7 +302,7 @@ class Recorder(RecordedLines):
         self._reads_values.append(function)
         try:
             return self._run_function(function, *with_numbers(args, kwargs, lambda tensor: self._item(tensor, int)))
-        except Exception:  # one of them is no number to the function
+        except Exception:  # the function does not accept a number in place of one of the tensors
             self.failure = before
             return self._record(function, args, kwargs)
         finally:
@@ -313,7 +314,7 @@ class Recorder(RecordedLines):
             raise self._fail(function)
         for tensor in wrappers_in((args, kwargs)):
             self.program.on_wrapper(tensor)
-        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked_unless_wrapped)
+        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._to_fake_unless_wrapped)
         try:
             return self.tensors.to_real(run_through(function, args, kwargs))
         except OperationFailed as error:
@@ -326,7 +327,7 @@ class Recorder(RecordedLines):
         return self.counts.are_constants([self.tensors.proxy(fake) for fake in tensors_in(arguments)])
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
-        """Run a function on fakes, or on the tensors' values if need be, and record its effects in `call`."""
+        """Run a function on fakes, or on the tensors' values if necessary, and record its effects in `call`."""
         self._operators.begin(call, without_device=needs_device_guard(function, args))
         try:
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
@@ -336,7 +337,7 @@ class Recorder(RecordedLines):
             call.opaque = call.opaque or is_replaced or function in WITH_UNSIZED_PARTS
             shapes = self._shape_changes.preserve_versions(function, arguments, named)
             with (
-                constants_for((arguments, named)),
+                constants_removed_for((arguments, named)),
                 shapes,
                 self.tensors.mode.estimating(function),
                 self.counts.symbolic_result_size(called, arguments, named, call),
@@ -356,11 +357,12 @@ class Recorder(RecordedLines):
     ) -> Any:
         """Run a function that fakes refused with an `error` on the tensors' values, if that is allowed.
 
-        Otherwise, raise `TakesIntegers` if its tensors may be symbolic numbers, eager PyTorch's error, or Thunder's.
+        Otherwise, raise `RetryWithNumbers` if symbolic numbers may replace its tensors, or eager PyTorch's error if the
+        operation fails there too, or Thunder's error.
         """
         valued = needs_value(error)
         if valued and function not in self._reads_values and has_integers(args, kwargs):
-            raise TakesIntegers from error
+            raise RetryWithNumbers from error
         if valued and (self.data_dependent.allows(function) or self._is_constant((args, kwargs))):
             with self.caught_errors.expecting(function, args, kwargs):
                 return self.data_dependent.result(function, args, kwargs, call)

@@ -43,10 +43,10 @@ class Subclasses:
         """
         kind = most_derived_class(kinds)
         if kind is None or not all(map(has_default_function, kinds)):
-            return self._ask(function, args, kwargs, kinds)
+            return self._call_torch_functions(function, args, kwargs, kinds)
         return self.default(function, args, kwargs, kind)
 
-    def _ask(
+    def _call_torch_functions(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], kinds: Sequence[type]
     ) -> Any:
         for kind in in_calling_order(kinds):

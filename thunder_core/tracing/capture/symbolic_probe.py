@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.constants import constants_set_aside, forget_constants
+from thunder_core.tracing.capture.constants import forget_constants, without_constants
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicInteger, SymbolicNumber, to_proxies
 from thunder_core.tracing.capture.symbolic.probed_floats import FloatProxies
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -25,7 +25,8 @@ _floats = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count
 _integers = itertools.count((1 << 40) + 1_000_003, 2_002)
 FACTOR = 10
 _DIFFERS = Proxy("")
-# Operations whose numbers determine the number of elements, which two values in proportion need not show.
+# Operations whose numbers determine the number of elements. Two runs may return equal numbers of elements by chance:
+# `arange(0, a, b)` has as many elements as `arange(0, FACTOR * a, FACTOR * b)`.
 COUNTING = frozenset({"aten::arange", "aten::range"})
 COUNTS: frozenset[Callable[..., Any]] = frozenset({torch.arange, torch.range})
 ARITHMETIC = ("Tensor", "number", "float", "Optional[number]", "Optional[float]", "Optional[Tensor]", "List[number]")
@@ -46,9 +47,10 @@ def run_on_numbers(
 ) -> tuple[Any, RecordedCall, ProbeValues]:
     """Run a call with stand-in values for its numbers, and rename the values in its aten operations to the numbers.
 
-    The call runs twice, with different values: a value that differs is a number or depends on a number. If an operation
-    has another value in both runs, the call is recorded without subsymbols. Raises `ValueError` if the results look
-    different, or if an integer may be a size or an index, because the effect of such an integer depends on its value.
+    The call runs twice, with different values: a value that differs between the runs is a number or depends on one. If
+    a value that differs is not one of the numbers, the call is recorded without subsymbols. Raises `ValueError` if the
+    results of the runs have different metadata, or if an integer may be a size or an index, because the effect of such
+    an integer depends on its value.
     """
     first_values = {
         id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers
@@ -74,8 +76,8 @@ def run_on_floats(
 ) -> tuple[Any, RecordedCall]:
     """Run a call with stand-in values for floats, by identity, and rename the values in its aten operations.
 
-    If the values cannot be identified, the call is recorded without subsymbols. Raises `ValueError` if the results look
-    different for other values.
+    If the values cannot be identified, the call is recorded without subsymbols. Raises `ValueError` if the results of
+    the two runs have different metadata.
     """
     first_values, second_values = ({key: pair[index] for key, pair in stand_ins.items()} for index in (0, 1))
     output, call, twin = run_twice(run, arguments, first_values, second_values)
@@ -92,13 +94,14 @@ def run_twice(
 ) -> tuple[Any, RecordedCall, RecordedCall]:
     """Run a call with two sets of stand-in values; return the first result with its call, and the second call.
 
-    Raises `ValueError` if the results look different, or may differ for other values.
+    Raises `ValueError` if the results have different metadata, or if an operation's numbers determine the number of its
+    elements.
     """
-    with constants_set_aside(arguments):
+    with without_constants(arguments):
         like, twin = run(with_stand_ins(arguments, second_values))
         output, call = run(with_stand_ins(arguments, first_values))
     forget_constants(arguments, output, call.written)
-    if any(map(counts, call.subsymbols)) or appearance(like) != appearance(output):
+    if any(map(counts_elements, call.subsymbols)) or appearance(like) != appearance(output):
         raise ValueError("the structure of the result depends on the values of numbers")
     return output, call, twin
 
@@ -130,7 +133,7 @@ def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
 
 
 def appearance(output: object) -> list[Any]:
-    """Return all properties of a result that a program can see before the trace runs."""
+    """Return all properties of a result that a program can read at tracing: metadata of tensors, and other values."""
     return [
         (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg())
         if isinstance(leaf, torch.Tensor)
@@ -144,7 +147,7 @@ def with_stand_ins(tree: object, values: Mapping[int, Any]) -> Any:
     return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, SymbolicNumber) else leaf)
 
 
-def counts(operation: BoundSymbol) -> bool:
+def counts_elements(operation: BoundSymbol) -> bool:
     """Whether the numbers of an operation determine the number of elements in its result."""
     target = operation.symbol.target
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in COUNTING
@@ -169,7 +172,7 @@ def with_names(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names
     """Return the operations with stand-in values replaced by names; None if the values cannot be identified."""
     if [part.symbol for part in parts] != [twin.symbol for twin in twins]:
         return None
-    found_parts = []
+    renamed_parts = []
     for part, twin in zip(parts, twins, strict=True):
         arguments = (part.args, dict(part.kwargs))
         ours, others = list(leaves(arguments)), list(leaves((twin.args, dict(twin.kwargs))))
@@ -177,8 +180,8 @@ def with_names(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names
         if len(ours) != len(others) or _DIFFERS in pairs:
             return None
         args, kwargs = _fill(arguments, iter(pairs))
-        found_parts.append(replace(part, args=args, kwargs=kwargs))
-    return found_parts
+        renamed_parts.append(replace(part, args=args, kwargs=kwargs))
+    return renamed_parts
 
 
 def _fill(tree: object, values: Iterator[Any]) -> Any:

@@ -135,10 +135,11 @@ class TransformLevels:
             self._grad_mode = enabled
             self._switch(enabled)
 
-    def take(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """Whether a call runs in a transform; within derivatives all calls do.
+    def runs_in_level(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Whether a call runs inside a transform. Within a transform that differentiates, all calls do.
 
-        Outside of all levels, it may be a call on results of `torch.func.vjp`.
+        A call on results of `torch.func.vjp` has wrapped tensors, and so runs inside a transform, after all levels were
+        left.
         """
         if not self._were_entered:
             return False
@@ -157,8 +158,8 @@ class TransformLevels:
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on tensors of which some are wrapped, or a function that wraps tensors."""
-        args, kwargs = concrete((tuple(args), dict(kwargs))) if self._numbers.any_symbolic else (args, kwargs)
-        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked)
+        args, kwargs = concrete((tuple(args), dict(kwargs))) if self._numbers.has_symbolic else (args, kwargs)
+        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._with_fakes)
         if has_own_derivative(function) or function in TEXTS:
             raise self._refuse(
                 f"`{symbol_of(function).name}` is called inside a function transform, where only its "
@@ -177,5 +178,5 @@ class TransformLevels:
         finally:
             self._follows_grad_mode = before
 
-    def _faked(self, leaf: object) -> Any:
+    def _with_fakes(self, leaf: object) -> Any:
         return self._tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapped(leaf) else leaf

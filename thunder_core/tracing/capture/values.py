@@ -90,10 +90,10 @@ class TracedValues:
             return self._values([proxy])[proxy.name]
 
     def call(self, function: Callable[..., Any], args: object, kwargs: object) -> tuple[Any, list[torch.Tensor], bool]:
-        """Return a function's result on the values of its tensors, with fakes for tensors, its writes, and if it draws.
+        """Return a function's result on the values of its tensors, the fakes that it writes to, and whether it draws.
 
-        The writes are the fakes that the function writes to. The last result is whether the function draws random
-        numbers. Raises the function's own errors, and `Unknowable`.
+        Tensors in the result are fakes. The last item is True if the function draws random numbers. Raises the
+        function's own errors, and `Unknowable`.
         """
         if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
             raise Unknowable("it draws from a generator")
@@ -279,5 +279,5 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
 
 
 def generator_to_draw_from(generator: torch.Generator) -> torch.Generator:
-    """Return a clone of a generator, or the default generator itself, whose state `apart` restores."""
+    """Return a clone of a generator, or the default generator itself, whose state `outside_recording` restores."""
     return generator if generator is torch.default_generator else generator.clone_state()

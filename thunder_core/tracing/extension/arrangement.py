@@ -64,7 +64,7 @@ class Arrangement(Generic[Kind]):
             if frozenset(edge) not in decided:
                 self.edge_reasons.setdefault(edge, reason)
 
-    def keeping(self, parts: Sequence[Kind]) -> Arrangement[Kind]:
+    def restricted_to(self, parts: Sequence[Kind]) -> Arrangement[Kind]:
         """Return the arrangement of the members that are among these parts."""
         part_ids = {id(part) for part in parts}
         return Arrangement([member for member in self.members if id(member.part) in part_ids], self.stated_orders)

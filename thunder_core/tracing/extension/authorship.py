@@ -14,16 +14,16 @@ from thunder_core.foundation.errors import BadModelFolder, BadRecipe, SourceLine
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.foundation.storage.installed import installers_folders
 
-OURS = frozenset({"thunder_core", "thunder_executors", "thunder_recipes", "thunder_cli"})
-MODELS = "transformers_modules"  # the package in which transformers stores the code of model repositories
+THUNDER_PACKAGES = frozenset({"thunder_core", "thunder_executors", "thunder_recipes", "thunder_cli"})
+MODEL_CODE_PACKAGE = "transformers_modules"  # the package in which transformers stores the code of model repositories
 KINDS = ("Recipe", "Transform", "Executor", "Plugin")
-MEND = "correct that code, which is not part of Thunder; --debug shows the traceback"
+FIX_OF_OTHER_CODE = "correct that code, which is not part of Thunder; --debug shows the traceback"
 
 
 def is_ours(part: object) -> bool:
     """Whether a part of a recipe, or a function, belongs to Thunder."""
     owner = part if callable(part) and hasattr(part, "__module__") else type(part)
-    return str(owner.__module__).partition(".")[0] in OURS
+    return str(owner.__module__).partition(".")[0] in THUNDER_PACKAGES
 
 
 def authors_error(error: BaseException) -> ThunderError | None:
@@ -34,8 +34,8 @@ def authors_error(error: BaseException) -> ThunderError | None:
     frame, line = frames[-1]
     where = SourceLine(frame.f_code.co_filename, line, frame.f_code.co_qualname)
     what = f"{title_of([each for each, _ in frames])} {describe_failure(error)}"
-    kind = BadModelFolder if is_models(frame) else BadRecipe
-    return kind(what, fix=MEND, where=where)
+    kind = BadModelFolder if is_model_code(frame) else BadRecipe
+    return kind(what, fix=FIX_OF_OTHER_CODE, where=where)
 
 
 def bad_return(part: object, method: str, value: object, expected_type: str) -> BadRecipe:
@@ -62,15 +62,15 @@ def line_of(function: object) -> SourceLine | None:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return the failure of a user's code in words."""
+    """Return a clause that describes an error of code outside Thunder: "raised ValueError: ..."."""
     if isinstance(error, SystemExit):
         return f"would have ended the process: sys.exit({error.code!r:.80})"
     return f"raised {type(error).__name__}: {message_line(error)}"
 
 
 def title_of(frames: list[FrameType]) -> str:
-    """Return the name of the part that the innermost of frames belongs to, for messages."""
-    if is_models(frames[-1]):
+    """Return the name, for messages, of the part whose code the innermost frame runs."""
+    if is_model_code(frames[-1]):
         return "the code that the model brings"
     for frame in reversed(frames):
         owner = frame.f_locals.get("self", frame.f_locals.get("cls"))
@@ -110,18 +110,18 @@ def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
         entry = entry.tb_next
 
 
-def is_models(frame: FrameType) -> bool:
+def is_model_code(frame: FrameType) -> bool:
     """Whether a frame runs code of a model repository."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == MODELS
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == MODEL_CODE_PACKAGE
 
 
 def is_foreign_frame(frame: FrameType) -> bool:
     """Whether a frame runs code of a model, a named file or its neighbours, a plug-in, or another part."""
     top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename
-    if top in OURS or file.startswith("<"):
+    if top in THUNDER_PACKAGES or file.startswith("<"):
         return False
-    if top == MODELS or top in plugins.packages():
+    if top == MODEL_CODE_PACKAGE or top in plugins.packages():
         return True
     is_part = kind_of(frame.f_locals.get("self")) != "part"
     return not is_library(file) and (is_part or any(map(Path(file).is_relative_to, plugins.file_folders())))
@@ -143,10 +143,10 @@ def library_folders() -> tuple[Path, ...]:
 def call_part(part: object, method: str, return_type: type | tuple[type, ...], *args: object) -> Any:
     """Call a method of a part and return the result; raise `BadRecipe` for a result of another type."""
     function: Callable[..., Any] = getattr(part, method)
-    return checked_return(part, method, function(*args), return_type)
+    return require_return_type(part, method, function(*args), return_type)
 
 
-def checked_return(part: object, method: str, value: object, return_type: type | tuple[type, ...]) -> Any:
+def require_return_type(part: object, method: str, value: object, return_type: type | tuple[type, ...]) -> Any:
     """Return a value that a method of a part returned; raise `BadRecipe` if it has another type than `return_type`."""
     if isinstance(value, return_type):
         return value

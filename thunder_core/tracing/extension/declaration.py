@@ -11,9 +11,9 @@ from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.traits import TRAITS
 
-LIKE = 0.8  # the similarity from which an unknown name counts as a misspelling of a known one
+MIN_SIMILARITY = 0.8  # the similarity from which an unknown name counts as a misspelling of a known one
 SETUP = "setup_"
-OWN = "begin the names of your own attributes with an underscore"
+PRIVATE_NAME_ADVICE = "begin the names of your own attributes with an underscore"
 
 
 def vet_class(
@@ -22,12 +22,12 @@ def vet_class(
     attributes: Collection[str],
     *,
     others: Mapping[str, str] | None = None,
-    but: Collection[str] = (),
+    allowed: Collection[str] = (),
 ) -> None:
     """Raise `BadRecipe` if a new subclass of `base` declares an attribute that Thunder does not read.
 
     `attributes` are the names that Thunder reads. `others` maps frequent wrong names to the intended names. Names in
-    `but` are allowed.
+    `allowed` are not checked.
     """
     read = {name for name in dir(base) if name.startswith(SETUP)}
     for name in declared_names(kind, base):
@@ -36,12 +36,15 @@ def vet_class(
                 f"{kind.__name__} defines {name}, which this version of Thunder never calls",
                 fix=f"{did_you_mean(name, read)}remove it; Thunder calls: {', '.join(sorted(read)) or 'nothing'}",
             )
-        if name in dir(base) or name in but or name.startswith("_"):
+        if name in dir(base) or name in allowed or name.startswith("_"):
             continue
-        near = (others or {}).get(name) or next(iter(difflib.get_close_matches(name, attributes, 1, LIKE)), None)
+        near = (others or {}).get(name) or next(
+            iter(difflib.get_close_matches(name, attributes, 1, MIN_SIMILARITY)), None
+        )
         if near is not None:
             raise BadRecipe(
-                f"{kind.__name__} declares {name}, which Thunder does not read", fix=f"did you mean {near}? Else {OWN}"
+                f"{kind.__name__} declares {name}, which Thunder does not read",
+                fix=f"did you mean {near}? Else {PRIVATE_NAME_ADVICE}",
             )
 
 

@@ -14,11 +14,11 @@ from thunder_core.tracing.extension.traits import Part, parts_with_name
 
 Kind = TypeVar("Kind", bound=Part)
 FALLBACK = "torch"  # the executor of all operations that no other executor claims
-SHOWN = 5  # the number of modules in an error message
+SHOWN = 5  # the most modules that an error message lists
 
 
-def remaining(parts: Iterable[Kind], without: Sequence[str]) -> list[Kind]:
-    """Return the parts that are not left out entirely."""
+def drop_left_out(parts: Iterable[Kind], without: Sequence[str]) -> list[Kind]:
+    """Return the parts, except parts that are left out of the whole program."""
     names = {removed.name for removed in parts_left_out(without)}
     return [part for part in parts if names.isdisjoint(part.labels)]
 
@@ -34,7 +34,7 @@ def require_parts(
     """
     for part_to_leave_out in map(parse_left_out, without):
         require_part(part_to_leave_out, transforms, executors)
-    remaining_parts = [*remaining(transforms, without), *remaining(executors, without)]
+    remaining_parts = [*drop_left_out(transforms, without), *drop_left_out(executors, without)]
     removed_parts = [part for part in (*transforms, *executors) if part not in remaining_parts]
     for part in (*others, *remaining_parts):
         for name in part.needs:

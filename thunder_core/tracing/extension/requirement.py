@@ -38,23 +38,23 @@ class UnavailablePart(Protocol):
 
     @property
     def reason(self) -> str:
-        """The reason why it was lost."""
+        """The reason why the part was skipped."""
 
     @property
     def fix(self) -> str:
-        """The change that would bring it back."""
+        """The change with which the part would not be skipped."""
 
 
-def by_reason(lost: Iterable[UnavailablePart]) -> list[Degradation]:
+def by_reason(skipped: Iterable[UnavailablePart]) -> list[Degradation]:
     """Join the parts that have the same reason and fix, so that each reason is printed once."""
     parts: dict[tuple[str, str], list[str]] = {}
-    for part in lost:
+    for part in skipped:
         parts.setdefault((part.reason, part.fix), []).append(part.part)
     return [Degradation(", ".join(names), reason, fix) for (reason, fix), names in parts.items()]
 
 
 class Requirement(ABC):
-    """A requirement that a machine meets or does not meet."""
+    """A requirement on the machine: hardware, a package or a tool."""
 
     @property
     @abstractmethod
@@ -71,11 +71,11 @@ class Requirement(ABC):
         """Return why this machine does not meet the requirement; None if it does."""
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return the reason for a program that is cross-compiled for a GPU architecture (`sm_90`)."""
+        """Return why a GPU architecture (`sm_90`), the target of cross-compilation, does not meet the requirement."""
         return self.missing()
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """Return the reason for a model on a device, although the machine may have better devices."""
+        """Return why a model on this device does not meet the requirement, even if the machine has other devices."""
         return self.missing()
 
 
@@ -130,9 +130,9 @@ class Cuda(Requirement):
 class Processor(Requirement):
     """A processor with one of these instruction sets, by their names in Linux, for models on the CPU.
 
-    Models on a GPU do not need it. On other operating systems the instruction sets are unknown, and none counts as
-    missing. `otherwise` is the recipe to use on a processor without them, where this recipe is slower than eager
-    PyTorch.
+    Models on a GPU do not need the instruction sets. On operating systems other than Linux, the instruction sets are
+    unknown, and the requirement counts as met. `otherwise` is the recipe for processors without the instruction sets,
+    on which the recipe with this requirement is slower than eager PyTorch.
     """
 
     instructions: tuple[str, ...]
@@ -247,7 +247,7 @@ def problem_of_cxx(name: str) -> str:
     """Return why a compiler cannot build an extension module of three lines, in its own words; empty if it can."""
     path = shutil.which(name)
     if path is None:
-        return f"{name} is not there"
+        return f"{name} was not found"
     try:
         with tempfile.TemporaryDirectory(prefix="thunder-") as folder:
             source, target = Path(folder) / "probe.cpp", Path(folder) / "probe.so"

@@ -1,4 +1,4 @@
-"""Traits: the relations of a recipe's parts to each other by name, independent of the order in which they are added."""
+"""Traits: relations between the parts of a recipe, by name. The order in which parts are added has no effect."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import RecipeConflict, UnknownName
 from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.arrangement import Arrangement, Member
-from thunder_core.tracing.extension.authorship import checked_return
+from thunder_core.tracing.extension.authorship import require_return_type
 from thunder_core.tracing.extension.declaration import options_of, require_kinds, require_traits, vet_class
 from thunder_core.tracing.extension.traits import RELATIONS, TRAITS, Part, Traits, require_compatible
 
@@ -39,7 +39,7 @@ class Transform(Traits, ABC):
     is_parallel: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Raise `BadRecipe` if the class declares an attribute that is never read, or one of the wrong type."""
+        """Raise `BadRecipe` if the class declares an attribute that Thunder never reads, or a trait of a wrong type."""
         super().__init_subclass__()
         read = (
             *TRAITS,
@@ -55,7 +55,7 @@ class Transform(Traits, ABC):
             "before_claiming",
             "before_call",
         )
-        vet_class(cls, Transform, read, but=options_of(cls))
+        vet_class(cls, Transform, read, allowed=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
 
     @property
@@ -86,9 +86,7 @@ class Transform(Traits, ABC):
         return self.prepare(model)
 
     def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:  # noqa: ARG002
-        """Return the methods of the compiled module, by name, that replace the model's own methods.
-
-        The default is none.
+        """Return the methods of the compiled module, by name, that replace the model's own methods; by default none.
 
         The first argument of each method is the module. The model's own method is an attribute of the model's class. A
         module of the compiled class with another state uses the model's method.
@@ -120,7 +118,7 @@ class Transform(Traits, ABC):
         return trace
 
 
-def rewritten_before_claiming(
+def rewrite_before_claiming(
     trace: Trace, transforms: Iterable[Transform], checked: Callable[[Transform, Trace], Trace]
 ) -> Trace:
     """Apply `before_claiming` of the transforms in sequence; `checked` checks and returns each new trace."""
@@ -131,10 +129,10 @@ def rewritten_before_claiming(
     return trace
 
 
-def prepared_model(model: Model, transforms: Iterable[Transform]) -> Model:
+def prepare_model(model: Model, transforms: Iterable[Transform]) -> Model:
     """Return the model to trace, prepared by the transforms in sequence."""
     for transform in transforms:
-        model = cast(Model, checked_return(transform, "prepare", transform.prepare(model), torch.nn.Module))
+        model = cast(Model, require_return_type(transform, "prepare", transform.prepare(model), torch.nn.Module))
     return model
 
 
@@ -145,7 +143,7 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     if one excludes another, if they differ only in their options, or if each must come before the other. Raises
     `UnknownName` for a trait with an unknown name, and `BadRecipe` for an object that is not a transform.
     """
-    arrangement = arranged_transforms([(transform, ()) for transform in transforms])
+    arrangement = arrange_transforms([(transform, ()) for transform in transforms])
     members = [member.part for member in arrangement.members]
     for transform in members:
         require_known(transform, members)
@@ -153,7 +151,7 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     return arrangement.in_order()
 
 
-def arranged_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
+def arrange_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
     """Return the arrangement of transforms with the parts that bring them; raise as `order_transforms` does."""
     parts = [transform for transform, _ in owned]
     require_kinds("transforms", "the row", parts, (Transform,))

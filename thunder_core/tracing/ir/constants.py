@@ -17,7 +17,7 @@ SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, 
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
 LITERALS = frozenset({type(None), bool, int, float, complex, str, bytes})
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
-# The parts of a value that is constant if all its parts are; a size has numbers, a slice has any values.
+# The parts of values that are constants if all their parts are constants.
 PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     torch.Size: tuple,
     slice: lambda value: (value.start, value.stop, value.step),

@@ -25,7 +25,7 @@ TRACES = ("prologue", "computation", "tail", "backward", "epilogue")  # the valu
 ALL = "all"
 VARIABLE, VARIABLE_TO = "THUNDER_LOGS", "THUNDER_LOGS_TO"
 FOLDER = "thunder-logs"  # the default folder
-LONGEST = 60  # characters of a given name in the name of a file
+MAX_NAME_LENGTH = 60  # the most characters of a program's or a step's name in the name of a file or folder
 NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
@@ -57,7 +57,7 @@ class ProgramFolder:
         text = print_trace(trace).text
         with writing(self.folder):
             for number in itertools.count(len(list(self.folder.iterdir()))):
-                if _is_new(self.folder / f"{number:02}-{trace.name}-{in_a_name(trace.made_by)}.py", text):
+                if _write_new_file(self.folder / f"{number:02}-{trace.name}-{file_name_part(trace.made_by)}.py", text):
                     return
 
 
@@ -69,8 +69,8 @@ class Dump:
     traces: frozenset[str] = frozenset(TRACES)
 
     def program(self, subject: Callable[..., object]) -> ProgramFolder:
-        """Create a folder for a program of this subject (`LlamaForCausalLM-0`); raise `OutputNotWritable` otherwise."""
-        name = in_a_name(name_of(subject))
+        """Create the folder of a program (`LlamaForCausalLM-0`) and return it; raise `OutputNotWritable` on failure."""
+        name = file_name_part(name_of(subject))
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for number in itertools.count():
@@ -112,12 +112,12 @@ def name_of(subject: Callable[..., object]) -> str:
     return name.rpartition("<locals>.")[2] if isinstance(name, str) else type(subject).__name__
 
 
-def in_a_name(text: str) -> str:
+def file_name_part(text: str) -> str:
     """Convert a text into a part of a file name."""
-    return NOT_IN_NAMES.sub("-", text).strip("-")[:LONGEST] or "unnamed"
+    return NOT_IN_NAMES.sub("-", text).strip("-")[:MAX_NAME_LENGTH] or "unnamed"
 
 
-def _is_new(path: Path, text: str) -> bool:
+def _write_new_file(path: Path, text: str) -> bool:
     """Create and write a file; return False if it exists, because two threads may write backwards of one program."""
     try:
         with path.open("x", encoding="utf-8") as file:

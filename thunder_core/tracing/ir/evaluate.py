@@ -24,11 +24,11 @@ def evaluate(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any], cal
     result has another structure than the bound symbol's output, and the errors of the calls.
     """
     for bsym in bsyms:
-        result = evaluate_one(bsym, values, call)
+        result = evaluate_bound_symbol(bsym, values, call)
         values.update((proxy.name, value) for proxy, value in bindings(bsym.output, result))
 
 
-def evaluate_one(bsym: BoundSymbol, values: Mapping[str, Any], call: Call = call_target) -> Any:
+def evaluate_bound_symbol(bsym: BoundSymbol, values: Mapping[str, Any], call: Call = call_target) -> Any:
     """Return the result of one bound symbol on the values of its proxies."""
     args, kwargs = replace_leaves(
         (bsym.args, dict(bsym.kwargs)), lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf

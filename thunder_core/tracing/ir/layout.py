@@ -10,8 +10,8 @@ INDENT = "    "
 GRADIENT = "gradient of "
 BACKWARD = "backward"  # the name of the trace whose lines are derivatives of another trace's lines
 TYPE_COLUMN = 80  # the column of the types, if the statement is short enough
-NARROWEST = 40
-FEWEST = 12  # the fewest characters of a comment that are worth showing
+MIN_COLUMN = 40
+MIN_COMMENT = 12  # a comment is not cut to fewer characters
 LEVELS = ("torch", "aten")
 
 
@@ -28,7 +28,7 @@ def layout(
 
     `head` are the comments at the top, and `preamble` the lines after the imports, instead of the default ones.
     """
-    column = TYPE_COLUMN if width is None else max(NARROWEST, min(TYPE_COLUMN, width - 40))
+    column = TYPE_COLUMN if width is None else max(MIN_COLUMN, min(TYPE_COLUMN, width - 40))
     if head is None:
         head = [f"# {listing.name}: {listing.made_by}"] if comments else []
     if preamble is None:
@@ -45,7 +45,7 @@ def fit(line: str, width: int) -> str:
     if len(line) <= width or not (mark or line.lstrip().startswith("#")):
         return line
     width_left = width - len(statement) - len(mark) - 1
-    return f"{statement}{mark}{comment[:width_left]}…" if width_left >= FEWEST else line
+    return f"{statement}{mark}{comment[:width_left]}…" if width_left >= MIN_COMMENT else line
 
 
 def import_line(entry: str) -> str:
@@ -169,7 +169,7 @@ def _definition(listing: Listing, level: str, comments: bool, column: int) -> It
 
 def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
     """Yield comments on the operations of a claimed bound symbol, and on parts that other executors claim."""
-    if not is_claimed(line.executor) or _is_known(line, shown):
+    if not is_claimed(line.executor) or _was_shown(line, shown):
         return
     forward = ""
     for part in line.parts:
@@ -179,8 +179,8 @@ def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
         yield from _inside(part, shown, f"{indent}  ")
 
 
-def _is_known(line: Statement, shown: set[str]) -> bool:
-    """Return whether a line calls a region whose content was shown above, and record the region."""
+def _was_shown(line: Statement, shown: set[str]) -> bool:
+    """Return whether a line calls a region whose content was shown above; add the region to `shown`."""
     if "." in line.symbol or line.symbol not in shown:
         shown.add(line.symbol)
         return False

@@ -190,12 +190,16 @@ def _size(value: tuple[Any, ...], scope: Scope) -> str:
     return scope.importing(f"torch.Size({_tuple(value, scope)})", "torch")
 
 
-def before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """Sizes of an input, with the expressions from before a constraint replaced them by a later count."""
-    return tuple(_before_counts(size) for size in sizes)
+def sizes_before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the sizes of an input for guards, in which no size depends on a count.
+
+    The prologue computes counts from tensors after it has checked the inputs. If a constraint has replaced a size by an
+    expression of a count, the result has the size's original expression.
+    """
+    return tuple(_size_before_counts(size) for size in sizes)
 
 
-def _before_counts(size: object) -> Any:
+def _size_before_counts(size: object) -> Any:
     if not isinstance(size, torch.SymInt) or size.node.expr.free_symbols.isdisjoint(
         getattr(size.node.shape_env, "counts", ())
     ):

@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-NOWHERE: Mapping[str, str] = {}
+NO_ORIGINS: Mapping[str, str] = {}
 
 
 class Printable(Protocol):
@@ -106,7 +106,7 @@ def _listing(trace: Printable, scope: Scope, parts: bool) -> Listing:
     )
 
 
-def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
+def value_of(proxy: Proxy, origins: Mapping[str, str] = NO_ORIGINS) -> Value:
     """Return a proxy as plain data."""
     return Value(proxy.name, proxy.described, origins.get(proxy.name, ""))
 
@@ -128,7 +128,7 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
     return f"{target(bsym.output, defined)} = {right}" if defined else right
 
 
-def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE) -> Statement:
+def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NO_ORIGINS) -> Statement:
     if bsym.symbol.name == CHECK:  # most lines of a prologue, which have nothing else
         return Statement(str(bsym.args[0]), CHECK)
     source = bsym.source

@@ -55,7 +55,7 @@ class StatedConstraint:
     def words(self) -> str:
         """The condition, its other symbols, and its reason."""
         names = f" with {self.names}" if self.names else ""
-        return f"had {self.condition}{names}, {self.needed}"
+        return f"required {self.condition}{names}, {self.needed}"
 
     @property
     def plain_path(self) -> None:

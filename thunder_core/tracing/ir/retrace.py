@@ -12,9 +12,9 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class MeetsSymbol:
-    """A probe for constants has met a symbolic number or size.
+    """A run that tests whether the program needs only constants has used a symbolic number or size.
 
-    The probe ends there, unless the program swallows the request. Then the probe `is_complete`.
+    The run ends there, unless the program catches the request. In that case, `is_complete` is True.
     """
 
     is_complete: bool = False

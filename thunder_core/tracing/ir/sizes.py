@@ -73,7 +73,7 @@ def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -
 
 
 def keep_stride(dimension: int, least: object) -> Any:
-    """Keep the constant stride of a dimension that does not follow from sizes."""
+    """Return None for each dimension, so that its stride is constant if the stride does not follow from sizes."""
     return None
 
 
@@ -86,9 +86,9 @@ def symbolic_dense_strides(
     """Return the strides as expressions of sizes, as far as the dimensions are dense in memory for the examples.
 
     `strides` are the strides of a tensor whose sizes are the `examples`, which are values of `shape`. If a dimension
-    skips elements, as in a slice, `wider(dimension, least)` returns its stride, which is greater than the extent
-    `least` of the dimensions within it. The dimensions around it are dense again. If it returns None, this and all
-    greater strides are constant.
+    skips elements, as in a slice, `wider(dimension, least)` returns its stride, which is greater than `least`, the
+    stride that a dense tensor would have. Greater strides are expressions of this stride and of sizes. If
+    `wider(dimension, least)` returns None, this and all greater strides are constant.
     """
     symbolic_strides: list[Any] = list(strides)
     step: Any = 1

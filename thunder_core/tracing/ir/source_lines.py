@@ -10,7 +10,7 @@ from weakref import finalize
 _numbers = itertools.count()
 
 
-def executed_source(label: str, text: str, namespace: dict[str, Any], name: str) -> Any:
+def execute_source(label: str, text: str, namespace: dict[str, Any], name: str) -> Any:
     """Execute source in a namespace and return the object that it defines; `label` identifies files in tracebacks.
 
     The lines are kept for the lifetime of the function's code, which other functions may share.

@@ -156,8 +156,8 @@ class BoundSymbol:
         return any(bsym.communicates for function in functions for bsym in getattr(function, "bound_symbols", ()))
 
     @property
-    def gives_number(self) -> bool:
-        """Whether the call returned a number, which is a constant at its uses, so that no name refers to the call."""
+    def returns_number(self) -> bool:
+        """Whether the call returned a number. Its uses contain the number itself, so no name refers to the call."""
         return isinstance(self.output, int | float | complex) and not self.has_effect
 
     @property
@@ -174,7 +174,10 @@ class BoundSymbol:
             yield from part.at_level(level)
 
     def rename(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
-        """Return the call with each proxy whose name is a key replaced, also in subsymbols; `at` is a new place."""
+        """Return the call with each proxy whose name is a key replaced, also in subsymbols.
+
+        `at` is a source line and a module in place of those of the call.
+        """
         source, module = at or (self.source, self.module)
         renamed = object.__new__(BoundSymbol)
         vars(renamed).update(  # takes a third of the time of the constructor

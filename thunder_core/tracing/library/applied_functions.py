@@ -64,7 +64,7 @@ CONTEXT_NAMES = frozenset(vars(ForwardContext(())))
 
 
 def forward_alone(kind: Any, args: tuple[Any, ...]) -> Any:
-    """Run the forward of a function, and leave its backward out."""
+    """Run the forward of a function without its backward, and return its output."""
     needs_grad = tuple(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
     has_setup = kind.setup_context is not torch.autograd.Function.setup_context
     return inlined_forward(kind, has_setup, ForwardContext(needs_grad), args)

@@ -16,5 +16,5 @@ def is_capturing(hook: object) -> bool:
 
 
 def no_others(namespace: Mapping[str, Any]) -> bool:
-    """Whether a module, given by its `__dict__`, has no hooks other than hooks that collect outputs."""
+    """Whether all hooks of a module, whose `__dict__` is `namespace`, only collect outputs."""
     return all(is_capturing(hook) for name in HOOKS for hook in namespace[name].values())

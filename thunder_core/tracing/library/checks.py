@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.library.output import dressed
+from thunder_core.tracing.library.output import tensor_to_print
 
 
 def require(condition: torch.Tensor, kind: type[Exception], *parts: str | tuple[Any, ...]) -> None:
@@ -15,16 +15,18 @@ def require(condition: torch.Tensor, kind: type[Exception], *parts: str | tuple[
     The message is the concatenation of `parts`: a string, or a function with arguments: `(format, tensor, ".2f")`.
     """
     if not condition.all():
-        raise kind("".join(part if isinstance(part, str) else part[0](*map(shown, part[1:])) for part in parts))
+        raise kind(
+            "".join(part if isinstance(part, str) else part[0](*map(with_tensors_to_print, part[1:])) for part in parts)
+        )
 
 
-def shown(value: Any) -> Any:
-    """Return a value with each `(dressed, ...)` in it replaced by the tensor that it describes."""
-    if type(value) is tuple and value[:1] == (dressed,):
-        return dressed(*value[1:])
+def with_tensors_to_print(value: Any) -> Any:
+    """Return a value in which the result of the call replaces each nested tuple `(tensor_to_print, *arguments)`."""
+    if type(value) is tuple and value[:1] == (tensor_to_print,):
+        return tensor_to_print(*value[1:])
     if type(value) in (tuple, list):
-        return type(value)(map(shown, value))
-    return {key: shown(item) for key, item in value.items()} if type(value) is dict else value
+        return type(value)(map(with_tensors_to_print, value))
+    return {key: with_tensors_to_print(item) for key, item in value.items()} if type(value) is dict else value
 
 
 REQUIRE = f"{__name__}.{require.__name__}"  # the name of the symbol

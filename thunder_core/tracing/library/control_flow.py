@@ -17,7 +17,7 @@ def cond(
     predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """Call one of the branches on the operands, depending on a predicate of one element."""
-    return linked((true_branch if predicate else false_branch)(*operands), operands)
+    return connect_to_operands((true_branch if predicate else false_branch)(*operands), operands)
 
 
 def take_arm(
@@ -38,7 +38,7 @@ def while_loop(
     while condition(*current, *operands)[0]:
         current, is_first = body(*current, *operands), False
     results = tuple(tensor.clone() for tensor in current) if is_first else current
-    return linked(results, (*carried, *operands))
+    return connect_to_operands(results, (*carried, *operands))
 
 
 def scan(
@@ -66,7 +66,7 @@ def scan(
         results = combine(*carried, *(tensor.new_zeros(tensor.shape[1:]) for tensor in slices), *operands)
         stacks = [row.new_empty((0, *row.shape)) for row in results[len(initial) :]]
     results = (*carried, *stacks)
-    return linked(results, (*initial, *slices, *operands))
+    return connect_to_operands(results, (*initial, *slices, *operands))
 
 
 def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
@@ -74,18 +74,18 @@ def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[An
     return scan(body, (), slices, operands)
 
 
-def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+def connect_to_operands(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """Connect results to operands, so that each operand gets a gradient as in PyTorch: zeros if it has no effect."""
     tracked = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
     if not tracked or not torch.is_grad_enabled():
         return results
     indices = [index for index, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
-    values: Any = _Linked.apply(len(indices), *(results[index] for index in indices), *tracked)  # type: ignore[no-untyped-call]
+    values: Any = _ConnectToOperands.apply(len(indices), *(results[index] for index in indices), *tracked)  # type: ignore[no-untyped-call]
     by_index = dict(zip(indices, values, strict=True))
     return tuple(by_index.get(index, result) for index, result in enumerate(results))
 
 
-class _Linked(torch.autograd.Function):
+class _ConnectToOperands(torch.autograd.Function):
     """The identity on the first `count` tensors; the gradients of the other tensors are zeros."""
 
     @staticmethod

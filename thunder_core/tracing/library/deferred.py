@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import ArtifactForeign
 FIRST = "__first_call__"  # the global name of the first call's handler
 
 
-def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable[..., Any]]) -> FunctionType:
+def deferred_function(name: str, namespace: dict[str, Any], define: Callable[[], Callable[..., Any]]) -> FunctionType:
     """Return a function of a name whose globals are `namespace`; the first call runs `define` to execute its source.
 
     If `define` returns a plain function with these globals, the function takes over its code, so that later calls have
@@ -25,15 +25,15 @@ def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable
     def first_call(*args: Any, **kwargs: Any) -> Any:
         with lock:
             if not defined:
-                defined.append(executed(name, define))
-                become(function, defined[0])
+                defined.append(run_definition(name, define))
+                take_over_code(function, defined[0])
         return defined[0](*args, **kwargs)
 
     namespace[FIRST] = first_call
     return function
 
 
-def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def run_definition(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     """Return the result of a definition; an error of the source becomes `ArtifactForeign`."""
     try:
         return define()
@@ -44,7 +44,7 @@ def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..
         ) from error
 
 
-def become(function: FunctionType, other: Callable[..., Any]) -> None:
+def take_over_code(function: FunctionType, other: Callable[..., Any]) -> None:
     """Give a function the code of another function with the same globals and no closure."""
     if isinstance(other, FunctionType) and other.__globals__ is function.__globals__ and other.__closure__ is None:
         function.__defaults__, function.__kwdefaults__ = other.__defaults__, other.__kwdefaults__

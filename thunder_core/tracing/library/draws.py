@@ -15,7 +15,7 @@ FreshCall = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 class Draws:
-    """The draws of one call of a subject, and the states of the generators before them."""
+    """The draws of one call of a compiled function (the `subject`), and the states of the generators before them."""
 
     def __init__(self, subject: Any = None) -> None:
         self.subject = subject
@@ -80,7 +80,7 @@ def file_state(name: Any) -> str:
 
 
 class Fresh:
-    """A function that reads the operating system's randomness; its first call returns the value from tracing."""
+    """A function that reads the operating system's random numbers; its first call returns the value from tracing."""
 
     def __init__(self, function: Callable[..., Any], value: Any) -> None:
         self.__name__ = getattr(function, "__name__", "draw")
@@ -88,7 +88,7 @@ class Fresh:
         self._first = [value]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the value from tracing, or from a program that refused the call, and a new value after it is used."""
+        """Return the value from tracing at the first call, and then an unused or a new value (`fresh_value`)."""
         value = self._first.pop() if self._first else fresh_value(self._function, args, kwargs)
         if PENDING.draws:
             PENDING.draws[-1].fresh.append(((self._function, args, kwargs), value))
@@ -101,10 +101,11 @@ def call_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
 
 
 def fresh_value(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Call a function that reads the operating system's randomness, once per call of a compiled function.
+    """Return an unused value of a function that reads the operating system's random numbers, or call the function.
 
-    If a program refuses a call, the next program and tracing use its draws. Otherwise, a branch on a drawn number would
-    be taken more often than in eager PyTorch, because each program would draw until the number fits.
+    If the guards of a program fail, its draws are unused, and the next program or tracing uses them. Otherwise, each
+    program would draw new numbers until its guards hold, so the program's branches would have other probabilities than
+    in eager PyTorch.
     """
     left_values = PENDING.unused and PENDING.unused.get(call_key(function, args, kwargs))
     return left_values.pop(0) if left_values else function(*args, **kwargs)
@@ -138,7 +139,7 @@ def restore_of(generator: Any) -> Restore:
 
 
 class Pending(threading.local):
-    """The pending draws of a thread: calls without an epilogue so far, innermost last."""
+    """The draws of a thread in calls whose program has not been accepted yet, innermost call last."""
 
     def __init__(self) -> None:
         self.draws: list[Draws] = []

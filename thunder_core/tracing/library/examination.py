@@ -1,4 +1,4 @@
-"""Examinations: calls of compiled lines on copies of their inputs, which must not change state that the lines keep."""
+"""Examinations: calls of compiled lines on copies of their inputs, in which the lines must not store any state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _examined = ContextVar("_examined", default=False)
 
 
 def is_examined() -> bool:
-    """Whether a call only compares lines on copies, so that no state may be kept by the addresses of its tensors."""
+    """Whether this call is an examination, so that no state may be stored by the addresses of its tensors."""
     return _examined.get()
 
 

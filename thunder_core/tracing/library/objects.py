@@ -59,7 +59,7 @@ def cached_value(cached: Callable[..., Any], names: tuple[str, ...], *args: Any)
 
 
 def same_values(actual: object, expected: object) -> bool:
-    """Whether two constants have the same class and value, and so have their parts.
+    """Whether two constants, and their parts, have the same class and value.
 
     The values 1, 1.0 and True differ, and so do 0.0 and -0.0. NaN equals NaN.
     """
@@ -157,7 +157,7 @@ def restore(instance: Any, state: Any) -> None:
 
 
 class ShortLived:
-    """An object that dies at once, so that weak references to it are dead."""
+    """An object that is freed at once, so that weak references to it are dead."""
 
 
 def dead_reference() -> weakref.ref[Any]:

@@ -63,7 +63,7 @@ def raises_warning(text: str | None, category: type[Warning], module: str, line:
 
 
 def text(*parts: str) -> str:
-    """Concatenate parts of a text."""
+    """Return the concatenation of strings."""
     return "".join(parts)
 
 
@@ -73,8 +73,8 @@ def node_name(node: Any) -> str:
     return str(node.name()).rpartition("::")[-1] if name == "CppFunction" else name
 
 
-def dressed(values: torch.Tensor, kind: type, node: str = "") -> torch.Tensor:
-    """Return a tensor with these values and this class that requires a gradient, made by a node of this name."""
+def tensor_to_print(values: torch.Tensor, kind: type, node: str = "") -> torch.Tensor:
+    """Return a tensor of a class with these values, whose `repr` shows `requires_grad=True`, or a node of this name."""
     with torch.inference_mode(False), torch.enable_grad():
         leaf: torch.Tensor = values.detach().clone().as_subclass(kind).requires_grad_()
         shown: torch.Tensor = named_node(node).apply(leaf) if node else leaf

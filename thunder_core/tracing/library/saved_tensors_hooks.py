@@ -1,4 +1,4 @@
-"""Hooks with which autograd packs saved tensors: a program that sets hooks must unset them if it raises."""
+"""Hooks with which autograd packs saved tensors; they are unset again if the program that set them raises an error."""
 
 from __future__ import annotations
 

@@ -25,27 +25,27 @@ def digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def of_array(value: Any) -> Any:
+def array_state(value: Any) -> Any:
     """Return the dtype, shape and data of a NumPy array."""
     return (value.dtype.str, value.shape, digest(value.tobytes()))
 
 
-def of_memory(value: Any) -> Any:
+def memory_state(value: Any) -> Any:
     """Return the size and the bytes of an object of ctypes."""
     return (len(memoryview(value).cast("B")), digest(value))
 
 
-def of_text_buffer(value: Any) -> Any:
+def text_buffer_state(value: Any) -> Any:
     """Return the text of a `StringIO` and its position; None if it is closed."""
     return None if value.closed else (len(value.getvalue()), digest(value.getvalue().encode(*UTF)), value.tell())
 
 
-def of_buffer(value: Any) -> Any:
+def buffer_state(value: Any) -> Any:
     """Return the bytes of a `BytesIO` and its position; None if it is closed."""
     return None if value.closed else (len(value.getbuffer()), digest(value.getbuffer()), value.tell())
 
 
-def of_context(value: Any) -> Any:
+def context_state(value: Any) -> Any:
     """Return the settings of a decimal context, without its flags, which do not affect computations."""
     traps = tuple(sorted(signal.__name__ for signal, is_trapped in value.traps.items() if is_trapped))
     return (value.prec, value.rounding, value.Emin, value.Emax, value.capitals, value.clamp, traps)
@@ -53,7 +53,7 @@ def of_context(value: Any) -> Any:
 
 def decimal_settings() -> Any:
     """Return the settings of the current decimal context."""
-    return of_context(decimal.getcontext())
+    return context_state(decimal.getcontext())
 
 
 def numpy_settings() -> Any:
@@ -66,7 +66,7 @@ def numpy_settings() -> Any:
     return (errors, repr(numpy.geterrcall()), numpy.getbufsize(), options)
 
 
-def kept_state(value: object) -> Callable[[], Any] | None:
+def state_restorer(value: object) -> Callable[[], Any] | None:
     """Return a function that restores an object's present state; None if the object cannot be restored."""
     if isinstance(value, io.StringIO | io.BytesIO):
         return None if value.closed else functools.partial(put_buffer_back, value, value.getvalue(), value.tell())
@@ -86,18 +86,18 @@ def put_buffer_back(value: Any, contents: Any, position: int) -> None:
 
 UTF = ("utf-8", "surrogatepass")
 STATES: dict[type | str, State] = {
-    io.StringIO: of_text_buffer,
-    io.BytesIO: of_buffer,
-    decimal.Context: of_context,
+    io.StringIO: text_buffer_state,
+    io.BytesIO: buffer_state,
+    decimal.Context: context_state,
     struct.Struct: lambda value: value.format,
     **dict.fromkeys((dt.date, dt.time, dt.datetime, dt.timedelta, dt.timezone, decimal.Decimal, re.Pattern), repr),
     bytearray: bytes,
     **dict.fromkeys((types.GenericAlias, types.UnionType, "typing._GenericAlias"), lambda value: value),
     array.array: lambda value: (value.typecode, value.tobytes()),
-    **dict.fromkeys((f"_ctypes.{name}" for name in ("Structure", "Union", "Array", "_SimpleCData")), of_memory),
+    **dict.fromkeys((f"_ctypes.{name}" for name in ("Structure", "Union", "Array", "_SimpleCData")), memory_state),
     memoryview: lambda value: (value.format, value.shape, value.tobytes()),
     "numpy.generic": lambda value: (value.dtype.str, value.tobytes()),
-    "numpy.ndarray": of_array,
+    "numpy.ndarray": array_state,
     "numpy.dtype": repr,
     **dict.fromkeys(("torch.finfo", "torch.iinfo"), repr),
 }
@@ -107,7 +107,7 @@ _state_functions: dict[type, State | None] = {}
 
 
 def state_function(kind: type) -> State | None:
-    """Return the function that reads the state of a class's instances; None if attributes and items hold the state."""
+    """Return the function that reads the state of a class's instances; None if the state is in attributes and items."""
     if kind not in _state_functions:
         _state_functions[kind] = _find_state_function(kind)
     return _state_functions[kind]
@@ -132,5 +132,5 @@ def state_of(value: object) -> Any:
 
 
 def viewed_mapping(view: object) -> Any:
-    """Return the mapping behind a view or a proxy, which a view's `mapping` hides behind a proxy."""
+    """Return the mapping of a dict view or a mapping proxy. (The attribute `mapping` of a view is only a proxy.)"""
     return gc.get_referents(view)[0]

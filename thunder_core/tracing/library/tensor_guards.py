@@ -20,10 +20,10 @@ new_check: Callable[..., Any] | None = getattr(guards, "TensorGuards", None)
 
 
 Free = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
-NONE_FREE: Free = {}
+NO_FREE_DIMENSIONS: Free = {}
 
 
-def _fixed(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
+def _fixed_sizes(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
     return [None if index in free else size for index, size in enumerate(sizes)]
 
 
@@ -39,7 +39,7 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...], expected: tuple[Any, 
         same = prologue.same
         if tensor_class_versions.value != prologue.tensor_class_version:
             return False
-    except AttributeError:  # none is remembered
+    except AttributeError:  # no metadata is stored
         return False
     for tensor in tensors if expected is None else expected:
         if (type(tensor) is not Parameter and type(tensor) is not Tensor) or tensor.is_nested:
@@ -47,7 +47,7 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...], expected: tuple[Any, 
     return bool(same(*tensors))
 
 
-def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NONE_FREE) -> None:
+def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NO_FREE_DIMENSIONS) -> None:
     """Store the metadata of tensors (not the tensors) that have passed the guards of a prologue one by one.
 
     `free` maps positions of tensors to the dimensions whose sizes, and those whose strides, may differ.
@@ -59,8 +59,10 @@ def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NONE
     prologue.tensor_class_version = current_version()
     prologue.same = new_check(
         *tensors,
-        dynamic_dims_sizes=[_fixed(tensor.shape, *free.get(n, ((), ()))[:1]) for n, tensor in enumerate(tensors)],
-        dynamic_dims_strides=[_fixed(tensor.stride(), *free.get(n, ((), ()))[1:]) for n, tensor in enumerate(tensors)],
+        dynamic_dims_sizes=[_fixed_sizes(tensor.shape, *free.get(n, ((), ()))[:1]) for n, tensor in enumerate(tensors)],
+        dynamic_dims_strides=[
+            _fixed_sizes(tensor.stride(), *free.get(n, ((), ()))[1:]) for n, tensor in enumerate(tensors)
+        ],
     ).check
 
 

@@ -19,9 +19,9 @@ MODES = (ModeKey.FAKE, ModeKey.PROXY, ModeKey.FUNCTIONAL)
 
 @dataclass(frozen=True)
 class Tracer:
-    """A tracer or transform of PyTorch: the check whether it is active, its name, and an alternative for the user."""
+    """A tracer or transform of PyTorch: the check whether it is active, its name, and a fix for the user."""
 
-    is_at_work: Callable[[], bool]
+    is_active: Callable[[], bool]
     name: str
     fix: str
 
@@ -56,4 +56,4 @@ TRACERS = (
 
 def tracer_at_work() -> Tracer | None:
     """Return the tracer or transform of PyTorch that is active in this thread, or None."""
-    return next((tracer for tracer in TRACERS if tracer.is_at_work()), None)
+    return next((tracer for tracer in TRACERS if tracer.is_active()), None)

@@ -1,4 +1,4 @@
-"""A compiled function within PyTorch's function transforms: the transformed functions to compile.
+"""The functions that are compiled for a compiled function within PyTorch's function transforms.
 
 Each transformed function takes the nested arguments of a call, so that arguments other than tensors are guarded as
 usual.
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 Function = Callable[..., Any]
 
 
-def batched(function: Function) -> Function:
+def batch_function(function: Function) -> Function:
     """Return the function on whole batches; `in_dims` has the structure of the arguments."""
 
     def batched_call(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, randomness: str) -> Any:
@@ -28,7 +28,7 @@ def batched(function: Function) -> Function:
     return batched_call
 
 
-def of_state(module: torch.nn.Module) -> Function:
+def function_of_state(module: torch.nn.Module) -> Function:
     """Return the module as a function of its parameters and buffers."""
 
     def stateful_call(state: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -37,30 +37,33 @@ def of_state(module: torch.nn.Module) -> Function:
     return stateful_call
 
 
-def pulled_back(function: Function) -> Function:
+def pullback_of(function: Function) -> Function:
     """Return the pullback: from cotangents of the differentiable results to cotangents of the arguments."""
 
     def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: object) -> Any:
-        differentiable_call, primals = of_differentiable(function, args, kwargs)
+        differentiable_call, primals = restrict_to_differentiable(function, args, kwargs)
         return vjp(differentiable_call, *primals)[1](gradients)
 
     return pullback_call
 
 
-def pushed_forward(function: Function) -> Function:
+def pushforward_of(function: Function) -> Function:
     """Return the function from tangents of the differentiable arguments to tangents of the differentiable results."""
 
     def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: object) -> Any:
-        differentiable_call, primals = of_differentiable(function, args, kwargs)
+        differentiable_call, primals = restrict_to_differentiable(function, args, kwargs)
         return jvp(differentiable_call, primals, tangents)[1]
 
     return pushforward_call
 
 
-def of_differentiable(
+def restrict_to_differentiable(
     function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Function, tuple[torch.Tensor, ...]]:
-    """Return the function of only the differentiable tensors among its arguments, which are returned too."""
+    """Return a function of the differentiable tensors among the arguments, and these tensors.
+
+    The function has the other arguments as constants, and returns the differentiable tensors of the result.
+    """
     leaves, structure = tree_flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if is_differentiable(leaf)]
 
@@ -82,5 +85,5 @@ def is_differentiable(leaf: object) -> bool:
 # The functions of this module that are traced together with the function that they call.
 TRACED = (
     *("batched_call", "element_call", "stateful_call", "pullback_call", "pushforward_call"),
-    *("of_differentiable", "differentiable_call", "is_differentiable"),
+    *("restrict_to_differentiable", "differentiable_call", "is_differentiable"),
 )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.generate import rewriting_traces
-from thunder_core.tracing.analysis.collectives import Waits, collective_of, started_by
+from thunder_core.tracing.analysis.collectives import Waits, collective_of, started_collectives
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
@@ -140,7 +140,7 @@ def collectives_in(run: TraceRun, seconds: Callable[[Any], float]) -> Iterator[C
     bsyms = run.trace.bound_symbols
     first_waits = Waits(bsyms).first
     for index, bsym in enumerate(bsyms):
-        for operator in started_by(bsym):
+        for operator in started_collectives(bsym):
             collective = collective_of(operator, bsym.source)
             wait = first_waits.get(index, index)
             yield CollectiveTimes(

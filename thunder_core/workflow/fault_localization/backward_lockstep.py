@@ -11,7 +11,7 @@ import torch
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.free import last_uses
-from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
+from thunder_core.tracing.ir.evaluate import bindings, evaluate_bound_symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.derivatives import Cotangents
 from thunder_core.workflow.fault_localization.lockstep import LineByLine, runs_in_lockstep
@@ -93,7 +93,7 @@ def run_autograd(
         states.restore()
         for bsym, dying in zip(body.bound_symbols, last_uses(body), strict=True):
             require_time()
-            outputs = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+            outputs = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_bound_symbol(bsym, values))}
             watch(outputs, watched, take)
             values |= outputs
             for proxy in dying:

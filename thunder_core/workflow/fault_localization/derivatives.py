@@ -16,7 +16,7 @@ from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.passes.autodiff.derivation import Derivation
 from thunder_core.passes.autodiff.step import Step
-from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate, evaluate_one
+from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate, evaluate_bound_symbol
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault
@@ -104,7 +104,9 @@ def gradients_of(
         states.restore()
         for bsym in body.bound_symbols:
             require_time()
-            values |= {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values, call))}
+            values |= {
+                proxy.name: value for proxy, value in bindings(bsym.output, evaluate_bound_symbol(bsym, values, call))
+            }
         written = {name for bsym in body.bound_symbols for name in bsym.mutates}
         defined = {proxy.name for bsym in body.bound_symbols for proxy in bsym.tensors} - written
         tracked = {name: values[name] for name in defined if values[name].requires_grad} | leaves
@@ -207,7 +209,7 @@ def local_gradients(
     with torch.enable_grad():
         leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
         values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}}
-        outputs = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+        outputs = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_bound_symbol(bsym, values))}
         return list(
             torch.autograd.grad(
                 [outputs[name] for name in results], list(leaves.values()), cotangents, allow_unused=True

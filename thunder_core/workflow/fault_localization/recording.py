@@ -14,7 +14,7 @@ from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
-from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate_one
+from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate_bound_symbol
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -63,7 +63,7 @@ def record(
         states.restore()
         for bsym, dying in zip(trace.bound_symbols, _names_to_drop(trace, names_to_keep), strict=True):
             require_time()
-            result = evaluate_one(bsym, values, call)
+            result = evaluate_bound_symbol(bsym, values, call)
             for proxy, value in bindings(bsym.output, result):
                 values[proxy.name] = value
             for proxy in bsym.defines:

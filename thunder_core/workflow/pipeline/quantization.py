@@ -11,7 +11,7 @@ import torch
 from thunder_core.backend.quantization.replacement import with_layers_of
 from thunder_core.foundation.errors import QualityLost
 from thunder_core.passes.transforms.quantize import Quantize
-from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.input_tensors import with_own_caches
 from thunder_core.workflow.models.inputs.inputs import Inputs
@@ -75,7 +75,7 @@ class Quantization:
                 transform.calibrated(loaded.model, calls) if isinstance(transform, Quantize) else transform
                 for transform in transforms
             )
-        return prepared_model(loaded.model, transforms)
+        return prepare_model(loaded.model, transforms)
 
     def _calibration_inputs(self, loaded: LoadedModel) -> Iterator[Inputs]:
         """Yield the batches of the calibration file, or the requested number of random inputs, of the traced size."""

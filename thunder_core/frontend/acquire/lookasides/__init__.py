@@ -66,8 +66,8 @@ from thunder_core.frontend.acquire.lookasides.table import (
     late_lookaside_of,
     lookaside,
     lookaside_of_each,
-    runs_alone,
     runs_natively,
+    runs_without_redirection,
 )
 
 __all__ = [
@@ -111,8 +111,8 @@ __all__ = [
     "output",
     "progress_bars",
     "rolled_loops",
-    "runs_alone",
     "runs_natively",
+    "runs_without_redirection",
     "selective_checkpoint",
     "sequences",
     "state",

@@ -45,26 +45,34 @@ NATIVE_MODULES = (
 )
 
 
-# Functions of these modules that inspect their arguments, and methods of objects that threads share.
-LOOKING_INTO = ("getmembers", "getmembers_static", "_getmembers", "getattr_static", "_check_instance", "_check_class")
-SHARED = ("is_set", "isSet", "set", "clear", "notify", "notify_all", "acquire", "release", "_is_owned")
-CONTEXTS = ("__enter__", "__exit__")
-OF_MODES = ("_push_mode", "_pop_mode", "_pop_mode_temporarily", "_get_current_function_mode")
+# Functions of `inspect` that inspect their arguments, and methods of objects that threads share.
+INSPECTION_FUNCTIONS = (
+    "getmembers",
+    "getmembers_static",
+    "_getmembers",
+    "getattr_static",
+    "_check_instance",
+    "_check_class",
+)
+SYNCHRONIZATION_METHODS = ("is_set", "isSet", "set", "clear", "notify", "notify_all", "acquire", "release", "_is_owned")
+CONTEXT_METHODS = ("__enter__", "__exit__")
+MODE_STACK_FUNCTIONS = ("_push_mode", "_pop_mode", "_pop_mode_temporarily", "_get_current_function_mode")
 TRACED_PARTS = (applied_functions, captured_parts, transformed_calls)
-# Functions of these modules whose reads and writes matter: they change how tensors are printed, call the program, enter
-# its modes, or look for the attributes of a protocol.
+# Functions of `NATIVE_MODULES` that are interpreted nevertheless, because their reads and writes must be guarded or
+# replayed: they change how tensors are printed, call the program, enter its modes, or read attributes of a protocol.
 INTERPRETED = frozenset(
     {
-        *(("inspect", name) for name in LOOKING_INTO),
-        *(("threading", name) for name in (*SHARED, *CONTEXTS)),
-        *(("torch.overrides", name) for name in (*OF_MODES, *CONTEXTS)),
+        *(("inspect", name) for name in INSPECTION_FUNCTIONS),
+        *(("threading", name) for name in (*SYNCHRONIZATION_METHODS, *CONTEXT_METHODS)),
+        *(("torch.overrides", name) for name in (*MODE_STACK_FUNCTIONS, *CONTEXT_METHODS)),
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
         *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
         *(("typing", name) for name in ("__instancecheck__", "__subclasscheck__", "<genexpr>")),
         *(("torch.fx.graph_module", name) for name in ("call_wrapped", "__call__")),
     }
 )
-# Modules among these that models consist of: the reads of their layers are guarded, and their operations are traced.
+# Packages within `NATIVE_MODULES` with layers of models, which are interpreted: their reads are guarded, and their
+# operations are traced.
 MODULES_OF_MODELS = (
     "thunder_core.backend.quantization",
     "thunder_core.tracing.library.backward_hooks",
@@ -77,7 +85,8 @@ MODULES_OF_MODELS = (
     "torch.fx._lazy_graph_module",
     "torch.fx.interpreter",
 )
-# Modules among these that inspect the code of functions. Their arguments are not redirected.
+# Packages within `NATIVE_MODULES` that inspect the code of functions. Functions that are passed to them are not
+# redirected to the interpreter.
 CODE_INSPECTING_MODULES = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 
 
@@ -123,8 +132,8 @@ def late_lookaside_of(function: FunctionType) -> Lookaside | None:
     return partial(called, function) if getattr(named, "__func__", named) is function else None
 
 
-# Functions whose results are guarded by calling them again: the attributes of transformers' configs.
-CALLED_AGAIN = (("transformers", "__getattribute__"),)
+# Functions that the prologue calls again to guard their results: the attributes of transformers' configs.
+FUNCTIONS_CALLED_AGAIN = (("transformers", "__getattribute__"),)
 
 
 def is_native_code(function: FunctionType) -> bool:
@@ -146,10 +155,11 @@ def runs_natively(module: str | None, name: str = "") -> bool:
 
 
 @cache
-def runs_alone(module: str | None, name: str) -> bool:
-    """Whether calls of a native function need not, or must not, be redirected to the interpreter.
+def runs_without_redirection(module: str | None, name: str) -> bool:
+    """Whether a native function runs without a redirection of the functions that it calls to the interpreter.
 
-    Functions that are called again need no redirection. Functions that inspect code must see the original functions.
+    Functions that are called again need no redirection. Functions that inspect code must receive the original
+    functions.
     """
     return is_called_again(module, name) or _is_within(module, CODE_INSPECTING_MODULES)
 
@@ -157,7 +167,9 @@ def runs_alone(module: str | None, name: str) -> bool:
 @cache
 def is_called_again(module: str | None, name: str) -> bool:
     """Whether the results of functions of this name are guarded by calling the functions again."""
-    return any(str(module).startswith(f"{package}.") and name == called_name for package, called_name in CALLED_AGAIN)
+    return any(
+        str(module).startswith(f"{package}.") and name == called_name for package, called_name in FUNCTIONS_CALLED_AGAIN
+    )
 
 
 def _is_within(module: str | None, packages: tuple[str, ...]) -> bool:

@@ -137,7 +137,7 @@ class ProgramDraws:
     def _path_and_value(self, tensor: torch.Tensor) -> tuple[Path, torch.Tensor]:
         """Return the path and the value of a tensor that the prologue can compute, or raise `NotReplayedError`."""
         recorder = self._run.recorder
-        if not recorder.knows(tensor) or (computed := recorder.counts.source_and_value(tensor)) is None:
+        if not recorder.is_used(tensor) or (computed := recorder.counts.source_and_value(tensor)) is None:
             raise NotReplayedError
         return computed
 

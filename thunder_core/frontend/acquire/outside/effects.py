@@ -28,7 +28,7 @@ from thunder_core.frontend.acquire.outside.snapshots import (
 )
 from thunder_core.tracing.ir.stored_attributes import MISSING
 from thunder_core.tracing.library.changes.class_entries import mro_of
-from thunder_core.tracing.library.states import kept_state, put_buffer_back, state_of
+from thunder_core.tracing.library.states import put_buffer_back, state_of, state_restorer
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,7 +341,7 @@ class EffectLog:
     def watch_state(self, owner: Path) -> None:
         """Save the state of a native object, which C code may change, for `log_state_changes`."""
         value, state_before = owner.value, state_of(owner.value)
-        restore_state = kept_state(value)
+        restore_state = state_restorer(value)
         if restore_state is None:
             return
 

@@ -17,7 +17,7 @@ import torch
 from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, is_literal, name_of
-from thunder_core.tracing.ir.literal import LibraryFunction, Scope, before_counts, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, sizes_before_counts
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves
 
@@ -308,8 +308,8 @@ class TensorMetadata(Guard):
         parts = [
             exact_type_condition(subject, self.kind, scope),
             f"{subject}.dtype is {literal(proxy.dtype, scope)}",
-            f"{subject}.shape == {literal(before_counts(proxy.shape), scope)}",
-            f"{subject}.stride() == {literal(before_counts(proxy.stride), scope)}"
+            f"{subject}.shape == {literal(sizes_before_counts(proxy.shape), scope)}",
+            f"{subject}.stride() == {literal(sizes_before_counts(proxy.stride), scope)}"
             if is_dense
             else f"{subject}.layout is {self.layout}",
             f"{subject}.device == {scope.constant(DEVICES.setdefault(proxy.device, proxy.device), 'device')}",

@@ -58,7 +58,7 @@ class Reduction:
 
 
 @dataclass(frozen=True, eq=False)
-class Dressed:
+class TensorToPrint:
     """A tensor to print: its values, its class, and the name of its autograd node, or an empty string."""
 
     values: torch.Tensor
@@ -259,7 +259,7 @@ CLASSES_WITH_REDUCTIONS = (
 REDUCERS: dict[type, Reducer] = {
     SymbolicText: lambda value, where: Reduction(output.text, value.parts),
     TextPart: lambda value, where: Reduction(value.function, value.arguments),
-    Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
+    TensorToPrint: lambda value, where: Reduction(output.tensor_to_print, (value.values, value.kind, value.node)),
     **dict.fromkeys((*ITERATORS, *CLASSES_WITH_REDUCTIONS), reduce),
     **{type(getattr(_MAPPED, name)()): view_reducer(name) for name in ("keys", "values", "items")},
     deque: reduce_deque,

@@ -44,12 +44,11 @@ class SharpEdge:
         return self.what if self.where is None else f"{self.what} ({self.where})"
 
 
-def _edges_of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
-    """Return the descriptions of the sharp edges of functions of a module, by function."""
+def _edges(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
-CLOCKS = (
+CLOCK_FUNCTIONS = (
     "time",
     "time_ns",
     "perf_counter",
@@ -59,7 +58,7 @@ CLOCKS = (
     "process_time",
     "localtime",
 )
-FILES = (
+OS_FUNCTIONS = (
     "open",
     "read",
     "write",
@@ -74,33 +73,33 @@ FILES = (
     "getpid",
 )
 IN_THREAD = "code in another thread"
-# The sharp edges of calling functions.
-EDGE_OF_FUNCTION: dict[Any, str] = {
-    **_edges_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
-    **_edges_of(IN_THREAD, threading.Thread, "start"),
-    **_edges_of(IN_THREAD, ThreadPoolExecutor, "submit"),
-    **_edges_of("the outside world", os, *FILES),
-    **_edges_of("input and output", builtins, "open", "input"),
-    **_edges_of("randomness outside torch", uuid, "uuid1", "uuid4"),
-    **_edges_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
+# The descriptions of the sharp edges of functions.
+EDGES_OF_FUNCTIONS: dict[Any, str] = {
+    **_edges("the time", time, *CLOCK_FUNCTIONS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
+    **_edges(IN_THREAD, threading.Thread, "start"),
+    **_edges(IN_THREAD, ThreadPoolExecutor, "submit"),
+    **_edges("the outside world", os, *OS_FUNCTIONS),
+    **_edges("input and output", builtins, "open", "input"),
+    **_edges("randomness outside torch", uuid, "uuid1", "uuid4"),
+    **_edges("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
 }
-# The sharp edges of calling methods of the instances of classes.
-EDGE_OF_OWNER: dict[type, str] = {
+# The kinds of the sharp edges of bound methods, by the class of their `__self__`.
+EDGE_KINDS_OF_OWNERS: dict[type, str] = {
     socket.socket: "the outside world",
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
-CLASSES_OF_NO_OWNER = frozenset({type(None), types.ModuleType})  # classes of the `__self__` of functions
-# Classes whose methods are no sharp edges.
-CLASSES_WITHOUT_EDGES = frozenset(
+OWNERS_OF_MODULE_FUNCTIONS = frozenset({type(None), types.ModuleType})  # the classes of `__self__` of module functions
+# The classes of `__self__` of bound C methods that have no sharp edges.
+OWNERS_WITHOUT_EDGES = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
 )
-# Beginnings of the descriptions of loud edges: actions that only tracing makes, or values that stay constant.
-LOUD = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
-# The sharp edges of calling functions of modules, by the beginning of the module's name.
-EDGE_OF_MODULE = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
-# Class methods that return the current date or time.
-DATES = {
+# The beginnings of descriptions that are reported even if sharp edges are allowed: the action happens only once, or the
+# value stays constant.
+LOUD_PREFIXES = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
+# The kinds of the sharp edges of functions, by the beginning of the name of their module.
+EDGE_KINDS_OF_MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
+DATE_METHODS = {
     (dt.datetime, "now"),
     (dt.datetime, "utcnow"),
     (dt.datetime, "today"),
@@ -111,35 +110,35 @@ DATES = {
 def edge_of(function: object) -> str | None:
     """Return the description of the sharp edge of calling a function, such as `the time: time.time`; otherwise None."""
     owner = getattr(function, "__self__", None)
-    if type(owner) in CLASSES_WITHOUT_EDGES:
+    if type(owner) in OWNERS_WITHOUT_EDGES:
         return None
     try:
-        description = EDGE_OF_FUNCTION.get(function)
+        description = EDGES_OF_FUNCTIONS.get(function)
     except TypeError:  # unhashable
         return None
     if description is not None:
         return description
     name = getattr(function, "__name__", "")
-    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
+    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATE_METHODS):
         return f"the time: {owner.__name__}.{name}"
-    for kind, owner_kind in EDGE_OF_OWNER.items() if type(owner) not in CLASSES_OF_NO_OWNER else ():
+    for kind, owner_kind in EDGE_KINDS_OF_OWNERS.items() if type(owner) not in OWNERS_OF_MODULE_FUNCTIONS else ():
         if issubclass(type(owner), kind):
             return f"{owner_kind}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    description = None if isinstance(function, type) else _edge_of_module(module)
-    return f"{description}: {module}.{name}" if description else None
+    outside = None if isinstance(function, type) else _edge_kind_of_module(module)
+    return f"{outside}: {module}.{name}" if outside else None
 
 
 @cache
-def _edge_of_module(module: str) -> str | None:
-    return next((what for prefix, what in EDGE_OF_MODULE.items() if module.startswith(prefix)), None)
+def _edge_kind_of_module(module: str) -> str | None:
+    return next((what for prefix, what in EDGE_KINDS_OF_MODULES.items() if module.startswith(prefix)), None)
 
 
 LIBRARY_FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-# Beginnings of the file names of generated code: dataclasses, frozen modules, torch.fx graphs, NumPy's dispatch.
-GENERATED_FILES = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
+# Code that libraries generate: dataclasses and named tuples, frozen modules, graphs of torch.fx, NumPy's dispatch.
+GENERATED_FILE_PREFIXES = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
 
 
 def is_users_code(code: types.CodeType | None) -> bool:
@@ -150,7 +149,10 @@ def is_users_code(code: types.CodeType | None) -> bool:
 @cache
 def is_users_file(name: str) -> bool:
     """Whether a file of Python code is the user's own."""
-    return not name.startswith((*GENERATED_FILES, *LIBRARY_FOLDERS, package.FOLDER)) and "site-packages" not in name
+    return (
+        not name.startswith((*GENERATED_FILE_PREFIXES, *LIBRARY_FOLDERS, package.FOLDER))
+        and "site-packages" not in name
+    )
 
 
 def users_line(error: BaseException) -> SourceLine | None:

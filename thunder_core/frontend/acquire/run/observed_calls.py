@@ -9,7 +9,12 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.code_origins import CodeOrigins, has_line
-from thunder_core.frontend.acquire.lookasides import LOOKASIDES, is_native_code, late_lookaside_of, runs_alone
+from thunder_core.frontend.acquire.lookasides import (
+    LOOKASIDES,
+    is_native_code,
+    late_lookaside_of,
+    runs_without_redirection,
+)
 from thunder_core.frontend.acquire.lookasides.compiled import compiled_function
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
@@ -17,22 +22,22 @@ from thunder_core.frontend.acquire.lookasides.functions.generators import is_met
 from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
-from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
+from thunder_core.frontend.acquire.lookasides.operators.foreign import call_foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
 from thunder_core.frontend.acquire.lookasides.operators.random_branches import branch_on_random_number
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
-from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
+from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
 from thunder_core.frontend.acquire.lookasides.state.finalizers import dereference, require_no_finalizer
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
 from thunder_core.frontend.acquire.lookasides.state.storages import method_of_storage
-from thunder_core.frontend.acquire.lookasides.state.world import world_call
+from thunder_core.frontend.acquire.lookasides.state.world import call_world_function
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
-from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD, edge_of, is_users_code
+from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
@@ -46,7 +51,7 @@ from thunder_core.tracing.library.objects import is_native
 
 # Lookasides that decide themselves which functions they replace. They are called as `(run, function, args, kwargs)`,
 # and return `NOT_TAKEN` for other functions. The second tuple is not for Python functions.
-LOOKASIDES_OF_CALLABLES = (drawing_call, collective_call, world_call, computed_call)
+LOOKASIDES_OF_CALLABLES = (call_random_function, collective_call, call_world_function, call_on_drawn)
 LOOKASIDES_OF_OBJECTS = (
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
     *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script, dereference),
@@ -165,7 +170,7 @@ class ObservedCalls(ObservedReads):
             return value
         if (lookaside := late_lookaside_of(plain)) is not None:
             return lookaside(self, *owner_of(function), *args, **kwargs)
-        value = foreign(self, function, args, kwargs)
+        value = call_foreign(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
         if plain.__code__ is DYNAMO_DISABLED_CODE:
@@ -199,7 +204,7 @@ class ObservedCalls(ObservedReads):
             value = self.numbers.call_native(function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
-        if runs_alone(plain.__module__, plain.__name__):
+        if runs_without_redirection(plain.__module__, plain.__name__):
             return function(*args, **kwargs)
         return self.machine.call_uninterpreted(function, args, kwargs)
 
@@ -261,7 +266,7 @@ class ObservedCalls(ObservedReads):
         if edge is not None and edge.startswith(IN_THREAD) and self.leaves_threads_to_eager:
             self.leave_to_eager("the program starts a thread, whose code is not traced", "start it outside the program")
         if edge is not None:
-            self.note_edge(edge, loud=edge.startswith(LOUD) and not self.outside.is_functional)
+            self.note_edge(edge, loud=edge.startswith(LOUD_PREFIXES) and not self.outside.is_functional)
         return edge is not None
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:

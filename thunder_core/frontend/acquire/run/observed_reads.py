@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions.function_transforms impo
 from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_known_identity
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operation_of_prologue, store_item
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
@@ -159,7 +159,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     @property
     def substitutes(self) -> bool:  # type: ignore[override]
         """Whether the program has symbolic texts or numbers, which native functions must receive as plain values."""
-        return self.texts.any_symbolic or self.recorder.numbers.any_symbolic
+        return self.texts.has_symbolic or self.recorder.numbers.has_symbolic
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return a symbolic text for a string that depends on unknown values, or None for another string.
@@ -170,17 +170,17 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
         """Return the arguments of a native function, with symbols replaced by the strings and numbers of this call."""
-        if self.recorder.numbers.any_symbolic:
+        if self.recorder.numbers.has_symbolic:
             args, kwargs = for_native(function, args, kwargs)
-        return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
+        return self.texts.for_native(function, args, kwargs) if self.texts.has_symbolic else (args, kwargs)
 
     def for_caller(self, value: object) -> Any:
         """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
-        return with_plain_strings(value, set()) if self.texts.any_symbolic else value
+        return with_plain_strings(value, set()) if self.texts.has_symbolic else value
 
     def on_refusal(self, error: TypeError) -> None:
         """Note an error of a native function that may have received a symbolic text within an object."""
-        if self.texts.any_symbolic:
+        if self.texts.has_symbolic:
             self.texts.note_refusal(error)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -188,8 +188,8 @@ class ObservedReads(ObservedWrites, TracedRun):
 
         Return `NOT_TAKEN` if the interpreter must apply the operator.
         """
-        may_be_computed = self.draws.arrays or self.recorder.numbers.any_symbolic
-        if may_be_computed and (value := operation_of_prologue(self, function, operands)) is not NOT_TAKEN:
+        may_be_computed = self.draws.arrays or self.recorder.numbers.has_symbolic
+        if may_be_computed and (value := operate_in_prologue(self, function, operands)) is not NOT_TAKEN:
             return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
             return self.context_variables.item(*operands)

@@ -295,7 +295,7 @@ class Run(ObservedCalls, RecordedProgram):
     def collect_edges(self) -> tuple[SharpEdge, ...]:
         """Return the sharp edges of the run."""
         outside_reads = self.outside.outside_reads.edges.values() if self.outside.outside_reads else ()
-        for bsym in self.recorder.data_dependent.asking:
+        for bsym in self.recorder.data_dependent.bsyms_read:
             description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
             self.sharp_edges.setdefault(description, bsym.source)
         note_later_writes(self)

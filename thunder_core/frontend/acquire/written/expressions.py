@@ -213,17 +213,17 @@ class Expressions(TensorExpressions):
     def _hook_of_computation(self, value: object) -> Proxy | None:
         """Return the proxy of a backward hook or of its handle, if the computation creates it; otherwise None."""
         may_be_hook = self._recorder is not None and issubclass(type(value), Hook | RemovableHandle)
-        return self._recorder.tensors.proxy_of_made_object(value) if may_be_hook and self._recorder else None
+        return self._recorder.tensors.proxy_of_new_object(value) if may_be_hook and self._recorder else None
 
     def _node(self, node: Node, recorder: Recorder) -> str | None:
         """Make the computation return an autograd node; return its name, or None if no tensor leads to the node."""
-        proxy = recorder.tensors.proxy_of_made_object(node)
+        proxy = recorder.tensors.proxy_of_new_object(node)
         if proxy is None:
             steps_to_node = None if recorder.gradients.has_run else tensor_and_steps_to(node, recorder.tensors.latest)
             if steps_to_node is None:
                 return None
             tensor, steps = steps_to_node
-            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(tensor), steps)
+            proxy, args = recorder.tensors.new_object_proxy(node), (recorder.tensors.proxy(tensor), steps)
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
         return proxy.name

@@ -16,7 +16,7 @@ from thunder_core.frontend.acquire.written.variables import Variables, without_t
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
-from thunder_core.tracing.ir.literal import Code, LibraryFunction, before_counts, keyword_argument, literal
+from thunder_core.tracing.ir.literal import Code, LibraryFunction, keyword_argument, literal, sizes_before_counts
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
@@ -240,7 +240,7 @@ class Prologue:
         for guard in guards:
             if symbolic_indices(guard.proxy.stride):
                 subject = self._variables.variable(guard.path)
-                strides = literal(before_counts(guard.proxy.stride), self._scope)
+                strides = literal(sizes_before_counts(guard.proxy.stride), self._scope)
                 stated_guard = StatedGuard(str(guard.path), f"had the strides {strides}")
                 self._check(f"{subject}.stride() == {strides}", stated_guard, subject)
 

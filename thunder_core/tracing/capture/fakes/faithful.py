@@ -30,7 +30,7 @@ from thunder_core.tracing.capture.torch_facts.casts import require_castable
 from thunder_core.tracing.capture.torch_facts.examples import example_of
 from thunder_core.tracing.capture.torch_facts.indexing import indexing_strides
 from thunder_core.tracing.capture.torch_facts.layouts import (
-    OF_NOTHING,
+    RULES_FOR_EMPTY_TENSORS,
     Rule,
     is_symbolic,
     lay_out,
@@ -155,7 +155,7 @@ class FaithfulMode(FakeTensorMode):
         if func is aten.logical_not.default and self.shape_env is not None and args[0].dtype == torch.bool:
             # for symbolic sizes PyTorch writes `~a`, which makes a's GPU current
             return aten.bitwise_not.default, args, kwargs
-        if func is aten.bmm.default and is_product_of_nothing(*args):
+        if func is aten.bmm.default and is_empty_mixed_product(*args):
             with self:
                 return func, (torch.empty_like(args[0], dtype=args[1].dtype), args[1]), kwargs
         return func, args, kwargs
@@ -191,7 +191,7 @@ class FaithfulMode(FakeTensorMode):
                 self._lay_out_symbolic(tensor, rule, args, kwargs)
             return
         for tensor in results:
-            if tensor.numel() or rule in OF_NOTHING:
+            if tensor.numel() or rule in RULES_FOR_EMPTY_TENSORS:
                 lay_out(tensor, rule(args, kwargs, tensor))
 
     def _lay_out_symbolic(self, tensor: torch.Tensor, rule: Rule, args: Any, kwargs: Any) -> None:
@@ -204,7 +204,7 @@ class FaithfulMode(FakeTensorMode):
             example = valued(tensor)
             arguments = replace_leaves((tuple(args), dict(kwargs)), valued)
             with suppress(RuntimeError):
-                applies = example.numel() or rule in OF_NOTHING
+                applies = example.numel() or rule in RULES_FOR_EMPTY_TENSORS
                 strides = rule(arguments[0], arguments[1], example) if applies else None
                 if strides is not None and strides != example.stride():
                     with no_dispatch():
@@ -332,7 +332,7 @@ def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool
     return type(exponent) is bool and args[0].dtype == torch.bool
 
 
-def is_product_of_nothing(left: torch.Tensor, right: torch.Tensor) -> bool:
+def is_empty_mixed_product(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether batches of matrices have different dtypes and no elements, which the kernel accepts."""
     return left.dtype != right.dtype and (left.numel() == 0 or right.numel() == 0)
 

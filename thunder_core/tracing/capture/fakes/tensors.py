@@ -71,7 +71,7 @@ class Tensors:
         self._count += 1
         return f"t{self._count - 1}"
 
-    def knows(self, tensor: torch.Tensor) -> bool:
+    def is_used(self, tensor: torch.Tensor) -> bool:
         """Whether an operation has read or made the tensor."""
         return id(tensor) in self._fakes or id(tensor) in self._proxies
 
@@ -122,19 +122,19 @@ class Tensors:
         """Whether the program holds a real tensor or a handle instead of this fake."""
         return id(fake) in self.reals or id(fake) in self._shown
 
-    def object(self, value: object) -> Proxy:
+    def object_proxy(self, value: object) -> Proxy:
         """Return the proxy of an input that is not a tensor, such as a generator, made at its first use."""
         entry = self._made.get(id(value)) or self.objects.get(id(value))
         if entry is None:
             entry = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
         return entry[1]
 
-    def made_object(self, value: Any) -> Proxy:
+    def new_object_proxy(self, value: Any) -> Proxy:
         """Return a new proxy for an object that the program makes."""
         self._made[id(value)] = (value, Proxy(self.next_name()))
         return self._made[id(value)][1]
 
-    def made_tensor(self, proxy: TensorProxy) -> torch.Tensor:
+    def new_tensor(self, proxy: TensorProxy) -> torch.Tensor:
         """Return a tensor for a proxy that a bound symbol defines without running."""
         fake = fake_like(proxy, self.mode)
         self.adopt(fake, proxy)
@@ -185,7 +185,7 @@ class Tensors:
         """Yield the fakes that have a proxy, the latest first."""
         return (entry[0] for entry in reversed(self._proxies.values()))
 
-    def proxy_of_made_object(self, value: Any) -> Proxy | None:
+    def proxy_of_new_object(self, value: Any) -> Proxy | None:
         """Return the proxy of an object that a bound symbol of the program makes; None for any other object."""
         return self._made[id(value)][1] if id(value) in self._made else None
 
@@ -264,7 +264,7 @@ class Tensors:
         if isinstance(leaf, torch.Tensor):
             return self.proxy(leaf)
         if isinstance(leaf, torch.Generator):
-            return self.object(leaf)
+            return self.object_proxy(leaf)
         return leaf.proxy if isinstance(leaf, SymbolicNumber) else number_of(leaf)
 
 

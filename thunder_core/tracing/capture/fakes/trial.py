@@ -22,7 +22,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-LARGEST = 1 << 26  # bytes of all tensors; larger ones are not worth the exact error message
+MAX_BYTES = 1 << 26  # bytes of all tensors; larger ones are not worth the exact error message
 
 
 def eager_error(
@@ -61,7 +61,7 @@ def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: object, tensors: 
     return (
         plain
         and here
-        and sum(tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in tensors_taken) <= LARGEST
+        and sum(tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in tensors_taken) <= MAX_BYTES
     )
 
 

@@ -202,7 +202,8 @@ def with_python_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any)
 def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite `matmul` of two batches of equal sizes as one `bmm`, and of rows and one matrix or vector as one product.
 
-    Return None if a batch is broadcast. PyTorch 2.11 asks for the number of elements of rows, as a constant.
+    Return None if a batch is broadcast. (For rows and one matrix, the C++ code of PyTorch 2.11 would make the number of
+    elements of the rows a constant.)
     """
     if are_rows_and_weight(args) and not kwargs:
         return product_of_rows, args, {}
@@ -266,7 +267,7 @@ def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """
     tensors = [arg for arg in (*args[:3], *map(kwargs.get, ("query", "key", "value"))) if isinstance(arg, torch.Tensor)]
     if not all(size > 0 for tensor in tensors for size in tensor.shape):
-        return attention_of_nothing, args, kwargs
+        return attention_without_elements, args, kwargs
     constrain_batches(tensors)
     sizes: Iterator[Any] = (size for tensor in tensors for size in tensor.shape)
     symbolic = [size for size in sizes if isinstance(size, torch.SymInt)]
@@ -296,10 +297,11 @@ def attention_with_mask(environment: TraceShapeEnv, *args: Any, **kwargs: Any) -
 
 
 def attention_on_device(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return attention; for a GPU, its metadata come from PyTorch's plain operations.
+    """Return attention; for a GPU, its metadata come from PyTorch's decomposition into plain operations (`MATH`).
 
-    The metadata of the GPU's kernels decide sizes, as in PyTorch 2.11, whose `matmul` in C++ takes no symbolic sizes,
-    either. Each call still selects a kernel. With gradients, PyTorch selects the kernel, whose backward is recorded.
+    The meta functions of the GPU's kernels would decide conditions on sizes. The Python dispatcher is enabled, because
+    `matmul` in C++ does not accept symbolic sizes in PyTorch 2.11. When the trace runs, PyTorch selects a kernel for
+    each call. With gradients, PyTorch selects the kernel at tracing, because its backward is recorded.
     """
     tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if tensors[0].device.type == "cpu":
@@ -309,7 +311,7 @@ def attention_on_device(*args: Any, **kwargs: Any) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 
-def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
+def attention_without_elements(*args: Any, **kwargs: Any) -> torch.Tensor:
     """Return attention of tensors without elements; its operation depends on the sizes of the call."""
     with decide_sizes_of_one():
         return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)

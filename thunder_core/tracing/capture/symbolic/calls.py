@@ -1,4 +1,4 @@
-"""Calls with a symbolic integer that PyTorch would read: an index, steps, classes, items of a tensor."""
+"""Rewrites of calls that read a symbolic integer: an index, steps, classes, or items of a new tensor."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def set_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def entries_of(index: object) -> tuple[Any, ...]:
-    """Return the entries of an index: one for each dimension, besides an ellipsis and None."""
+    """Return the entries of an index as a tuple: an index that is not a tuple is its only entry."""
     return index if type(index) is tuple else (index,)
 
 
 def is_basic(index: object) -> bool:
-    """Whether an index has symbolic integers and gives a view."""
+    """Whether an index contains symbolic integers, and otherwise only entries that select a view."""
     symbolic = [isinstance(entry, torch.SymInt) for entry in entries_of(index)]
     return any(symbolic) and all(
         is_symbolic or type(entry) in BASIC_INDEX

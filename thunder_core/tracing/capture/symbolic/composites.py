@@ -21,12 +21,25 @@ PAIR = 2
 THREE = 3
 COMPLEX_TO_REAL = ("hfft", "irfft")
 ONE_DIMENSION = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
-KINDS = ("fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2", "fftn", "ifftn", "rfftn", "irfftn", "hfftn", "ihfftn")
+SEVERAL_DIMENSIONS = (
+    "fft2",
+    "ifft2",
+    "rfft2",
+    "irfft2",
+    "hfft2",
+    "ihfft2",
+    "fftn",
+    "ifftn",
+    "rfftn",
+    "irfftn",
+    "hfftn",
+    "ihfftn",
+)
 Python = Callable[..., Any]
-BEFORE = frozenset(REWRITES)
+REWRITES_OF_OTHER_MODULES = frozenset(REWRITES)
 
 
-def stands_for(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
+def replaces(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
     """Register a Python function that replaces functions of PyTorch if sizes are symbolic.
 
     Calls that do not fit its parameters are left unchanged.
@@ -65,7 +78,7 @@ def points_of(name: str, size: Any) -> Any:
     return size // 2 + 1 if name.startswith(COMPLEX_TO_REAL) else size
 
 
-def transform_of_one(function: Callable[..., Any]) -> Python:
+def transform_along_dimension(function: Callable[..., Any]) -> Python:
     """Return a transform along one dimension, in Python."""
 
     def transform(input: Tensor, n: Any = None, dim: int = -1, norm: Any = None) -> Any:  # noqa: A002
@@ -76,7 +89,7 @@ def transform_of_one(function: Callable[..., Any]) -> Python:
     return transform
 
 
-def transform_of_some(function: Callable[..., Any]) -> Python:
+def transform_along_dimensions(function: Callable[..., Any]) -> Python:
     """Return a transform along several dimensions, in Python."""
 
     def transform(input: Tensor, s: Any = None, dim: Any = None, norm: Any = None) -> Any:  # noqa: A002
@@ -84,13 +97,13 @@ def transform_of_some(function: Callable[..., Any]) -> Python:
             dim = (-2, -1)
         if s is not None:
             dims = tuple(range(-len(s), 0)) if dim is None else dim
-            input = resized_in_all(function.__name__, input, s, dims)  # noqa: A001
+            input = resize_dimensions(function.__name__, input, s, dims)  # noqa: A001
         return function(input, s, dim, norm)
 
     return transform
 
 
-def resized_in_all(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequence[int]) -> Tensor:
+def resize_dimensions(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequence[int]) -> Tensor:
     """Return the input of a transform along several dimensions, resized to the elements that it uses."""
     for index, (size, dim) in enumerate(zip(sizes, dims, strict=False)):
         if size >= 1 and -tensor.dim() <= dim < tensor.dim():
@@ -99,18 +112,18 @@ def resized_in_all(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequen
 
 
 for name in ONE_DIMENSION:
-    stands_for(getattr(torch.fft, name))(transform_of_one(getattr(torch.fft, name)))
-for name in KINDS:
-    stands_for(getattr(torch.fft, name))(transform_of_some(getattr(torch.fft, name)))
+    replaces(getattr(torch.fft, name))(transform_along_dimension(getattr(torch.fft, name)))
+for name in SEVERAL_DIMENSIONS:
+    replaces(getattr(torch.fft, name))(transform_along_dimensions(getattr(torch.fft, name)))
 
-stands_for(torch.stft)(_refs.stft)
-stands_for(torch.istft)(_refs.istft)
+replaces(torch.stft)(_refs.stft)
+replaces(torch.istft)(_refs.istft)
 
 
 # ---- products of matrices and tensors ------------------------------------------------------------------------
 
 
-@stands_for(torch.kron, torch.Tensor.kron)
+@replaces(torch.kron, torch.Tensor.kron)
 def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
     """Return the Kronecker product: each element of one tensor times the other tensor."""
     dims = max(input.dim(), other.dim())
@@ -142,7 +155,7 @@ def product_of_chain(first: Tensor, *others: Tensor) -> Tensor:
     return first.mm(second).mm(third) if from_left else first.mm(second.mm(third))
 
 
-@stands_for(torch.bilinear, torch.nn.functional.bilinear)
+@replaces(torch.bilinear, torch.nn.functional.bilinear)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the bilinear form of two vectors for each matrix of the weight."""
     outputs, ours, theirs = weight.shape
@@ -173,7 +186,7 @@ def covariances(observed: Tensor, correction: Any = 1) -> Tensor:
     return products.squeeze()
 
 
-@stands_for(torch.corrcoef, torch.Tensor.corrcoef)
+@replaces(torch.corrcoef, torch.Tensor.corrcoef)
 def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
     """Return the correlations of variables whose observations are the columns."""
     matrix = covariances(input)
@@ -245,12 +258,12 @@ def cumulative(plain: Python, function: type[torch.autograd.Function]) -> Python
     return python
 
 
-stands_for(torch.cumsum, torch.Tensor.cumsum)(cumulative(torch.cumsum, CumulativeSum))
+replaces(torch.cumsum, torch.Tensor.cumsum)(cumulative(torch.cumsum, CumulativeSum))
 cumulative_product = cumulative(torch.cumprod, CumulativeProduct)
-stands_for(torch.cumprod, torch.Tensor.cumprod)(cumulative_product)
+replaces(torch.cumprod, torch.Tensor.cumprod)(cumulative_product)
 
 
-@stands_for(torch.linalg.vander)
+@replaces(torch.linalg.vander)
 def vander(x: Tensor, *, N: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name for it)
     """Return the powers of the elements, beginning with the power zero."""
     count = x.shape[-1] if N is None else N
@@ -284,7 +297,7 @@ def hashes(tensor: Tensor, dim: Any, keepdim: bool) -> Tensor:
 # ---- indices ----
 
 
-@stands_for(torch.take_along_dim, torch.Tensor.take_along_dim)
+@replaces(torch.take_along_dim, torch.Tensor.take_along_dim)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:  # noqa: A002
     """Return the elements at indices along a dimension; both tensors are broadcast in the other dimensions."""
     if dim is None:
@@ -293,12 +306,12 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     ours, theirs = [*input.shape], [*indices.shape]
     ours[dim], theirs[dim] = 1, 1
     common = list(torch.broadcast_shapes(ours, theirs))  # type: ignore[no-untyped-call]
-    return input.expand(_with(common, dim, input.shape[dim])).gather(
-        dim, indices.expand(_with(common, dim, indices.shape[dim]))
+    return input.expand(with_size(common, dim, input.shape[dim])).gather(
+        dim, indices.expand(with_size(common, dim, indices.shape[dim]))
     )
 
 
-def _with(shape: Sequence[Any], dim: int, size: object) -> list[Any]:
+def with_size(shape: Sequence[Any], dim: int, size: object) -> list[Any]:
     """Return a shape with a different size in one dimension."""
     return [*shape[:dim], size, *shape[dim + 1 :]]
 
@@ -362,4 +375,4 @@ def differences_along(tensor: Tensor, dim: int) -> Tensor:
     return torch.cat([first, inner, last], dim)
 
 
-COMPOSITES = frozenset(REWRITES) - BEFORE  # the program runs the functions themselves
+COMPOSITES = frozenset(REWRITES) - REWRITES_OF_OTHER_MODULES  # the program runs the functions themselves

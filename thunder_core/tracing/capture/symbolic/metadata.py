@@ -88,10 +88,10 @@ VIEWS = frozenset({aten.view, aten._unsafe_view})
 
 
 def deciding(operation: Any) -> AbstractContextManager[Any]:
-    """Let an operation's meta function use the decisions, and make no others, during the block.
+    """Let an operation's meta function use the decisions of `decide`, and make no other decisions, during the block.
 
-    In the mode for all sizes (`size_oblivious`), it would not use decisions about a size that is an expression. The
-    meta function of a convolution would decide more.
+    In the mode for all sizes (`size_oblivious`), the meta function would not use decisions about a size that is an
+    expression. For a convolution, the block replaces the functions with which PyTorch selects a kernel by sizes.
     """
     if operation.overloadpacket in CONVOLUTIONS:
         return convolutions_for_all_sizes()
@@ -105,7 +105,7 @@ def is_symbolic_slice(
 ) -> bool:
     """Whether a valid call of `aten.slice` has a symbolic start or end, or divides a symbolic size.
 
-    PyTorch 2.11 asks for a size that depends on values if the order of start and end is unknown, as in `x[-3:]`.
+    PyTorch 2.11 creates an unbacked symbol for the size if the order of start and end is unknown, as in `x[-3:]`.
     """
     if not -tensor.dim() <= dim < tensor.dim() or step <= 0:
         return False

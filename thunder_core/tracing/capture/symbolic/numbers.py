@@ -22,7 +22,11 @@ STRUCTURE = frozenset(
 
 
 class NumberRecording(Protocol):
-    """The recording that a symbolic number belongs to. `looked_up` is the number that a container is about to find."""
+    """The recording that a symbolic number belongs to.
+
+    `looked_up` is the number that a container is about to look up, after guards have shown that the number equals none
+    of its keys.
+    """
 
     looked_up: SymbolicNumber | None
     outside_values: dict[str, Any]
@@ -173,7 +177,7 @@ def _round(self: SymbolicNumber, digits: object = None) -> Any:
 
 
 def _hash(self: SymbolicNumber) -> int:
-    """Return the hash for a container lookup; the value is guarded unless the outcome of the lookup is known."""
+    """Return the hash for a container lookup. The value is guarded, unless the number is `looked_up`."""
     numbers = self.numbers
     if numbers.looked_up is not self:
         return hash(self.concretize())
@@ -192,7 +196,7 @@ def _shift_left(self: SymbolicInteger, other: Any) -> Any:
     return self * 2**other if value is None else value << concrete(other)
 
 
-def _shifted_right(self: SymbolicInteger, other: Any) -> Any:
+def _shift_right(self: SymbolicInteger, other: Any) -> Any:
     value: Any = self.concretize() if type(other) is not int or other < 0 else None
     return self // 2**other if value is None else value >> concrete(other)
 
@@ -210,7 +214,7 @@ def _bitwise_and(self: SymbolicInteger, other: Any) -> Any:
 # For integers and constants, these operators can be expressed as arithmetic.
 BITWISE: dict[str, Callable[..., Any]] = {
     "__lshift__": _shift_left,
-    "__rshift__": _shifted_right,
+    "__rshift__": _shift_right,
     "__and__": _bitwise_and,
     "__rand__": _bitwise_and,
     "__invert__": lambda self: -self - 1,

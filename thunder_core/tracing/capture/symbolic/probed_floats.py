@@ -1,13 +1,13 @@
-"""Floats from outside in operations whose C++ code takes plain floats: they are identified by two stand-in values.
+"""Floats from outside in operations whose C++ code accepts only plain floats: two stand-in values identify each float.
 
 An operation, or its derivative, runs twice on fakes, with two unusual values in place of each float. If the two runs
 have a value and its twin at the same position, or a function of both (`1 - x`, `1 / x`), the value is the float, or the
 function of the float. If the runs have any other difference, the float cannot be symbolic.
 
 PyTorch's formulas have special cases: a power of zero, a norm of one, of less than one, or of more than two. So the
-stand-in values of a float are between the same two `LANDMARKS` as the float, and so are all floats that a program
-serves. Floats between the same two landmarks keep their order, and equal floats stay equal, because C++ code may
-compare them.
+stand-in values of a float are between the same two `LANDMARKS` as the float, and guards require the same of the float
+in each later call. Floats between the same two landmarks must keep their order, and equal floats must stay equal,
+because C++ code may compare them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 LARGEST = 1e300  # the largest float with a stand-in, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
 SPAN = 4.0  # the range of the stand-ins for floats beyond the last landmark
-STEP = 0.6180339887498949  # the golden ratio: no simple function maps the fractions of its multiples to each other
+STEP = 0.6180339887498949  # the golden ratio: no simple function maps a fraction of its multiples to another one
 TWINS = (1, 2)
 MARGIN = 1.0
-BETWEEN = 0.7316888  # the argument at which different functions are distinguished
-SINGLE = 1 << 20  # stand-ins are multiples of its inverse, so that single precision represents them
+PROBE = 0.7316888  # the argument at which different functions are distinguished
+SINGLE_STEPS = 1 << 20  # stand-ins are multiples of its inverse, so that single precision represents them
 Pair = tuple[Any, Any]
 
 
@@ -108,7 +108,9 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
             return None
         low, high = _finite(*ends)
         positions = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
-        steps = (round((high - low) * index / (len(ranks) + MARGIN) * SINGLE) / SINGLE for index in positions)
+        steps = (
+            round((high - low) * index / (len(ranks) + MARGIN) * SINGLE_STEPS) / SINGLE_STEPS for index in positions
+        )
         first, second = (low + step for step in steps)
         pairs.append((first, second))
     return pairs
@@ -119,7 +121,7 @@ def _finite(low: float, high: float) -> tuple[float, float]:
     return (high - SPAN if low == -LARGEST else low), (low + SPAN if high == LARGEST else high)
 
 
-def with_stand_ins_alone(numbers: Mapping[str, Any]) -> dict[str, Any]:
+def restrict_to_stand_ins(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Return stand-in values for symbolic floats, and restrict the floats to them; landmarks are unchanged."""
     between = {name: number for name, number in numbers.items() if landmarks_around(float(number.node.hint))}
     pairs = stand_ins(list(between.values())) or []
@@ -151,7 +153,7 @@ class FloatProxies(Mapping[Pair, Proxy]):
     def __init__(self, numbers: Sequence[tuple[Any, Pair]], proxy_of: Callable[[Any], Any]) -> None:
         self._numbers = numbers
         self._proxy_of = proxy_of
-        self._places: dict[Pair, tuple[Any, Callable[[Any], Any]]] = {}
+        self._functions_by_pair: dict[Pair, tuple[Any, Callable[[Any], Any]]] = {}
         for number, pair in reversed(numbers):
             for function in reversed(FUNCTIONS):
                 self._claim((function(pair[0]), function(pair[1])), number, function)
@@ -160,20 +162,20 @@ class FloatProxies(Mapping[Pair, Proxy]):
         """Record the meaning of a pair of values; raise `AmbiguousFloats` if the pair has another meaning already."""
         if any(map(math.isnan, pair)):
             return
-        first_number, first_function = self._places.get(pair, (number, function))
-        if first_number.node.hint != number.node.hint or not math.isclose(first_function(BETWEEN), function(BETWEEN)):
+        first_number, first_function = self._functions_by_pair.get(pair, (number, function))
+        if first_number.node.hint != number.node.hint or not math.isclose(first_function(PROBE), function(PROBE)):
             raise AmbiguousFloats(f"{pair} represents two functions of floats")
-        self._places[pair] = (number, function)
+        self._functions_by_pair[pair] = (number, function)
 
     def __getitem__(self, pair: Pair) -> Proxy:
-        number, function = self._places[pair]
+        number, function = self._functions_by_pair[pair]
         proxy: Proxy = self._proxy_of(function(number))
         return proxy
 
     def common(self, left: NumberProxy, right: NumberProxy) -> Proxy | None:
         """Return the number that two values represent, which differ only in stand-ins; None if there is none."""
         expression, twin = left.value.node.expr, right.value.node.expr
-        for pair, (number, function) in self._places.items():
+        for pair, (number, function) in self._functions_by_pair.items():
             values = [sympy.Float(value) for value in pair]
             if values[0] in expression.atoms(sympy.Float) and values[1] in twin.atoms(sympy.Float):
                 symbolic = function(number).node.expr
@@ -181,13 +183,13 @@ class FloatProxies(Mapping[Pair, Proxy]):
         return self._proxy_of(float_of(expression, self._numbers[0][0].node.shape_env)) if expression == twin else None
 
     def __contains__(self, pair: object) -> bool:
-        return pair in self._places
+        return pair in self._functions_by_pair
 
     def __iter__(self) -> Iterator[Pair]:
-        return iter(self._places)
+        return iter(self._functions_by_pair)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._functions_by_pair)
 
 
 def float_of(expression: sympy.Basic, environment: Any) -> Any:

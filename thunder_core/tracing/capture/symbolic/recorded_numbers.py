@@ -33,9 +33,9 @@ class Numbers:
     """The symbolic numbers of one recording.
 
     `emit` appends the bound symbols that compute them. `measure(proxy)` returns the value of a bound symbol in this
-    call and has it guarded, or raises an error. Numbers from outside are not measured: `from_outside` has them by name,
-    and `outside_values` their values in this call. `looked_up` is the number that a container is about to look up, and
-    that is known not to be one of its keys.
+    call and has it guarded, or raises an error. Numbers from outside are not measured: `from_outside` maps their names
+    to the numbers, and `outside_values` maps their names to values in this call. `looked_up` is the number that a
+    container is about to look up, after guards have shown that the number equals none of its keys.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Numbers:
         emit: Callable[[BoundSymbol], None],
         measure: Callable[[Proxy], Any],
     ) -> None:
-        self.any_symbolic = False
+        self.has_symbolic = False
         self.looked_up: SymbolicNumber | None = None
         self.sizes = sizes
         self._program = program
@@ -67,7 +67,7 @@ class Numbers:
         assert self._program.number_sources is not None
         return self._program.number_sources
 
-    def at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
+    def number_at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
         """Return the symbolic number at a source; if the program reads its value, the value is guarded.
 
         An integer is an expression in symbols if sizes are, unless it is drawn at each call.
@@ -75,7 +75,7 @@ class Numbers:
         if self.sizes is not None and type(value) is int and not drawn:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
             return symbolic
-        self.any_symbolic = True
+        self.has_symbolic = True
         sources, name = self.sources, self.sources.name(source)
 
         def concretize() -> Any:
@@ -92,13 +92,13 @@ class Numbers:
 
     def unknown(self, name: str, kind: type, refuse: Callable[[], NoReturn]) -> SymbolicNumber:
         """Return a number of unknown value with this name; `refuse` raises the error for a read of the value."""
-        self.any_symbolic = True
+        self.has_symbolic = True
         number: SymbolicNumber = SYMBOLIC_CLASSES[kind](Proxy(name, kind=kind), self, refuse)
         return number
 
     def new(self, kind: type) -> SymbolicNumber:
         """Return a new symbolic number for the result of a bound symbol to be recorded."""
-        self.any_symbolic = True
+        self.has_symbolic = True
         proxy = Proxy(self._next_name(), kind=kind)
 
         def value_of() -> Any:
@@ -123,7 +123,7 @@ class Numbers:
         key = _key(function, args)
         if key not in self._computed:
             if are_from_outside(operands):
-                return self._compute_ahead(key, function, operands)
+                return self._compute_in_prologue(key, function, operands)
             result = self._computed[key] = self.new(kind)
             self._emit(_bound_symbol(function, args, result.proxy))
         return self._computed[key]
@@ -139,7 +139,9 @@ class Numbers:
         args = to_proxies(operands)
         key = _key(function, args)
         if key not in self._decided:
-            self._decided[key] = (self._decide_ahead if are_from_outside(operands) else self._check)(function, operands)
+            self._decided[key] = (self._decide_in_prologue if are_from_outside(operands) else self._check)(
+                function, operands
+            )
         return self._decided[key]
 
     def _check(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
@@ -149,13 +151,13 @@ class Numbers:
         outcome: bool = self._measure(proxy)
         return outcome
 
-    def _decide_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+    def _decide_in_prologue(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a condition on numbers from outside, and guard it."""
         outcome = bool(function(*self._values(operands)))
         self.sources.guard(self.sources.compute(function, _sources(operands), outcome))
         return outcome
 
-    def _compute_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    def _compute_in_prologue(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return the result of a function of numbers from outside; if it raises an error, guard their values."""
         try:
             value = function(*self._values(operands))
@@ -164,8 +166,8 @@ class Numbers:
             raise
         if type(value) not in SYMBOLIC_CLASSES:
             return function(*concrete(operands))
-        source, drawn = self.sources.compute(function, _sources(operands), value), any_drawn(operands)
-        self._computed[key] = self.at_source(source, value, drawn=drawn)
+        source, drawn = self.sources.compute(function, _sources(operands), value), has_drawn_number(operands)
+        self._computed[key] = self.number_at_source(source, value, drawn=drawn)
         return self._computed[key]
 
     def _values(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -207,7 +209,7 @@ def are_from_outside(operands: tuple[Any, ...]) -> bool:
     return all(number.source is not None for number in numbers_in(operands))
 
 
-def any_drawn(operands: tuple[Any, ...]) -> bool:
+def has_drawn_number(operands: tuple[Any, ...]) -> bool:
     """Whether a number among these operands is drawn at each call."""
     return any(number.drawn for number in numbers_in(operands))
 

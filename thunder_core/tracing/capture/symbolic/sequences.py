@@ -139,7 +139,7 @@ for _class in SEQUENCE_CLASSES:
 
 
 def range_of(start: Any, stop: Any, step: int) -> SymbolicRange | None:
-    """Return a range whose length is symbolic; None for an empty range, which depends on a decision."""
+    """Return a range whose length is symbolic; None if the range is empty. A constraint keeps it empty or nonempty."""
     count = (stop - start + step - 1) // step if step > 0 else (start - stop - step - 1) // -step
     return SymbolicRange([Progression(start, step, count)]) if bool(count > 0) else None
 
@@ -204,7 +204,7 @@ def item_or_slice(sequence: SymbolicSequence, key: object) -> Any:
         )
     else:
         progressions = items_between(progressions, sequence.length(), key.start, key.stop)
-    strided = every(progressions, abs(step))
+    strided = every_nth(progressions, abs(step))
     return None if strided is None or (not strided and sequence.kind is range) else sequence_of(sequence.kind, strided)
 
 
@@ -231,7 +231,7 @@ def items_between(progressions: Progressions, length: Any, start: Any, stop: Any
 
 
 def first_of(progressions: Progressions, count: Any) -> Progressions:
-    """Return the progressions of the first items."""
+    """Return the progressions of the first `count` items."""
     parts: list[Progression] = []
     for progression in progressions:
         if bool(count <= 0):
@@ -244,7 +244,7 @@ def first_of(progressions: Progressions, count: Any) -> Progressions:
 
 
 def without_first(progressions: Progressions, count: Any) -> Progressions:
-    """Return the progressions behind the first items."""
+    """Return the progressions of the items after the first `count` items."""
     for index, progression in enumerate(progressions):
         if bool(count <= 0):
             return progressions[index:]
@@ -254,7 +254,7 @@ def without_first(progressions: Progressions, count: Any) -> Progressions:
     return ()
 
 
-def every(progressions: Progressions, stride: int) -> Progressions | None:
+def every_nth(progressions: Progressions, stride: int) -> Progressions | None:
     """Return the progressions of every `stride`-th item; None if their positions depend on a symbolic length."""
     parts: list[Progression] = []
     offset = 0

@@ -42,12 +42,12 @@ class NamedSource(Source):
 
 
 def is_equality(expression: sympy.Basic) -> bool:
-    """Whether an expression tells whether two numbers are equal."""
+    """Whether an expression compares two numbers for equality."""
     return isinstance(expression, sympy.Eq | sympy.Ne)
 
 
 def is_equality_with_one(expression: sympy.Basic) -> bool:
-    """Whether an expression tells whether a number is one."""
+    """Whether an expression compares a number with one for equality."""
     return is_equality(expression) and sympy.Integer(1) in expression.args
 
 
@@ -135,9 +135,9 @@ class TraceShapeEnv(ShapeEnv):
         self.constrain_symbol_range(symbol, -int_oo if lower is None else lower, int_oo if upper is None else upper)
 
     @contextmanager
-    def deciding_for(self, who: str) -> Iterator[None]:
+    def deciding_for(self, reason: str) -> Iterator[None]:
         """Record guards with a reason in words during the block."""
-        before, self.where = self.where, lambda: who
+        before, self.where = self.where, lambda: reason
         try:
             yield
         finally:

@@ -94,7 +94,8 @@ class SymbolicSizes:
     from symbols.
 
     With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size,
-    unless its source is named in `real_hints_for`. The traces may then not serve the call, which `violated` shows.
+    unless its source is named in `real_hints_for`. The constraints of the traces may then exclude the call;
+    `violated_symbols` returns the symbols of these constraints.
     Equal sizes of one group (`group_of`) share a symbol. With `decides_ones`, each size is decided to be one or not.
     """
 
@@ -113,7 +114,7 @@ class SymbolicSizes:
     ) -> None:
         self.environment = TraceShapeEnv(where)
         self.environment.decides_ones = decides_ones
-        self.asks_strides = False  # whether the program reads strides of its results, which differ for sizes of one
+        self.reads_strides = False  # whether the program reads strides of its results, which differ for sizes of one
         self.avoid_one_hints = avoid_one_hints
         self.real_hints_for = real_hints_for
         self.sources: dict[sympy.Symbol, Any] = {}
@@ -287,7 +288,7 @@ class SymbolicSizes:
         self.environment.where = lambda: None
         self.environment.call_with_conditions(lambda condition: None)
 
-    # ---- values that the program sees ----
+    # ---- conversion between PyTorch's symbolic integers and the program's ----
 
     def to_program(self, output: Any, numbers: Numbers) -> Any:
         """Return a result of PyTorch with each `SymInt` replaced by an `ExpressionInteger`, for the program."""
@@ -295,7 +296,7 @@ class SymbolicSizes:
             expression = output.node.expr
             if expression.is_number:
                 return int(expression)
-            numbers.any_symbolic = True
+            numbers.has_symbolic = True
             return ExpressionInteger(self, output, numbers)
         if isinstance(output, torch.SymBool):
             return bool(output)

@@ -39,16 +39,16 @@ Steps = tuple[int, ...]  # a path between two nodes: a position in `next_functio
 
 def tracked_from_outside(fake: torch.Tensor) -> torch.Tensor:
     """Return a fake as the result of a node outside of the program."""
-    return _behind(_FromOutside, fake)
+    return _result_of(_FromOutside, fake)
 
 
 def tracked_from_call(fake: torch.Tensor) -> torch.Tensor:
     """Return a fake as the result of a compiled function that the program calls, beneath all active levels."""
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
-        return _behind(_FromCall, fake)
+        return _result_of(_FromCall, fake)
 
 
-def _behind(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
+def _result_of(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad():
         source = torch.empty(0, device="meta", requires_grad=True)
         result: torch.Tensor = node.apply(source, fake)  # type: ignore[no-untyped-call]

@@ -56,9 +56,9 @@ Part = TensorProxy | Same | Constant | NumberOf
 class CompiledCall:
     """A compiled function that a bound symbol calls: its result has a structure (`spec`) and these `parts`.
 
-    If `valued` is True, its control flow depends on tensor values, so another call may return another structure. If
-    `acts` is True, it has effects that cannot be undone. If `in_eager` is True, it is a function of the program that is
-    not compiled and returns nothing that requires a gradient.
+    If `depends_on_values` is True, its control flow depends on tensor values, so another call may return another
+    structure. If `has_effects` is True, it has effects that cannot be undone. If `in_eager` is True, it is a function
+    of the program that is not compiled and returns nothing that requires a gradient.
     """
 
     name: str
@@ -66,8 +66,8 @@ class CompiledCall:
     spec: TreeSpec
     parts: tuple[Part, ...]
     where: SourceLine | None
-    valued: bool = False
-    acts: bool = False
+    depends_on_values: bool = False
+    has_effects: bool = False
     in_eager: bool = False
 
     def __post_init__(self) -> None:
@@ -82,7 +82,8 @@ class CompiledCall:
     def __call__(self, *args: Any, beside: tuple[Any, ...] = (), **kwargs: Any) -> Any:  # noqa: ARG002
         """Call the function, and return the parts that have proxies.
 
-        `beside` are tensors that the function reads or writes by itself; they only keep the bound symbols in order.
+        `beside` are tensors that the function reads or writes without receiving them as arguments. They are unused
+        here, and are arguments of the bound symbol only so that passes keep the order of reads and writes.
         """
         result = self.compiled.call(args, kwargs)
         leaves, spec = tree_flatten(result)
@@ -96,7 +97,7 @@ class CompiledCall:
         differing = next(((part, leaf) for part, leaf in pairs if not fits(part, leaf)), None)
         expected = f"{self.spec}" if differing is None else describe(differing[0])
         received = f"{spec}" if differing is None else describe(part_like(differing[1]))
-        if self.valued and not self.acts:
+        if self.depends_on_values and not self.has_effects:
             return UnexpectedValue(expected, received)
         return CannotReplay(
             f"the compiled function `{self.name}` returned {received}, but it returned {expected} when the program "
@@ -115,7 +116,7 @@ def proxy_of(part: Part) -> Proxy | None:
 
 
 def fits(part: Part, leaf: object) -> bool:
-    """Whether a part of a result equals the recorded part."""
+    """Whether a part of a result has the class, metadata or value of the recorded part."""
     if isinstance(part, TensorProxy):
         return isinstance(leaf, torch.Tensor) and (
             (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device, leaf.is_conj(), leaf.is_neg())
@@ -151,7 +152,7 @@ def call_of(bsym: BoundSymbol) -> CompiledCall | None:
 def is_repeatable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function that has no effects when it runs on copies of its inputs."""
     call, beside = call_of(bsym), {proxy.name for proxy in bsym.kwargs.get(BESIDE, ())}
-    return call is not None and not call.acts and beside.isdisjoint(bsym.mutates)
+    return call is not None and not call.has_effects and beside.isdisjoint(bsym.mutates)
 
 
 def is_tracked_call(bsym: BoundSymbol) -> bool:
@@ -160,9 +161,9 @@ def is_tracked_call(bsym: BoundSymbol) -> bool:
     return call is not None and not call.in_eager and has_gradients(bsym)
 
 
-def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:
+def name_of_call_with_effects(bsyms: Iterable[BoundSymbol]) -> str | None:
     """Return the name of a compiled function with effects that one of the bound symbols calls, or None."""
-    return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.acts), None)
+    return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.has_effects), None)
 
 
 def require_taken_apart(nodes: Iterable[object]) -> None:

@@ -72,14 +72,14 @@ def shared_memory(grads: Sequence[torch.Tensor | None], held_addresses: Collecti
 
 
 def has_layout_of(grad: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Whether a gradient has the layout that the engine wants: like its leaf, or contiguous."""
+    """Whether a gradient has the layout that the engine requires: the strides of its leaf, or contiguous strides."""
     if is_non_overlapping_and_dense_or_false(leaf):
         return all(size == 1 or a == b for size, a, b in zip(leaf.shape, grad.stride(), leaf.stride(), strict=True))
     return grad.is_contiguous()
 
 
 def copy_gradient(grad: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a gradient with the layout that the engine wants."""
+    """Return a copy of a gradient with the layout that the engine requires."""
     if leaf.is_contiguous() or not is_non_overlapping_and_dense_or_false(leaf):
         return grad.clone(memory_format=torch.contiguous_format)
     return grad.new_empty_strided(leaf.shape, leaf.stride()).copy_(grad)

@@ -385,4 +385,4 @@ def _like_weight(weight: torch.Tensor, groups: int, memory_format: torch.memory_
 
 
 # The rules that also apply to tensors without elements.
-OF_NOTHING = frozenset({pointwise, with_number, preserved_strides, contiguous})
+RULES_FOR_EMPTY_TENSORS = frozenset({pointwise, with_number, preserved_strides, contiguous})

@@ -56,10 +56,10 @@ def hook_of(handle: RemovableHandle) -> Hook | None:
 
 
 @contextmanager
-def called_before_others(tensor: torch.Tensor, hooks: Sequence[Hook]) -> Iterator[None]:
-    """Register hooks on a tensor for a time, before the hooks that it has.
+def hooks_called_first(tensor: torch.Tensor, hooks: Sequence[Hook]) -> Iterator[None]:
+    """Register hooks on a tensor during the block, before the hooks that the tensor already has.
 
-    The engine calls hooks in the order in which they were put into the tensor's dict, whatever `move_to_end` says.
+    The engine calls hooks in the order in which they were inserted into the tensor's dict; `move_to_end` has no effect.
     """
     with torch._C.DisableTorchFunction():
         others = dict(tensor._backward_hooks or {})
@@ -81,7 +81,7 @@ def own_hooks(fake: torch.Tensor) -> Hooks:
     return Hooks((*(before or {}).values(),), (*(after or {}).values(),))
 
 
-def changed_gradient(result: Any, grad: torch.Tensor) -> torch.Tensor:
+def gradient_after_hook(result: Any, grad: torch.Tensor) -> torch.Tensor:
     """Return the gradient after a hook before accumulation, which returns None or a tuple with another gradient."""
     if result is None:
         return grad

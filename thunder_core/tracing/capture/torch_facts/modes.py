@@ -42,8 +42,8 @@ class FunctionMode(TorchFunctionMode):
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that passes each aten operation to a handler: the operation, its arguments, its keywords.
 
-    Operations of the handler itself belong to no torch function, like some other operations that no function mode sees
-    (those of the legacy constructors, such as `torch.IntTensor`).
+    The handler also receives operations that belong to no torch function: operations that the handler itself runs, and
+    operations of legacy constructors such as `torch.IntTensor`, which PyTorch does not pass to function modes.
     """
 
     @classmethod

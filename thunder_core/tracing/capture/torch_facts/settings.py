@@ -78,13 +78,13 @@ def _pair(
     """Return the setting of one value; empty if this version of PyTorch does not have it."""
     if setter is None or getter is None:
         return ()
-    sets, tells = setter, getter
+    set_value, get_value = setter, getter
 
     def keep() -> Restore:
-        value = tells()
-        return partial(sets, *value) if isinstance(value, tuple) else partial(sets, value)
+        value = get_value()
+        return partial(set_value, *value) if isinstance(value, tuple) else partial(set_value, value)
 
-    return (Setting((sets,), (tells,), keep, decisive, chooses_attention),)
+    return (Setting((set_value,), (get_value,), keep, decisive, chooses_attention),)
 
 
 def _settings_named(name: str, *, decisive: bool = False) -> tuple[Setting, ...]:

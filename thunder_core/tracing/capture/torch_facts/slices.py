@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from thunder_core.tracing.capture.torch_facts.compiled_call import acts_before
+from thunder_core.tracing.capture.torch_facts.compiled_call import name_of_call_with_effects
 from thunder_core.tracing.capture.torch_facts.settings import setting_of
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -21,7 +21,7 @@ from thunder_core.tracing.library.backward_hooks import NAMES_OF_REGISTERING
 
 # Calls that only change autograd's state of one tensor. They do not affect values, because evaluation runs without
 # autograd.
-OF_ONE_TENSOR = frozenset(
+AUTOGRAD_STATE_CALLS = frozenset(
     {
         "torch.Tensor.requires_grad.__set__",
         "torch.Tensor.requires_grad_",
@@ -33,7 +33,7 @@ OF_ONE_TENSOR = frozenset(
 )
 REPLACES_DATA = frozenset({"torch.Tensor.data.__set__", "thunder_core.tracing.library.objects.with_data"})
 INFERENCE_MODE = frozenset(f"torch.autograd.grad_mode.inference_mode.__{name}__" for name in ("enter", "exit"))
-IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
+IRRELEVANT_TO_VALUES = AUTOGRAD_STATE_CALLS | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change the next random numbers
 
 
@@ -59,7 +59,7 @@ class Slices:
         """Forget the index, because bound symbols of the recording were replaced."""
         self._indexed = 0
         self._first_effect: str | None = None
-        self._of_one_tensor: list[BoundSymbol] = []
+        self._autograd_state_calls: list[BoundSymbol] = []
         self._makers_of_inner: dict[Resource, int] = {}
         self._definitions: dict[Resource, list[int]] = defaultdict(list)
 
@@ -96,7 +96,7 @@ class Slices:
     def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
         """Return a bound symbol that changes autograd's state of an input, which cannot be undone, or None."""
         self._index()
-        bsyms = self._of_one_tensor
+        bsyms = self._autograd_state_calls
         return next((bsym for bsym in bsyms if any(proxy.name in inputs for proxy in bsym.inputs)), None)
 
     def first_effect(self) -> str | None:
@@ -117,9 +117,9 @@ class Slices:
             outputs = {proxy.name for proxy in bsym.outputs}
             inner = {proxy.name for part in bsym.subsymbols for proxy in part.defines} - outputs
             self._makers_of_inner |= {("name", name): index for name in inner}
-            if bsym.symbol.name in OF_ONE_TENSOR:
-                self._of_one_tensor.append(bsym)
-            self._first_effect = self._first_effect or acts_before([bsym])
+            if bsym.symbol.name in AUTOGRAD_STATE_CALLS:
+                self._autograd_state_calls.append(bsym)
+            self._first_effect = self._first_effect or name_of_call_with_effects([bsym])
         self._indexed = len(self._bsyms)
 
     def _reaching_definition(self, resource: Resource, before: int) -> Sequence[int]:

@@ -42,7 +42,7 @@ ORDERED_NAMES = frozenset(
 FOLDER = f"{Path(torch.__file__).parent}{os.sep}"
 DISTRIBUTED = f"{FOLDER}distributed{os.sep}"
 # Queries whose answers depend on more than the metadata in the call cache's keys.
-QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
+QUERIES_OF_STATE: frozenset[Callable[..., Any]] = frozenset(
     {
         torch.Tensor._is_view,
         torch.Tensor.is_inference,
@@ -66,23 +66,23 @@ QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
         ),
     }
 )
-# Classes of Python's own callables. To ask one of their instances for an abstract class would take longer.
-NO_OPERATORS = frozenset(
+# Classes of Python's own callables. A lookup here is faster than `isinstance` with an abstract class.
+PLAIN_CALLABLES = frozenset(
     {
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, type),
         *(types.MethodType, types.MethodWrapperType, types.WrapperDescriptorType),
     }
 )
 VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
-# Queries that an outside tensor answers itself, and the expression that repeats the query at each call.
-FACTS: dict[Callable[..., Any], str] = {
+# Queries that are answered with the outside tensor itself, and the expression that a guard evaluates at each call.
+QUERY_EXPRESSIONS: dict[Callable[..., Any], str] = {
     torch.Tensor._is_view: "_is_view()",
     torch.Tensor.is_inference: "is_inference()",
     torch.Tensor.storage_offset: "storage_offset()",
     torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
     VERSION: "_version",
 }
-LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
+CONSTANT_QUERIES = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
 
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
@@ -109,7 +109,7 @@ SPARSE_PARTS = frozenset(
 
 def is_higher_order(function: object) -> bool:
     """Whether a function is a higher-order operator of PyTorch, which `torch.cond` and `scan` call."""
-    return type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator)
+    return type(function) not in PLAIN_CALLABLES and isinstance(function, HigherOrderOperator)
 
 
 @cache
@@ -182,7 +182,7 @@ def is_idle(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 
 def replaces_memory(function: Callable[..., Any]) -> bool:
-    """Whether a function gives a tensor the memory of another tensor without notice to its views."""
+    """Whether a function sets the memory of a tensor without an update of the tensor's views."""
     return getattr(function, "overloadpacket", function) in REPLACES_MEMORY
 
 
@@ -245,9 +245,9 @@ def is_process_group_method(operator: torch._ops.OpOverload) -> bool:
 
 @cache
 def operations() -> frozenset[Callable[..., Any]]:
-    """Return every Python-level function of PyTorch that a torch function mode sees as one operation.
+    """Return every Python-level function of PyTorch that PyTorch passes to torch function modes as one operation.
 
-    Functions that communicate are excluded, and functions with which a library has replaced PyTorch's.
+    Functions that communicate are excluded, and so are a library's replacements of PyTorch's functions.
     """
     return frozenset(
         function
@@ -275,9 +275,10 @@ def passing_operation(function: Callable[..., Any], passed_by: types.FrameType |
 def own_operation(
     function: Callable[..., Any], code: types.CodeType, namespace: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return PyTorch's operation with this code, if it passes a function that is not PyTorch's to modes.
+    """Return PyTorch's operation with this code in place of a function that is not PyTorch's; else the function.
 
-    An operation passes the function that its module has under its name, which a library may have replaced.
+    An operation looks up its own name in its module, and passes the result to modes. A library may have replaced the
+    function under that name.
     """
     if type(function) is not types.FunctionType or is_pytorchs_code(function.__code__):
         return function
@@ -285,12 +286,12 @@ def own_operation(
 
 
 def is_operations_code(code: types.CodeType) -> bool:
-    """Whether code belongs to a function of PyTorch that may be made again from it."""
+    """Whether code belongs to a function of PyTorch without a closure, so that a function can be created from it."""
     return is_pytorchs_code(code) and not code.co_freevars
 
 
 @cache
 def _operation_with_code(code: types.CodeType, module: str) -> Callable[..., Any]:
-    """Return PyTorch's operation with this code; a function that is replaced is made again from its code."""
+    """Return PyTorch's operation with this code; if a library has replaced it, create it again from its code."""
     operation = next((operation for operation in operations() if operation.__code__ is code), None)
     return operation or types.FunctionType(code, vars(sys.modules[module]), code.co_name)

@@ -18,8 +18,8 @@ class TextPart:
 class SymbolicText:
     """A string of plain strings and values that are unknown at tracing; the program sees it as a `str`.
 
-    If the program only passes it on, no value is read, and the string is made again at each call. If the program reads
-    it, `read` returns the string of this call and guards it, or raises an error.
+    If the program does not read the string's characters, no value is read, and the string is created again at each
+    call. If the program reads them, `read` returns the string of this call and guards it, or raises an error.
     """
 
     def __init__(self, parts: tuple[str | TextPart, ...], read: Callable[[TextPart], str]) -> None:

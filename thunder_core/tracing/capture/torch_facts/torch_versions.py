@@ -44,7 +44,7 @@ def with_defaults(
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the arguments of a call of `apply` with the defaults of `forward`, where C code would add the defaults.
 
-    C code reads the signature of `forward`, which has another signature while its calls lead to the interpreter.
+    C code reads the signature of `forward`, which differs while calls of `forward` are redirected to the interpreter.
     """
     if not IS_APPLIED_IN_C or kind.setup_context is torch.autograd.Function.setup_context:
         return args, kwargs

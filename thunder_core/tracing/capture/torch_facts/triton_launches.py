@@ -39,7 +39,7 @@ _attempts = [0]  # the number of active attempts in this process
 def attempt_without_data() -> Iterator[None]:
     """Run code on fakes during the block: record launches, and log no failures.
 
-    The kernel classes keep the method that records launches, because programs guard the method.
+    The kernel classes keep the method that records launches after the block, because programs guard the method.
     """
     with _lock:
         for kind in _classes():

@@ -1,4 +1,4 @@
-"""The check whether an abstract class regards another class as its subclass, as in C code."""
+"""The check whether a class is a subclass of an abstract class, by the C function behind `issubclass`."""
 
 from __future__ import annotations
 

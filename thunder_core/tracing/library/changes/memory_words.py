@@ -17,7 +17,7 @@ import torch
 from thunder_core.tracing.library.changes.class_entries import dict_of
 
 WORD = struct.calcsize("P")
-MAX_WORDS = 500  # that NumPy reads without giving other threads a turn
+MAX_WORDS = 500  # the most words that NumPy reads at once without letting other threads run
 CACHE_LINE = 64  # of x86 and most ARM processors, in bytes
 FIRST = 4096  # the lowest address that is read
 address_of = id
@@ -33,10 +33,11 @@ HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class of an object may be replace
 
 
 class Words:
-    """The words at some addresses, with the values that they had, as `pieces`: pairs of indices and values.
+    """The words at some addresses, with their values at the creation of this object.
 
-    The indices refer to `MEMORY`. Words are read in the order of their addresses, which takes half of the time if they
-    are not in the processor's cache. NumPy would let other threads run if it read more words at once than a piece has.
+    `pieces` are pairs of indices of `MEMORY` and the values of these words. Words are read in the order of their
+    addresses, which takes half of the time if they are not in the processor's cache. A piece has at most `MAX_WORDS`,
+    so that no other thread runs while NumPy reads it.
     """
 
     def __init__(self, addresses: Iterable[int]) -> None:

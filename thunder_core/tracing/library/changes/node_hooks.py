@@ -20,7 +20,7 @@ WORDS_OF_NODE = 40  # the words at the start of a node that may hold the vectors
 
 
 def has_hooks(node: object) -> bool:
-    """Whether a hook was registered at a C++ node since the node was made; True if that cannot be found out."""
+    """Whether a hook was registered at a C++ node since the node was made; True if this cannot be determined."""
     indices = _word_indices_of_hooks()
     if not indices:
         return True
@@ -60,7 +60,7 @@ def _word(start: int, index: int) -> int:
 
 
 class _Gathered(torch.autograd.Function):
-    """A node behind many tensors, which leads to their nodes by one call; its backward never runs."""
+    """A node whose inputs are many tensors, so that its `next_functions` are their nodes; its backward never runs."""
 
     @staticmethod
     def forward(ctx: object, *tensors: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -81,7 +81,7 @@ def accumulate_without_hooks(*leaves: torch.Tensor) -> bool:
 
 
 def any_has_hooks(nodes: Sequence[object]) -> bool:
-    """Whether one of several C++ nodes has hooks; True if that cannot be found out."""
+    """Whether one of several C++ nodes has hooks; True if this cannot be determined."""
     indices = _word_indices_of_hooks()
     if MEMORY is None or not indices:
         return any(map(has_hooks, nodes))

@@ -26,7 +26,7 @@ def current_version() -> int | None:
     return versions.value or None if HAS_VERSIONS else None
 
 
-class Found:
+class ReplacedEntriesCache:
     """The replaced entries at one version of the classes."""
 
     version: int | None = None
@@ -42,9 +42,9 @@ def replaced_entries() -> Replaced:
     version = current_version()
     if version is None:
         return find_replaced_entries()
-    if Found.version != version:
-        Found.entries, Found.version = find_replaced_entries(), version
-    return Found.entries
+    if ReplacedEntriesCache.version != version:
+        ReplacedEntriesCache.entries, ReplacedEntriesCache.version = find_replaced_entries(), version
+    return ReplacedEntriesCache.entries
 
 
 def find_replaced_entries() -> Replaced:

@@ -77,7 +77,7 @@ Find = Callable[[type, str], tuple[Any, bool]]
 
 
 def cached_by_version(caches: ClassCaches) -> Callable[[Find], Callable[[type, str], Any]]:
-    """Cache what a function finds in a class under a name, until the class or a base changes.
+    """Cache a function's result for a class and a name, until the class or a base changes.
 
     The function returns the result, and whether the result stays the same as long as the class does.
     """

@@ -1,4 +1,4 @@
-"""Operators with results whose sizes only kernels know; their backward operators read these results.
+"""Operators with results whose sizes are computed by kernels; their backward operators read these results.
 
 They are functions here, so that no executor compiles them for the sizes in a trace.
 """

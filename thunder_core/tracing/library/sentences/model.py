@@ -82,18 +82,18 @@ class SentenceModel(nn.Module):
         """Return the `sentence_embedding`, [batch, width], and the `token_embeddings`, [batch, tokens, width].
 
         `prompt_length` is the number of tokens of a prompt, for models that leave the prompt out of the pooling.
-        Tokens of [batch, texts, tokens] are pairs for training, or pairs with further texts that do not fit: the output
-        is the `loss` and the `sentence_embedding`, [batch, texts, width].
+        Tokens of [batch, texts, tokens] are groups of texts for training (`ranking_loss`): the output is the `loss` and
+        the `sentence_embedding`, [batch, texts, width].
         """
         named = {"input_ids": input_ids, MASK: attention_mask, "token_type_ids": token_type_ids}
         tensors = {name: value for name, value in named.items() if value is not None}
         if input_ids is None or input_ids.dim() < PAIRS:
-            return self.embedded(tensors, prompt_length, inputs)
+            return self.embed(tensors, prompt_length, inputs)
         flat = {name: value.flatten(0, 1) for name, value in tensors.items()}
-        sentences = self.embedded(flat, prompt_length, inputs)[SENTENCE].unflatten(0, input_ids.shape[:2])
+        sentences = self.embed(flat, prompt_length, inputs)[SENTENCE].unflatten(0, input_ids.shape[:2])
         return ModelOutput({"loss": ranking_loss(sentences), SENTENCE: sentences})
 
-    def embedded(
+    def embed(
         self, tensors: Mapping[str, torch.Tensor], prompt_length: int | None, inputs: Mapping[str, Any]
     ) -> ModelOutput:
         """Return the embeddings of texts."""
@@ -106,7 +106,7 @@ class SentenceModel(nn.Module):
 
 
 def mask_of(tokens: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the mask of tokens; all tokens if there is no mask that fits."""
+    """Return the attention mask of tokens, or a mask of ones if its length is not the number of tokens."""
     if attention_mask is not None and attention_mask.shape[-1] == tokens.shape[1]:
         return attention_mask
     return torch.ones(tokens.shape[:-1], device=tokens.device, dtype=torch.int64)

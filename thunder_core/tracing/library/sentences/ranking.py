@@ -12,9 +12,10 @@ SCALE = 20.0  # the factor of the similarities
 
 
 def ranking_loss(sentences: torch.Tensor) -> torch.Tensor:
-    """Return the loss of groups of texts, [batch, texts, width]: an anchor, a text that fits, and texts that do not.
+    """Return the loss of groups of texts, [batch, texts, width]: an anchor, a matching text, and other texts.
 
-    Each anchor has to be more similar to its own text than to all other texts of the batch that are no anchors.
+    The loss is low if each anchor is more similar to its matching text than to all other texts of the batch that are
+    not anchors.
     """
     directions = functional.normalize(sentences, p=2, dim=-1)
     anchors, others = directions[:, 0], directions[:, 1:].transpose(0, 1).flatten(0, 1)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 Features = dict[str, torch.Tensor]
 TOKENS, SENTENCE, MASK = "token_embeddings", "sentence_embedding", "attention_mask"
-LEAST = 1e-9  # the smallest divisor of a mean
+MIN_DIVISOR = 1e-9  # the smallest divisor of a mean
 
 
 class Pooling(nn.Module):
@@ -149,7 +149,7 @@ def pool_mean_sqrt(tokens: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) ->
 def masked_sums(tokens: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sum of the tokens and their number, in the dtype of sums."""
     weights, dtype = mask.unsqueeze(-1).to(tokens.dtype), sum_dtype(tokens)
-    return (tokens * weights).sum(dim=1, dtype=dtype), torch.clamp(weights.sum(dim=1, dtype=dtype), min=LEAST)
+    return (tokens * weights).sum(dim=1, dtype=dtype), torch.clamp(weights.sum(dim=1, dtype=dtype), min=MIN_DIVISOR)
 
 
 def pool_weighted_mean(tokens: torch.Tensor, mask: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
@@ -157,7 +157,7 @@ def pool_weighted_mean(tokens: torch.Tensor, mask: torch.Tensor, whole: torch.Te
     dtype = sum_dtype(tokens)
     positions = torch.arange(1, tokens.shape[1] + 1, device=tokens.device, dtype=dtype).view(1, -1, 1)
     weights = mask.unsqueeze(-1).to(dtype) * (positions - first_tokens(whole).view(-1, 1, 1))
-    return ((tokens * weights).sum(dim=1) / torch.clamp(weights.sum(dim=1), min=LEAST)).to(tokens.dtype)
+    return ((tokens * weights).sum(dim=1) / torch.clamp(weights.sum(dim=1), min=MIN_DIVISOR)).to(tokens.dtype)
 
 
 def sum_dtype(tokens: torch.Tensor) -> torch.dtype:

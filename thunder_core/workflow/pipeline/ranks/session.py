@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree
 
 from thunder_core.backend.quantization.linear import QuantizedLinear
-from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
@@ -103,7 +103,7 @@ def open_rank(prepared: Prepared, session: Session, link: Link) -> RanksSession:
     prepared, mesh = mesh_of_ranks(prepared, loaded.model.device)
     put_into_mode(loaded.model, train=purpose.train)
     parallel = (transform for transform in prepared.in_order if transform.is_parallel)
-    model = prepared_model(copy_sharing_parameters(loaded.model), parallel)
+    model = prepare_model(copy_sharing_parameters(loaded.model), parallel)
     parts = prepared.parts_of_batch(link.launch.size)
     rank = Rank(link, partial(apply, prepared, model), Baseline(mesh, session.original), parts, purpose.train)
     reference: Any = in_one_process(loaded.model, parts) if purpose.train else loaded.model

@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.named import parameters_of
 from thunder_core.passes.recipe import Recipe, Transform
 from thunder_core.passes.recipe.settings import compile_options
 from thunder_core.tracing.extension.leaving_out import require_modules
-from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
 from thunder_core.workflow.pipeline.request.recipes import Named, find_recipe, usable_transforms
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion
@@ -70,7 +70,7 @@ def compile(  # noqa: A001 - the usual name
     require_dimensions(model, chosen, symbolic or ())
     transforms = with_program_names(usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS))
     limit = {} if max_programs is None else {"max_programs": max_programs}
-    return _compile(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
+    return _compile(prepare_model(model, transforms), chosen, transforms, named, arguments, limit)
 
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, ranges: Given) -> None:

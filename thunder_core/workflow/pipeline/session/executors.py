@@ -12,7 +12,7 @@ from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.withholding import LEFT_OUT
 from thunder_core.backend.fusion.fuse import FusionExecutor
 from thunder_core.foundation.errors import EnvironmentLacks, UnknownName
-from thunder_core.tracing.extension.authorship import checked_return
+from thunder_core.tracing.extension.authorship import require_return_type
 from thunder_core.tracing.extension.requirement import Degradation
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -55,7 +55,7 @@ def _missing(executor: Executor, target: str, device: torch.device | None) -> st
         method, reason = "missing", executor.missing()
     else:
         method, reason = "missing_on", executor.missing_on(device)
-    checked: str | None = checked_return(executor, method, reason, (str, type(None)))
+    checked: str | None = require_return_type(executor, method, reason, (str, type(None)))
     return checked
 
 

@@ -15,7 +15,7 @@ from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import UsageError
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.extension.leaving_out import require_modules
-from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.artifact.format.manifest import EXAMPLE
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.tensors import read_tensors
@@ -270,7 +270,7 @@ def open_model(
     prepared.recipe.validate_all(loaded.model)
     require_modules(prepared.recipe.composition.without, loaded.model)
     put_into_mode(loaded.model, train=purpose.train)  # a transform may prepare other layers for training
-    model = prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)
+    model = prepare(loaded) if prepare else prepare_model(loaded.model, prepared.in_order)
     for each_model in (loaded.model, model):
         put_into_mode(each_model, train=False)
     return Session(

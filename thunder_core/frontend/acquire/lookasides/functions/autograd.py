@@ -1,4 +1,4 @@
-"""torch.autograd: a program's backward pass runs on fakes and is recorded."""
+"""torch.autograd: backward passes that a program runs. Each pass runs on fakes and is recorded."""
 
 from __future__ import annotations
 

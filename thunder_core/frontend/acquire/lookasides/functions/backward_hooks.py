@@ -39,7 +39,7 @@ def register_hook_of_several(
 @lookaside(RemovableHandle.remove, _MultiHandle.remove)
 def remove_hook(run: TracedRun, /, handle: object) -> NotTaken | None:
     """Remove a hook that the program has registered."""
-    if not run.backward_hooks.knows(handle):
+    if not run.backward_hooks.has_registered(handle):
         return NOT_TAKEN
     run.backward_hooks.remove(handle)
     return None
@@ -47,19 +47,22 @@ def remove_hook(run: TracedRun, /, handle: object) -> NotTaken | None:
 
 @lookaside(torch._C._autograd._push_saved_tensors_default_hooks)
 def set_saved_tensors_hooks(run: TracedRun, /, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
-    """Make autograd pack saved tensors, as a line of the trace."""
+    """Record that the program sets hooks with which autograd packs and unpacks saved tensors."""
     run.saved_tensors_hooks.set(pack, unpack)
 
 
 @lookaside(torch._C._autograd._pop_saved_tensors_default_hooks)
 def unset_saved_tensors_hooks(run: TracedRun, /) -> None:
-    """Stop the packing of saved tensors, as a line of the trace."""
+    """Record that the program unsets its last pair of hooks for saved tensors."""
     run.saved_tensors_hooks.unset()
 
 
 @lookaside(torch._C._will_engine_execute_node, torch._C._current_graph_task_id)
 def ask_engine(run: TracedRun, /, *_: object) -> NoReturn:
-    """Leave to eager PyTorch a hook that asks the engine about its pass, such as a hook for several outside tensors."""
+    """Leave the program to eager PyTorch, because one of its hooks queries the backward pass that the engine runs.
+
+    PyTorch's hooks for the gradients of several tensors do this, for example.
+    """
     run.leave_to_eager(
         "a hook asks the autograd engine about its backward pass, which runs without data while tracing",
         "call backward() outside the program",
@@ -67,7 +70,7 @@ def ask_engine(run: TracedRun, /, *_: object) -> NoReturn:
 
 
 def method_of_node(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Register a hook of a node of autograd's graph."""
+    """Register a hook for a bound method of an autograd node; return `NOT_TAKEN` for all other methods."""
     is_named_so = type(method) is BuiltinMethodType and method.__name__ in METHODS_OF_NODES
     if not is_named_so or not isinstance(method.__self__, Node):
         return NOT_TAKEN

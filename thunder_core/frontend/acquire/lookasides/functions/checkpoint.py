@@ -24,9 +24,9 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.backward_hooks import set_function
 
-CHECKS = ("default", "none")  # how to check that recomputation is deterministic, as a trace always is
+DETERMINISM_CHECKS = ("default", "none")  # how to check that recomputation is deterministic, as a trace always is
 
-PURE = "call the function without checkpoint, or keep the side effects out of it"
+SIDE_EFFECT_FIX = "call the function without checkpoint, or keep the side effects out of it"
 USE_REENTRANT_WARNING = (
     "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; "
     "use_reentrant=False is recommended."
@@ -35,7 +35,7 @@ USE_REENTRANT_WARNING = (
 
 @lookaside(checkpoint)
 def call_checkpointed(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Note which bound symbols belong to the call. PyTorch's own code runs for calls that PyTorch refuses."""
+    """Mark the bound symbols of the call for recomputation. PyTorch's own code runs for calls that PyTorch refuses."""
     return NOT_TAKEN if is_refused(kwargs) else _call(run, *args, **kwargs)
 
 
@@ -110,7 +110,7 @@ def _require_no_effects(run: TracedRun, before: tuple[int, int], bsyms: Sequence
     else:
         return
     what = f"a function under torch.utils.checkpoint {what}, which eager repeats in the backward pass"
-    run.leave_to_eager(what, PURE)
+    run.leave_to_eager(what, SIDE_EFFECT_FIX)
 
 
 def writes_outside(bsyms: Sequence[BoundSymbol]) -> bool:
@@ -125,17 +125,17 @@ def writes_outside(bsyms: Sequence[BoundSymbol]) -> bool:
     return any(aliasing.representative(name) in written for name in used)
 
 
-OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 
 
 def is_refused(kwargs: dict[str, Any]) -> bool:
     """Whether PyTorch refuses a call of `checkpoint` with these keyword arguments."""
     contexts = kwargs.get("context_fn", noop_context_fn) is not noop_context_fn
-    if kwargs.get("determinism_check", "default") not in CHECKS:
+    if kwargs.get("determinism_check", "default") not in DETERMINISM_CHECKS:
         return True
     if kwargs.get("use_reentrant") is False:
         return contexts and bool(kwargs.get("debug"))
-    return contexts or bool(kwargs.keys() - set(OPTIONS)) or bool(kwargs.get("debug"))
+    return contexts or bool(kwargs.keys() - set(CHECKPOINT_OPTIONS)) or bool(kwargs.get("debug"))
 
 
 def _requires_grad(value: object) -> bool:

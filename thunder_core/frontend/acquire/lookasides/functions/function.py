@@ -29,12 +29,17 @@ from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
-FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user, which are parts of the program
+# PyTorch's classes whose backward calls functions of the program.
+FUNCTIONS_CALLING_USER_CODE = (CheckpointFunction, BackwardHookFunction)
 
 
 @lookaside(FunctionMeta.__init__)
 def make_function(run: TracedRun, /, *args: Any, **kwargs: Any) -> None:
-    """Finish a class of functions natively: the class gets a number, by which only PyTorch's own compilers know it."""
+    """Initialize a `torch.autograd.Function` class natively.
+
+    PyTorch numbers these classes with a counter that only PyTorch's own compilers read, so the counter is no state of
+    the program.
+    """
     FunctionMeta.__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
@@ -42,14 +47,15 @@ def make_function(run: TracedRun, /, *args: Any, **kwargs: Any) -> None:
 def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Record the function as one operation if autograd tracks it, and otherwise record the operations of its forward.
 
-    The forward of a function that is one operation runs natively, with the program.
+    The forward of a function that is recorded as one operation runs natively at each call, where the trace calls the
+    operation.
     """
     levels = run.recorder.levels
     if levels.depth or wrapped_tensors(args):
-        return levels.call(within_levels(run, kind).apply, args, kwargs)
+        return levels.call(class_within_levels(run, kind).apply, args, kwargs)
     if kind is BackwardHookFunction and _is_tracked(run.recorder, args):
         return _as_one_operation(run, pass_gradients, args)
-    is_foreign = run.runs_through_functions or issubclass(kind, FOREIGN)
+    is_foreign = run.runs_through_functions or issubclass(kind, FUNCTIONS_CALLING_USER_CODE)
     if is_foreign or not tensors_in(args) or not _is_tracked(run.recorder, args):
         return NOT_TAKEN
     return run.functions.apply(kind, args, kwargs)
@@ -60,7 +66,8 @@ def call_from_c(
 ) -> Any:
     """Apply a `torch.autograd.Function` that C code applies.
 
-    If that C code is reached from Python code, the lookaside has already been called for the Python code.
+    In versions of PyTorch in which `apply` is Python code that calls C code, `apply` has a lookaside, which was called
+    before this function.
     """
     value = apply(run, kind, *args, **kwargs) if IS_APPLIED_IN_C else NOT_TAKEN
     return _apply_to_fakes(run, function, args, kwargs) if value is NOT_TAKEN else value
@@ -76,10 +83,10 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
     named = {name: tensors.fake(value) if isinstance(value, torch.Tensor) else value for name, value in by_name.items()}
     with run.functions.without_autograd((*fakes, *named.values())):
-        return tensors.to_real(run.machine.natively(returning_fakes(run, function.__self__), fakes, named))
+        return tensors.to_real(run.machine.natively(apply_returning_fakes(run, function.__self__), fakes, named))
 
 
-def returning_fakes(run: TracedRun, kind: Any) -> Any:
+def apply_returning_fakes(run: TracedRun, kind: Any) -> Any:
     """Return the `apply` method of an autograd function, which is C code, with a forward that returns fakes.
 
     An operation in place returns the tensor from outside that it has written to. PyTorch would make that tensor a
@@ -107,7 +114,7 @@ def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: tuple[
         return run.recorder.function(function, args, {})
 
 
-def within_levels(run: TracedRun, kind: Any) -> Any:
+def class_within_levels(run: TracedRun, kind: Any) -> Any:
     """Return a class that function transforms can decompose; the operations below the transforms are recorded.
 
     The methods of the class are interpreted. If autograd tracks the operations below the transforms, they are one
@@ -134,7 +141,7 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
 
 def _is_tracked(recorder: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd tracks operations on these tensors, or the recorded operations are being differentiated."""
-    tensors = (recorder.tensors.fake(tensor) if recorder.knows(tensor) else tensor for tensor in tensors_in(args))
+    tensors = (recorder.tensors.fake(tensor) if recorder.is_used(tensor) else tensor for tensor in tensors_in(args))
     with torch._C.DisableTorchFunction():
         tracks = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return tracks or recorder.derivatives_in_progress > 0
@@ -148,7 +155,7 @@ def _interpret(run: TracedRun, method: Callable[..., Any], *args: Any, **kwargs:
 def _vmap_of_element(run: TracedRun, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
     """Apply the batching rule that PyTorch generates from the methods of a function for one element."""
     batched = _named_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
-    return unpack_outputs(within_levels(run, batched).apply(*operands))
+    return unpack_outputs(class_within_levels(run, batched).apply(*operands))
 
 
 def _named_like(kind: Any, original: Any) -> Any:

@@ -42,13 +42,13 @@ DERIVATIVES = {
     functorch._jvp_increment_nesting: functorch._jvp_decrement_nesting,
     enter_jvp_nesting: exit_jvp_nesting,
 }
-LEAVES = {**BATCHES, **DERIVATIVES}  # maps functions that enter a level to functions that leave it
-CONTEXTS: dict[Callable[..., Any], Any] = {
+LEAVE_FUNCTIONS = {**BATCHES, **DERIVATIVES}  # maps functions that enter a level to functions that leave it
+ENTER_FUNCTIONS: dict[Callable[..., Any], Any] = {
     grad_increment_nesting: functorch._grad_increment_nesting,
     jvp_increment_nesting: enter_jvp_nesting,
     vmap_increment_nesting: functorch._vmap_increment_nesting,
 }
-WRAPPING = (
+WRAPPING_FUNCTIONS = (
     predispatch._add_batch_dim,
     functorch._add_batch_dim,
     predispatch._remove_batch_dim,
@@ -62,22 +62,22 @@ WRAPPING = (
 )
 
 
-@lookaside_of_each(*LEAVES)
+@lookaside_of_each(*LEAVE_FUNCTIONS)
 def enter_level(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> int:
     """Enter a level, inside which tensors are wrapped."""
-    return run.recorder.levels.enter(function, args, LEAVES[function], differentiates=function in DERIVATIVES)
+    return run.recorder.levels.enter(function, args, LEAVE_FUNCTIONS[function], differentiates=function in DERIVATIVES)
 
 
-@lookaside(*LEAVES.values())
+@lookaside(*LEAVE_FUNCTIONS.values())
 def leave_level(run: TracedRun, /) -> Any:
     """Leave a level."""
     return run.recorder.levels.leave()
 
 
-@lookaside_of_each(*CONTEXTS)
-def enter_level_for_a_while(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> NativeContext:
+@lookaside_of_each(*ENTER_FUNCTIONS)
+def enter_level_in_context(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> NativeContext:
     """Enter a level within a context manager of PyTorch."""
-    return NativeContext(partial(enter_level, CONTEXTS[function], run, *args), run.recorder.levels.leave)
+    return NativeContext(partial(enter_level, ENTER_FUNCTIONS[function], run, *args), run.recorder.levels.leave)
 
 
 @late_lookaside("torch._dynamo.compiled_autograd:_disable")
@@ -95,7 +95,7 @@ def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
     return bool(args) and isinstance(args[0], str) and args[0].startswith("torch.func")
 
 
-@lookaside_of_each(*WRAPPING)
+@lookaside_of_each(*WRAPPING_FUNCTIONS)
 def wrap(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Wrap or unwrap the fake of a tensor from outside the level."""
     return run.recorder.levels.call(function, args, kwargs)

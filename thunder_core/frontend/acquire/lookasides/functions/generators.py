@@ -32,14 +32,14 @@ def symbol(name: str) -> Symbol:
 def make_generator(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Generator:
     """Record that the program creates a generator, which each call then creates."""
     new_generator = torch.Generator(*args, **kwargs)
-    proxy = run.recorder.tensors.made_object(new_generator)
+    proxy = run.recorder.tensors.new_object_proxy(new_generator)
     run.recorder.emit(BoundSymbol(symbol(""), args, kwargs, proxy, ordered=True))
     run.seeds[id(new_generator)] = new_generator.initial_seed()
     return new_generator
 
 
 def method_of_generator(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Record a bound method of a generator. A method whose result never changes is not taken."""
+    """Record a call of a bound method of a generator. Return `NOT_TAKEN` for a method whose result never changes."""
     method = METHODS.get(function.__name__)
     return NOT_TAKEN if method is None else method(run, function.__self__, *concrete(args), **concrete(kwargs))
 
@@ -50,7 +50,7 @@ def is_method_of_generator(function: object) -> bool:
 
 
 def _emit(run: TracedRun, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None) -> None:
-    proxy = run.recorder.tensors.object(generator)
+    proxy = run.recorder.tensors.object_proxy(generator)
     run.recorder.emit(BoundSymbol(symbol(f".{name}"), (proxy, *args), {}, output, ordered=True))
 
 
@@ -77,7 +77,7 @@ def _get_state(run: TracedRun, generator: torch.Generator, /) -> torch.Tensor:
     proxy = TensorProxy(run.recorder.tensors.next_name(), (size,), (1,), torch.uint8, torch.device("cpu"))
     _emit(run, "get_state", generator, output=proxy)
     with torch._C.DisableTorchFunction():
-        state: torch.Tensor = run.recorder.tensors.made_tensor(proxy)
+        state: torch.Tensor = run.recorder.tensors.new_tensor(proxy)
     return state
 
 

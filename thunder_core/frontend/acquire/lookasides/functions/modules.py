@@ -34,7 +34,10 @@ SETTERS = ("__set__", "__delete__")  # special methods of descriptors
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
 def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) -> Any:
-    """Note which module is running, and interpret only `forward` if the module has no hooks."""
+    """Record the module that runs, so that bound symbols have its name, and interpret `forward` and existing hooks.
+
+    If the module has no hooks, the absence of hooks is guarded, and PyTorch's code that calls hooks is not interpreted.
+    """
     if not isinstance(module, Module) or has_own_call(module):
         return NOT_TAKEN
     note_own_methods(run, module)
@@ -101,7 +104,8 @@ def note_absence_of_hooks(run: TracedRun, module: Module) -> None:
 def get_attribute(run: TracedRun, /, *args: Any) -> Any:
     """Read a parameter, a buffer or a submodule from its table.
 
-    The caller reports the read, except of a class with its own `__getattr__`, which may return another value.
+    The caller guards the entry that was read. Here, the entry is guarded only if the module's class has its own
+    `__getattr__`, which calls this method and may return another value.
     """
     if len(args) == 2 and type_lookup(type(args[0]), "__getattr__") is not Module.__getattr__:
         guard_tables(run, *args)
@@ -123,7 +127,10 @@ def guard_tables(run: TracedRun, module: Module, name: Any) -> None:
 
 @lookaside(Module.__setattr__)
 def set_attribute(run: TracedRun, /, *args: Any) -> Any:
-    """Log a write to a module's attribute as one effect, for all tables that it changes; interpret a setter."""
+    """Log a write to a module's attribute as one effect, which covers all of the module's tables.
+
+    Return `NOT_TAKEN` for an attribute with a setter in Python, which is interpreted.
+    """
     if len(args) != 3 or run.outside.path_of(args[0]) is None or is_set_by_python(args[0], args[1]):
         return NOT_TAKEN
     owner, name, value = args
@@ -133,7 +140,10 @@ def set_attribute(run: TracedRun, /, *args: Any) -> Any:
 
 @lookaside(Module.__delattr__)
 def delete_attribute(run: TracedRun, /, *args: Any) -> Any:
-    """Log the deletion of a module's attribute as one effect; interpret a deleter."""
+    """Log the deletion of a module's attribute as one effect.
+
+    Return `NOT_TAKEN` for an attribute with a deleter in Python, which is interpreted.
+    """
     if len(args) != 2 or run.outside.path_of(args[0]) is None or is_set_by_python(args[0], args[1]):
         return NOT_TAKEN
     owner, name = args

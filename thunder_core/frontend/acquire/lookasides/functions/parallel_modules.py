@@ -1,4 +1,4 @@
-"""Modules that wrap a model and communicate: they must stay outside the program, which compiles the model inside."""
+"""Modules that wrap a model and communicate: they cannot be part of a program. The model inside can be compiled."""
 
 from __future__ import annotations
 

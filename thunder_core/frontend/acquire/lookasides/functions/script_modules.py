@@ -19,12 +19,12 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 INTERPRET = torch._C._jit_interpret_graph  # type: ignore[attr-defined]
 ACCESSES = ("prim::GetAttr", "prim::SetAttr")
 MAKES_TENSOR = ("aten::tensor", "aten::as_tensor")
-ORIGINAL = "call the original module, which is Python code"
+ORIGINAL_MODULE_FIX = "call the original module, which is Python code"
 
 
 @lookaside(RecursiveScriptModule.__getattr__)
 def get_attribute(run: TracedRun, /, *args: Any) -> Any:
-    """Read an attribute that C++ code stores. The caller reports the read."""
+    """Read an attribute that C++ code stores. The caller guards the attribute."""
     return run.machine.call_uninterpreted(RecursiveScriptModule.__getattr__, args, {})
 
 
@@ -50,7 +50,9 @@ def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ..
         for part, name, value in changes:
             setattr(part, name, value)
     for part, name, _ in changes:
-        run.leave_to_eager(f"the TorchScript code of a {part.original_name} writes its attribute `{name}`", ORIGINAL)
+        run.leave_to_eager(
+            f"the TorchScript code of a {part.original_name} writes its attribute `{name}`", ORIGINAL_MODULE_FIX
+        )
     return result
 
 
@@ -63,17 +65,19 @@ def call_script(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: di
     """
     kind = type(function)
     if kind is torch.ScriptMethod and not any(method is function for method in run.script_methods):
-        run.leave_to_eager(f"the program calls `{function.name}`, a method of a module of TorchScript", ORIGINAL)
+        run.leave_to_eager(
+            f"the program calls `{function.name}`, a method of a module of TorchScript", ORIGINAL_MODULE_FIX
+        )
     if kind is not torch.ScriptMethod and kind is not torch.jit.ScriptFunction:
         return NOT_TAKEN
-    values = _bound(
+    values = _bind_arguments(
         function.schema.arguments, (function.raw_owner, *args) if kind is torch.ScriptMethod else args, kwargs
     )
     if values is None:
         return NOT_TAKEN  # the call raises eager's error
     graph = function.inlined_graph
     if fills_tensors(graph):
-        run.leave_to_eager("TorchScript code makes a tensor from a list of numbers", ORIGINAL)
+        run.leave_to_eager("TorchScript code makes a tensor from a list of numbers", ORIGINAL_MODULE_FIX)
     return run.machine.call_native(INTERPRET, (graph, values), {})
 
 
@@ -83,7 +87,7 @@ def fills_tensors(graph: Any) -> bool:
     return any(isinstance(next(node.inputs()).type(), torch.ListType) for node in nodes)
 
 
-def _bound(arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+def _bind_arguments(arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     """Return the values of all arguments of a schema; None for arguments that do not fit."""
     named = dict(zip((argument.name for argument in arguments), args, strict=False))
     names = {argument.name for argument in arguments}

@@ -1,4 +1,4 @@
-"""Contexts of checkpoints: PyTorch's selective contexts choose which operations are saved; others wrap the function."""
+"""The contexts of `torch.utils.checkpoint`: selective contexts choose saved operations; others wrap the function."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 Policy = Callable[..., Any]  # (context, ATen operation, arguments) -> CheckpointPolicy, or whether to save
 SAVING = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
-TELLS_OUTPUT = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
-UNENTERED = (
+PASSES_OUTPUT = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
+UNENTERED_CONTEXT_EDGE = (
     "the second context of torch.utils.checkpoint is not entered, because the backward runs the traced operations"
 )
 
@@ -35,7 +35,7 @@ def policy_of(context: object) -> Policy | None:
 def call_within(run: TracedRun, context: object, call: Callable[[], Any]) -> Any:
     """Make a call within a context manager, whose methods are interpreted."""
     machine = run.machine
-    run.note_edge(UNENTERED)
+    run.note_edge(UNENTERED_CONTEXT_EDGE)
     stack = machine.call(ExitStack)
     machine.call(stack.enter_context, context)
     try:
@@ -70,6 +70,6 @@ def _is_saved(run: TracedRun, policy: Policy, operation: BoundSymbol) -> bool:
 
     with without_functions():
         args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), fake)
-    options = {"is_recompute": False, **({"op_output": output} if TELLS_OUTPUT else {})}
+    options = {"is_recompute": False, **({"op_output": output} if PASSES_OUTPUT else {})}
     answer = run.machine.call(policy, SelectiveCheckpointContext(**options), target, *args, **kwargs)
     return answer if isinstance(answer, bool) else answer in SAVING

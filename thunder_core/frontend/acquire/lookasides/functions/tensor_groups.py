@@ -1,4 +1,4 @@
-"""Groups of tensors by device and dtype, which optimizers compute in C++, where fakes have the device `meta`."""
+"""Groups of tensors by device and dtype, for optimizers. PyTorch's C++ code would see the device `meta` of fakes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def group_tensors(
 
 
 def stand_in(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return an empty tensor in place of a tensor, which is grouped as the tensor is; it needs no device but the CPU.
+    """Return an empty tensor that PyTorch groups in place of a tensor with this device and dtype.
 
-    Devices other than the CPU are grouped by the caller.
+    The device `meta` replaces all devices but the CPU, so that no other device is required. The caller splits such
+    groups by device.
     """
     return torch.empty(0, dtype=dtype, device="cpu" if device.type == "cpu" else "meta")

@@ -121,7 +121,7 @@ def is_same_number(left: object, right: object) -> bool:
 
 
 def are_alike(subtraces: Subtraces, true_leaves: Sequence[Any], false_leaves: Sequence[Any]) -> bool:
-    """Whether the results of two branches match, so that one name can stand for both.
+    """Whether the results of two branches match, so that one name can represent both.
 
     Raises the error that PyTorch raises for tensors that differ in more than their sizes.
     """
@@ -150,11 +150,13 @@ def tracked_proxy(subtraces: Subtraces, proxy: TensorProxy) -> TensorProxy:
     return proxy if tensor is None else replace(proxy, requires_grad=tensor.requires_grad)
 
 
-def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence[Any], name: str, of: str) -> None:
+def check_carried(
+    subtraces: Subtraces, results: Sequence[Any], inputs: Sequence[Any], name: str, input_name: str
+) -> None:
     """Raise PyTorch's error for carried values whose types or metadata differ from the function's inputs."""
-    fakes, others = ([subtraces.fake(value) for value in values] for values in (results, inputs))
-    require_alike(fakes, others, name, of)
-    pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
+    result_fakes, input_fakes = ([subtraces.fake(value) for value in values] for values in (results, inputs))
+    require_alike(result_fakes, input_fakes, name, input_name)
+    pairs = [pair for pair in zip(result_fakes, input_fakes, strict=True) if isinstance(pair[0], torch.Tensor)]
     with without_our_functions():  # Thunder reads these strides, not the program
         is_changed = any(carried.stride() != initial.stride() for carried, initial in pairs)
     if is_changed:
@@ -163,10 +165,10 @@ def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence
         )
 
 
-def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name_of_others: str) -> None:
+def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, other_name: str) -> None:
     """Raise PyTorch's error for values that differ in number, type, shape, dtype or device."""
     with without_our_functions():
-        check_meta_consistency(list(results), list(others), name, name_of_others, include_contiguity=False)
+        check_meta_consistency(list(results), list(others), name, other_name, include_contiguity=False)
 
 
 @higher_order("scan")
@@ -177,16 +179,18 @@ def record_scan(
     slices: Sequence[Any],
     additional_inputs: Sequence[Any],
 ) -> Any:
-    """Record the function that combines, and a loop over the slices of tensors."""
-    flat = Flattened(run, combine)
+    """Record `combine`, and a loop that calls `combine` for the slices of tensors."""
+    flat_combine = FlatteningFunction(run, combine)
 
     def check_carries(*args: Any) -> list[Any]:
-        leaves = flat(*args)
-        require_carry(flat.results, len(initial))
+        leaves = flat_combine(*args)
+        require_carry(flat_combine.results, len(initial))
         return leaves
 
-    results = over_slices(Subtraces(run, "scan"), scan, combine, check_carries, initial, slices, additional_inputs)
-    return tree_unflatten(list(results), flat.structure)
+    results = record_over_slices(
+        Subtraces(run, "scan"), scan, combine, check_carries, initial, slices, additional_inputs
+    )
+    return tree_unflatten(list(results), flat_combine.structure)
 
 
 def require_carry(results: object, count: int) -> None:
@@ -200,17 +204,17 @@ def require_carry(results: object, count: int) -> None:
 @higher_order("map_impl")
 def record_map(run: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
     """Record the mapped function, and a loop over the slices of tensors. Results that are None are not stacked."""
-    flat = Flattened(run, body)
+    flat_body = FlatteningFunction(run, body)
 
-    def tensors(*args: Any) -> list[Any]:
-        return [leaf for leaf in flat(*args) if leaf is not None]
+    def call_body(*args: Any) -> list[Any]:
+        return [leaf for leaf in flat_body(*args) if leaf is not None]
 
-    results = iter(over_slices(Subtraces(run, "map"), map_slices, body, tensors, (), slices, additional))
-    leaves = [None if leaf is None else next(results) for leaf in tree_flatten(flat.results)[0]]
-    return tree_unflatten(leaves, flat.structure)
+    results = iter(record_over_slices(Subtraces(run, "map"), map_slices, body, call_body, (), slices, additional))
+    leaves = [None if leaf is None else next(results) for leaf in tree_flatten(flat_body.results)[0]]
+    return tree_unflatten(leaves, flat_body.structure)
 
 
-class Flattened:
+class FlatteningFunction:
     """Interprets a function of the program and returns the leaves of its results.
 
     `results` and `structure` are the results of the last call and their tree structure.
@@ -228,7 +232,7 @@ class Flattened:
         return leaves
 
 
-def over_slices(
+def record_over_slices(
     subtraces: Subtraces,
     operator: Callable[..., Any],
     function: Callable[..., Any],
@@ -240,16 +244,16 @@ def over_slices(
 ) -> tuple[torch.Tensor, ...]:
     """Record a function of carried tensors and slices, and the operator that calls it for each slice in order.
 
-    `call` interprets the function and returns its results as one flat sequence. `detach` returns the arguments of the
+    `call` interprets the function and returns its results as one list of tensors. `detach` returns the arguments of the
     operator without gradients for some of them; by default, all arguments get gradients, as in PyTorch.
     """
     recorder, batches = subtraces.recorder, subtraces.batches
     starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
     stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
-    sliced = [recorder.proxy_of(tensor) for tensor in stacks]
-    like = [*(tracked_proxy(subtraces, proxy) for proxy in starts)]
-    like += [slice_proxy(tracked_proxy(subtraces, proxy)) for proxy in sliced]
-    placeholders = [subtraces.placeholder(proxy) for proxy in like]
+    stacked_proxies = [recorder.proxy_of(tensor) for tensor in stacks]
+    input_proxies = [tracked_proxy(subtraces, proxy) for proxy in starts]
+    input_proxies += [slice_proxy(tracked_proxy(subtraces, proxy)) for proxy in stacked_proxies]
+    placeholders = [subtraces.placeholder(proxy) for proxy in input_proxies]
     inputs = subtraces.to_program(placeholders)
     recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], placeholders)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
@@ -257,7 +261,7 @@ def over_slices(
     read = subtraces.operands((recording,), placeholders)
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in placeholders], read)
     length = recorder.tensors.fake(stacks[0]).shape[0]
-    arguments = detach(subtraces, placeholders, (tuple(starts), tuple(sliced), read), recording.results)
+    arguments = detach(subtraces, placeholders, (tuple(starts), tuple(stacked_proxies), read), recording.results)
     tracked = are_tracked(subtraces, sum(arguments, ()))
     results = [
         *(subtraces.like(tensor, requires_grad=tracked) for tensor in carried),

@@ -72,7 +72,7 @@ def element_function(
     start, failure = len(recorder.bound_symbols), recorder.failure
     proxies = [TensorProxy(recorder.tensors.next_name(), (), (), dtype, device) for dtype in dtypes]
     with torch._C.DisableTorchFunction():
-        elements = [recorder.tensors.made_tensor(proxy) for proxy in proxies]
+        elements = [recorder.tensors.new_tensor(proxy) for proxy in proxies]
     try:
         indexing: Any = plugins.import_object(INDEXING_MODE)
         with indexing():

@@ -1,8 +1,8 @@
 """PyTorch's own compilers, tracers and function transforms that a program calls.
 
 A function compiled by `torch.compile` is traced as the original function, because a program of Thunder replaces it.
-Compilers and transforms that run functions under modes of their own, unseen by the tracer, are refused with the
-program's line.
+Other compilers and transforms run functions under modes of their own, so that the tracer cannot record them. Programs
+that call these are left to eager PyTorch, or refused with the program's line.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any,
     return run.machine.call_uninterpreted(function, args, kwargs)
 
 
-def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Trace the original of a function that `torch.compile` compiled, or call the stand-in of a function known by name.
+def call_foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that needs special treatment.
 
-    For a function that traces its argument, the program is left to eager PyTorch. Returns `NOT_TAKEN` for all other
-    functions.
+    For a function that `torch.compile` compiled, the original function is traced. For a function in `STAND_INS`, its
+    stand-in is called. For a function in `TRACERS`, the program is left to eager PyTorch. Returns `NOT_TAKEN` for all
+    other functions.
     """
     plain = getattr(function, "__func__", function)
     original = plain.__dict__.get(ORIGINAL_ATTRIBUTE)
@@ -79,7 +80,7 @@ def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[s
         run.outside.note_attribute_read(plain, ORIGINAL_ATTRIBUTE, original)
         return run.machine.call(original, *owner_of(function), *args, **kwargs)
     name = (plain.__module__, plain.__qualname__)
-    if not _is_known(*name):
+    if not _is_listed(*name):
         return NOT_TAKEN
     stand_in = STAND_INS.get(name)
     if stand_in is None:
@@ -105,7 +106,7 @@ def leave_to_eager(run: TracedRun, name: str, alternative: str = "") -> NoReturn
 
 
 @cache
-def _is_known(module: str | None, name: str) -> bool:
+def _is_listed(module: str | None, name: str) -> bool:
     return (module, name) in TRACERS or (module, name) in STAND_INS
 
 

@@ -12,7 +12,10 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
 
 class Rows:
-    """The list of the tensors that a recorded loop has appended, as their stack, which is a result if `is_returned`."""
+    """The list to which a recorded loop has appended tensors, represented by the `stack` of these tensors.
+
+    `is_returned` is True after `torch.stack` has returned `stack` itself. A second result must be a copy.
+    """
 
     def __init__(self, stack: torch.Tensor) -> None:
         self.stack = stack

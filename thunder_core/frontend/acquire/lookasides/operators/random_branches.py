@@ -171,9 +171,9 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
 def require_distinct_tensors(run: TracedRun, output: object) -> None:
     """Raise `Retrace` if the program could distinguish a tensor from the clone that an arm returns.
 
-    In eager PyTorch, both would be the same tensor. The program can distinguish them if it
-    writes to the tensor or the clone, or if two results, or a result and an input, may be the same tensor after one arm
-    only. All inputs count as one tensor.
+    In eager PyTorch, both would be the same tensor. The program can distinguish them if it writes to the tensor or the
+    clone, or if two results, or a result and an input, may be the same tensor after one arm only. All inputs count as
+    one tensor.
     """
     if not run.recorded_arms:
         return

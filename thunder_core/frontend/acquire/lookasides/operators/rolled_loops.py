@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.foundation.errors.tree import message_line
-from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, over_slices
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import FlatteningFunction, record_over_slices
 from thunder_core.frontend.acquire.lookasides.operators.joined_rows import Rows
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody, rewrite_loop_body
 from thunder_core.frontend.acquire.lookasides.operators.loop_gradients import detach_unreached
@@ -208,13 +208,13 @@ def record_loop(
     tensors = [*initial, *(value for value in invariants if isinstance(value, torch.Tensor))]
     unchanged_state = UnchangedStateCheck(run, bound_function, tensors)
 
-    flattened = Flattened(run, function)
+    flattened = FlatteningFunction(run, function)
     iterate = checked_iteration(subtraces, body, flattened)
     dimensions = [dimension for _, dimension, _ in selections]
     stacks = [slices_first(run, *pair, order) for pair in zip(narrowed, dimensions, strict=True)]
     loop_operator = scan if initial else map_slices
     with entered_codes(run) as codes:
-        results = over_slices(
+        results = record_over_slices(
             *(subtraces, loop_operator, bound_function, iterate, initial, stacks, invariants, detach_unreached)
         )
     unchanged_state.require(codes - {body.code})
@@ -223,7 +223,7 @@ def record_loop(
     store_results(run, frame, body, results, order)
 
 
-def checked_iteration(subtraces: Subtraces, body: LoopBody, flattened: Flattened) -> Callable[..., list[Any]]:
+def checked_iteration(subtraces: Subtraces, body: LoopBody, flattened: FlatteningFunction) -> Callable[..., list[Any]]:
     """Return a function that interprets one iteration, checks its results, and returns carried tensors and rows."""
 
     def iterate(*args: Any) -> list[Any]:

@@ -12,7 +12,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, are_tracked, check_carried
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import (
+    FlatteningFunction,
+    are_tracked,
+    check_carried,
+)
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -30,9 +34,9 @@ def loop(
 ) -> Any:
     """Record the condition and the body, and a loop that runs while the condition holds for the carried tensors."""
     subtraces = Subtraces(run, "torch.while_loop")
-    flat = Flattened(run, body)
+    flat_body = FlatteningFunction(run, body)
     if not all(isinstance(value, torch.Tensor) for value in carried):
-        return loop_in_python(subtraces, condition, body, flat, carried, additional)
+        return loop_in_python(subtraces, condition, body, flat_body, carried, additional)
     recorder, batches = subtraces.recorder, subtraces.batches
     proxies = [recorder.proxy_of(batches.physical(value)) for value in carried]
     placeholders = [subtraces.placeholder(proxy) for proxy in proxies]
@@ -40,7 +44,8 @@ def loop(
 
     def run_body() -> list[torch.Tensor]:
         results = [
-            batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in flat(*inputs, *additional)
+            batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in flat_body(*inputs, *additional)
         ]
         check_carried(subtraces, results, placeholders, "body_fn_output", "carried_inputs")
         if not batches.dimensions:
@@ -54,7 +59,7 @@ def loop(
         return carried
     recordings = {"condition": condition_recording, "body": subtraces.record(body, run_body, placeholders)}
     results = emit_while_loop(subtraces, recordings, proxies, placeholders)
-    return tree_unflatten(list(subtraces.to_program(results)), flat.structure)
+    return tree_unflatten(list(subtraces.to_program(results)), flat_body.structure)
 
 
 def emit_while_loop(
@@ -117,11 +122,11 @@ def loop_in_python(
     subtraces: Subtraces,
     condition: Callable[..., Any],
     body: Callable[..., Any],
-    flat: Flattened,
+    flat_body: FlatteningFunction,
     carried: Sequence[Any],
     additional: Sequence[Any],
 ) -> Any:
-    """Run a loop in Python while it is traced, and guard the condition's decisions. `flat` calls the body.
+    """Run a loop in Python while it is traced, and guard the condition's decisions. `flat_body` calls the body.
 
     If the condition never holds, the results are copies, in the structure that the body would have returned.
     """
@@ -133,10 +138,10 @@ def loop_in_python(
         return bool(call(bool, predicate))
 
     while holds():
-        results = flat(*carried, *additional)
+        results = flat_body(*carried, *additional)
         check_carried(subtraces, results, carried, "body_fn_output", "carried_inputs")
         carried = results
-    if flat.structure is None:
-        subtraces.record(body, lambda: (flat(*carried, *additional), [])[1], ())
+    if flat_body.structure is None:
+        subtraces.record(body, lambda: (flat_body(*carried, *additional), [])[1], ())
         carried = [call(torch.clone, leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in carried]
-    return tree_unflatten(list(carried), flat.structure)
+    return tree_unflatten(list(carried), flat_body.structure)

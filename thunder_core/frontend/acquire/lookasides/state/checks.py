@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
-from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.catching import is_caught
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -19,7 +19,7 @@ from thunder_core.tracing.capture.torch_facts.texts import TextPart, parts_of_te
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.checks import require
-from thunder_core.tracing.library.output import dressed
+from thunder_core.tracing.library.output import tensor_to_print
 
 # PyTorch's text for a check without a message.
 DEFAULT_MESSAGE = (
@@ -97,8 +97,8 @@ def as_argument(recorder: Any, part: str | TextPart) -> Any:
         return part
 
     def argument(leaf: Any) -> Any:
-        values = leaf.values if type(leaf) is Dressed else leaf
+        values = leaf.values if type(leaf) is TensorToPrint else leaf
         proxy = recorder.tensors.to_proxies(recorder.tensors.to_fake(values))
-        return (dressed, proxy, leaf.kind, leaf.node) if type(leaf) is Dressed else proxy
+        return (tensor_to_print, proxy, leaf.kind, leaf.node) if type(leaf) is TensorToPrint else proxy
 
     return (part.function, *replace_leaves(part.arguments, argument))

@@ -35,7 +35,7 @@ def is_instance(run: TracedRun, /, *args: Any) -> bool | NotTaken:
     if issubclass(type(value), SymbolicNumber):  # not isinstance, which reads the value's own `__class__`
         return isinstance(value, classes) or isinstance(value.kind(), classes)
     if type(value) is FakeTensor and any(alternative is FakeTensor for alternative in _alternatives(classes)):
-        return any(isinstance(value, alternative) for alternative in _eager(classes))
+        return any(isinstance(value, alternative) for alternative in _other_than_fakes(classes))
     return NOT_TAKEN
 
 
@@ -48,7 +48,7 @@ def class_of(run: TracedRun, /, *args: Any, **kwargs: Any) -> type | NotTaken:
 
 @lookaside(abc.ABCMeta.__instancecheck__, _abc._abc_instancecheck)
 def is_instance_of_abstract(run: TracedRun, /, kind: Any, value: Any) -> NotTaken:
-    """Note that the program asks whether an abstract class regards the class of a value as its subclass."""
+    """Guard whether the class of a value is a subclass of an abstract class, and return `NOT_TAKEN`."""
     for claimed in {type(value), run.class_of(value)}:
         run.classes.note_abstract(kind, claimed)
     return NOT_TAKEN
@@ -56,13 +56,13 @@ def is_instance_of_abstract(run: TracedRun, /, kind: Any, value: Any) -> NotTake
 
 @lookaside(abc.ABCMeta.__subclasscheck__, _abc._abc_subclasscheck)
 def is_subclass_of_abstract(run: TracedRun, /, kind: Any, candidate: Any) -> NotTaken:
-    """Note that the program asks whether an abstract class regards another class as its subclass."""
+    """Guard whether a class is a subclass of an abstract class, and return `NOT_TAKEN`."""
     run.classes.note_abstract(kind, candidate)
     return NOT_TAKEN
 
 
 @lookaside(abc.get_cache_token)
-def number_of_registrations(run: TracedRun, /) -> NotTaken:
+def guard_registrations(run: TracedRun, /) -> NotTaken:
     """Guard the number of classes that were registered with abstract classes; `functools.singledispatch` reads it."""
     run.settings.answers["abc.get_cache_token()"] = abc.get_cache_token()
     return NOT_TAKEN
@@ -85,5 +85,5 @@ def _alternatives(classes: object) -> Iterator[Any]:
         yield from _alternatives(part)
 
 
-def _eager(classes: object) -> Iterator[Any]:
+def _other_than_fakes(classes: object) -> Iterator[Any]:
     return (kind for kind in _alternatives(classes) if kind is not FakeTensor)

@@ -10,5 +10,9 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 
 @lookaside(torch.compiler.is_compiling)
 def is_compiling(run: TracedRun, /) -> bool:
-    """Return eager's answer, no, unless a detour says yes to avoid a value that is not available in a trace."""
+    """Return False, as in eager PyTorch.
+
+    At the places of `run.detours`, return True, so that the library takes the path for compilers. These are the last
+    calls before the program read a value that is not available in a trace.
+    """
     return run.detours.answer(run.machine.frame, is_failing=run.recorder.failure is not None)

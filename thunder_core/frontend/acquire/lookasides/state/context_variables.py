@@ -21,7 +21,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.context_variables import set_variable
 
 METHODS = frozenset({"get", "set", "reset"})
-RESET = "reset the variable outside the compiled program, or set it inside"
+RESET_FIX = "reset the variable outside the compiled program, or set it inside"
 Tokens = dict[int, list[contextvars.Token[Any]]]
 
 
@@ -96,7 +96,7 @@ class ContextVariables:
         state = self._state
         tokens = state.tokens.get(id(variable), [])
         if not any(token is known_token for known_token in tokens):
-            self._run.refuse("the program resets a context variable to a value from before the program", RESET)
+            self._run.refuse("the program resets a context variable to a value from before the program", RESET_FIX)
         index = next(index for index, known_token in enumerate(tokens) if known_token is token)
         variable.reset(token)
         if state is self._callers:

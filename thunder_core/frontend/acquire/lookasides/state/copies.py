@@ -27,7 +27,7 @@ def copy_deeply(run: TracedRun, /, tensor: torch.Tensor, memo: dict[Any, Any]) -
     if not tensor.is_leaf:
         return DEEPCOPY(tensor, memo)  # raises eager's error
     require_copyable(shown_class(tensor) or type(tensor))
-    copied_tensor = dress(run, copy_tensor(run, tensor, memo), tensor)
+    copied_tensor = with_class_of_original(run, copy_tensor(run, tensor, memo), tensor)
     if tensor.grad is not None:
         copied_tensor.grad = copy_deeply(run, tensor.grad, memo)
     for name, value in attributes_of_tensor(tensor).items():
@@ -44,7 +44,7 @@ def require_copyable(kind: type) -> None:
 
 
 def copy_tensor(run: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
-    """Copy the values of a tensor to new memory. As in PyTorch, `memo` has one copy for each storage."""
+    """Copy the values of a tensor to new memory. As in PyTorch, `memo` maps each storage to one copy."""
     plain = tensor.detach()
     if plain.layout in SPARSE or plain.device.type == "meta":
         return plain.clone()
@@ -59,7 +59,7 @@ def copy_tensor(run: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> t
     return copied_storage.as_strided(plain.size(), plain.stride(), plain.storage_offset())
 
 
-def dress(run: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def with_class_of_original(run: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Give a copy the class and the `requires_grad` of the original tensor."""
     copy = copy.requires_grad_() if tensor.requires_grad else copy
     return cast(run, copy, shown_class(tensor) or type(tensor))
@@ -70,7 +70,7 @@ def copy_shallowly(run: TracedRun, /, tensor: torch.Tensor, protocol: object) ->
     """Return the function and arguments with which `copy.copy` makes a leaf that shares memory and attributes."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:
-        rebuilt = dress(run, tensor.detach(), tensor)
+        rebuilt = with_class_of_original(run, tensor.detach(), tensor)
         for name, value in attributes_of_tensor(tensor).items():
             setattr(rebuilt, name, value)
         return rebuilt

@@ -1,6 +1,7 @@
-"""NumPy's functions and operators on random arrays, sizes and other numbers: the prologue computes them at each call.
+"""NumPy's functions and operators on drawn arrays and on symbolic numbers: the prologue computes them at each call.
 
-Functions outside of these tables read an array natively, and the array's values are guarded.
+A drawn array is a random array, or an array that is computed from one. If a function is not in the tables below, it
+reads the array natively, and the array's values are guarded.
 """
 
 from __future__ import annotations
@@ -60,22 +61,30 @@ OPERATORS = frozenset(
 )
 CONVERSIONS = (float, int)
 # Functions of Python that compute with NumPy's numbers.
-OF_PYTHON = frozenset({abs, divmod, pow, round, *RESULT_CLASSES, *PREDICATES}) - {*CONVERSIONS}
+PYTHON_FUNCTIONS = frozenset({abs, divmod, pow, round, *RESULT_CLASSES, *PREDICATES}) - {*CONVERSIONS}
 NUMBER, ARRAY = "numpy.generic", "numpy.ndarray"
 TENSORS = (torch.Tensor, FakeTensor)
 
 
-def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a call on computed arrays or NumPy scalars. It is not taken if C code reads them, or none exist."""
+def call_on_drawn(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let the prologue compute a call on drawn arrays, drawn NumPy scalars, or symbolic numbers.
+
+    Return `NOT_TAKEN` if none of them is among the operands, or if the function is not in the tables: it then reads
+    their values.
+    """
     if computes_from_numbers(run, function, args, kwargs):
-        return apply(run, function, tuple(map(plain_shape, args)), kwargs)
+        return apply_in_prologue(run, function, tuple(map(plain_shape, args)), kwargs)
     if not run.draws.arrays:
         return NOT_TAKEN
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if is_drawn(run, owner):
         if name in WRITING_METHODS and not kwargs:
             return call_writing_method(run, owner, name, args)
-        return method(run, owner, name, args, kwargs) if name in METHODS and "out" not in kwargs else NOT_TAKEN
+        return (
+            call_method_in_prologue(run, owner, name, args, kwargs)
+            if name in METHODS and "out" not in kwargs
+            else NOT_TAKEN
+        )
     if not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
         return NOT_TAKEN
     if function in CONVERSIONS or is_torch_function(function):
@@ -84,16 +93,19 @@ def computed_call(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
     if type(function) in UNBOUND_METHOD_CLASSES:
         return NOT_TAKEN
     computes = is_pure(function) or is_number_class(function) or is_python_function(function)
-    return apply(run, function, args, kwargs) if computes and "out" not in kwargs else NOT_TAKEN
+    return apply_in_prologue(run, function, args, kwargs) if computes and "out" not in kwargs else NOT_TAKEN
 
 
-def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
-    """Compute an operator on computed arrays or NumPy scalars, or on a symbolic number and NumPy's values."""
+def operate_on_drawn(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
+    """Let the prologue apply an operator to drawn arrays or NumPy scalars, or to a symbolic number and a NumPy value.
+
+    Return `NOT_TAKEN` for other operators and operands.
+    """
     if function in WRITING_OPERATORS and is_arithmetic(operands[1]):
         if is_drawn(run, operands[0]) and derives_from(type(operands[0]), ARRAY):
             return call_writing_method(run, operands[0], WRITING_OPERATORS[function], operands[1:])
         if is_drawn(run, operands[0]) or is_mixed(run, operands):
-            return apply(run, function, operands, {})
+            return apply_in_prologue(run, function, operands, {})
     if function not in OPERATORS:
         return NOT_TAKEN
     if not any(is_drawn(run, leaf) for leaf in leaves(operands)) and not is_mixed(run, operands):
@@ -101,25 +113,25 @@ def computed_operation(run: TracedRun, function: object, operands: tuple[Any, ..
     if any(isinstance(operand, TENSORS) for operand in operands):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves(operands))
         return with_numbers(run, function, operands, {}) if has_scalars else NOT_TAKEN
-    return apply(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
+    return apply_in_prologue(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
 
 
-def operation_of_prologue(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
-    """Apply an operator on values of NumPy or sequences of symbolic length; not taken for others."""
-    value = computed_operation(run, function, operands)
+def operate_in_prologue(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+    """Apply an operator to values of NumPy or to sequences of symbolic length; return `NOT_TAKEN` for others."""
+    value = operate_on_drawn(run, function, operands)
     return operation_on_sequences(function, operands) if value is NOT_TAKEN else value
 
 
 def combine_numbers(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:
-    """Apply an operator on a symbolic number and a value of NumPy or a list; return `NotImplemented` for others."""
-    value = operation_of_prologue(run, function, operands)
+    """Apply an operator to a symbolic number and a value of NumPy or a list; return `NotImplemented` for others."""
+    value = operate_in_prologue(run, function, operands)
     return NotImplemented if value is NOT_TAKEN else value
 
 
 def is_mixed(run: TracedRun, operands: tuple[Any, ...]) -> bool:
-    """Whether an operator combines a symbolic number that the prologue knows with a number or an array of NumPy."""
+    """Whether the operands are a symbolic number that the prologue computes, and a number or an array of NumPy."""
     return (
-        run.recorder.numbers.any_symbolic
+        run.recorder.numbers.has_symbolic
         and any(map(is_replayed_number, operands))
         and any(is_plain_numpy(run, operand) for operand in operands)
     )
@@ -134,7 +146,7 @@ def is_plain_numpy(run: TracedRun, value: object) -> bool:
 
 def computes_from_numbers(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function or a class of numbers of NumPy is called with sizes or numbers that vary between calls."""
-    if not run.recorder.numbers.any_symbolic or "out" in kwargs:
+    if not run.recorder.numbers.has_symbolic or "out" in kwargs:
         return False
     if not is_number_class(function) and not is_pure(function):
         return False
@@ -149,7 +161,7 @@ def is_number_class(function: object) -> bool:
 
 def is_python_function(function: object) -> bool:
     """Whether a function of Python computes with NumPy's numbers."""
-    return isinstance(function, types.BuiltinFunctionType) and function in OF_PYTHON
+    return isinstance(function, types.BuiltinFunctionType) and function in PYTHON_FUNCTIONS
 
 
 def plain_shape(value: object) -> Any:
@@ -162,7 +174,9 @@ def is_replayed_number(value: object) -> bool:
     return isinstance(value, SymbolicNumber) and isinstance(value.source, Path)
 
 
-def method(run: TracedRun, owner: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_method_in_prologue(
+    run: TracedRun, owner: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Call a method of a random array, which the prologue calls too."""
     try:
         return run.draws.call_method(owner, name, args, kwargs)
@@ -181,15 +195,15 @@ def call_writing_method(run: TracedRun, array: object, name: str, args: tuple[An
 
 
 def store_item(run: TracedRun, array: object, key: object, value: object) -> Any:
-    """Store a value in a random array, and return it in Python's own numbers.
+    """Store a value in a random array, and return the value with the values of its symbolic numbers in this call.
 
-    The prologue stores the value in a copy.
+    The prologue stores the value in a copy of the array.
     """
     run.draws.call_writing_method(array, "__setitem__", (key, value), by_caller=True)
     return run.numbers.values(value)
 
 
-def apply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply_in_prologue(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of random arrays, which the prologue calls too."""
     try:
         return run.draws.apply(function, args, kwargs)

@@ -19,33 +19,37 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 
-# Functions that get random numbers from the operating system, and are called again at each call.
-FRESH = (
+# Functions that get random numbers from the operating system. The prologue calls them at each call.
+OS_RANDOM_FUNCTIONS = (
     *(uuid.uuid1, uuid.uuid4),
     *(secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe, secrets.randbelow, secrets.randbits),
 )
-NUMPY = ("seed", "get_state", "set_state", "ranf", "sample", "default_rng")  # functions of `numpy.random`
-STATES = ("get_state", "ranf", "sample")  # the functions of these that draw when called without an argument
+# Functions of `numpy.random` that draw, seed or make a generator.
+NUMPY_RANDOM_FUNCTIONS = ("seed", "get_state", "set_state", "ranf", "sample", "default_rng")
+FUNCTIONS_WITHOUT_SEED = ("get_state", "ranf", "sample")  # of these: the functions that have no parameter for a seed
 PYTHON_CLASSES = (random.Random, random.SystemRandom)
 
 
-@lookaside_of_each(*FRESH)
-def fresh_numbers(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Get random numbers from the operating system at each call."""
+@lookaside_of_each(*OS_RANDOM_FUNCTIONS)
+def draw_from_os(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that gets random numbers from the operating system, as the prologue does at each call."""
     if run.outside.is_functional:
         return NOT_TAKEN
     return replay(run, function, (args, kwargs), run.draws.call_fresh, function, args, kwargs)
 
 
-def drawing_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function that draws, a generator's method, or a generator's class."""
+def call_random_function(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that draws random numbers, a method of a generator, or the class of a generator.
+
+    The prologue repeats the call. Return `NOT_TAKEN` for other functions.
+    """
     kind = type(function)
     if run.draws.functions and code_of(function) in run.draws.functions:
-        return whole_call(run, function, args, kwargs)
+        return call_drawing_code(run, function, args, kwargs)
     if kind is FunctionType:
         return NOT_TAKEN
     if kind is MethodType or kind is BuiltinMethodType:
-        return method_that_draws(run, function, args, kwargs)
+        return call_drawing_method(run, function, args, kwargs)
     if not is_drawing_function(function, kind) or run.outside.is_functional:
         return NOT_TAKEN
     return call_drawing(run, function, args, kwargs)
@@ -56,16 +60,16 @@ def code_of(function: object) -> Any:
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
-def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a bound method of a generator."""
+def call_drawing_method(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a bound method of a generator, which the prologue repeats; return `NOT_TAKEN` for other methods."""
     owner = function.__self__
     if not is_generator(owner) or not is_own_method(function, owner) or run.outside.is_functional:
         return NOT_TAKEN
     name = function.__name__
-    if name in ON_ITEMS:
-        return ON_ITEMS[name](run, owner, function, args, kwargs)
+    if name in METHODS_ON_ITEMS:
+        return METHODS_ON_ITEMS[name](run, owner, function, args, kwargs)
     if kwargs.get("out") is not None or name == "spawn":
-        return replay(run, function, (args, kwargs), not_replayed)
+        return replay(run, function, (args, kwargs), refuse_replay)
     if isinstance(owner, random.SystemRandom):
         return replay(run, function, (args, kwargs), run.draws.call_fresh, function, args, kwargs)
     if name == "seed" and next(iter((*args, *kwargs.values())), None) is None:
@@ -73,10 +77,10 @@ def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     return replay(run, function, (args, kwargs), run.draws.draw, owner, name, args, kwargs)
 
 
-def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_drawing_code(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of the program that draws random numbers.
 
-    The prologue calls the function if it knows the arguments.
+    The prologue repeats the call if it can pass the arguments.
     """
     if run.draws.can_pass_arguments(args, kwargs):
         try:
@@ -89,7 +93,7 @@ def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
 def call_drawing(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that draws or makes a generator. Without a seed, the operating system provides the numbers."""
     seed = next(iter((*args, *kwargs.values())), None)
-    is_fresh = seed is None and function.__name__ not in STATES
+    is_fresh = seed is None and function.__name__ not in FUNCTIONS_WITHOUT_SEED
     draw = run.draws.call_fresh if is_fresh else run.draws.call_drawing_function
     if is_fresh and function.__name__ == "seed":
         return call_drawing(run, function, (run.draws.call_fresh(secrets.randbits, (32,), {}),), {})
@@ -107,7 +111,7 @@ def is_drawing_function(function: Any, kind: type) -> bool:
     if kind is type:
         of_numpy = () if numpy is None else (*numpy_generators(numpy), numpy.SeedSequence)
         return function in PYTHON_CLASSES or (bool(of_numpy) and issubclass(function, of_numpy))
-    drawing = () if numpy is None or getattr(function, "__module__", "") != numpy.__name__ else NUMPY
+    drawing = () if numpy is None or getattr(function, "__module__", "") != numpy.__name__ else NUMPY_RANDOM_FUNCTIONS
     return any(function is getattr(numpy, name) for name in drawing)
 
 
@@ -132,13 +136,13 @@ def is_own_method(function: object, owner: object) -> bool:
     )
 
 
-def not_replayed() -> Any:
-    """Refuse a draw whose arguments the prologue does not know."""
+def refuse_replay() -> Any:
+    """Raise `NotReplayedError` for a draw that the prologue cannot repeat."""
     raise NotReplayedError
 
 
 def replay(run: TracedRun, function: Any, original: Any, draw: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a draw that the prologue repeats. If the prologue cannot, the draw is a loud sharp edge."""
+    """Return the result of a draw that the prologue repeats; report a loud sharp edge if it cannot repeat the draw."""
     try:
         return draw(*arguments)
     except NotReplayedError:
@@ -152,7 +156,7 @@ def replay(run: TracedRun, function: Any, original: Any, draw: Callable[..., Any
 
 
 def _choice(run: TracedRun, owner: object, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`choice(sequence)`: a number if all items are numbers of one class, otherwise the item at a guarded position."""
+    """Return `choice(sequence)`: a symbolic number for numbers of one class, else the item at a guarded position."""
     sequence = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(owner, _random.Random) or type(sequence) not in (list, tuple, str) or not sequence:
         return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", args, kwargs)
@@ -163,7 +167,11 @@ def _choice(run: TracedRun, owner: object, function: object, args: tuple[Any, ..
 
 
 def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`sample(population, k)` and `choices(population, ...)`: the items at random positions."""
+    """Return `sample(population, k)` or `choices(population, ...)`.
+
+    The items are symbolic numbers if the population has numbers of one class, and otherwise the items at guarded
+    positions.
+    """
     name = function.__name__
     population: Any = args[0] if args else None
     draw = run.draws.draw
@@ -176,13 +184,13 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
 
 
 def _shuffle(run: TracedRun, owner: object, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`shuffle(items)`: the items in a random order, which is guarded unless they are numbers of one class."""
+    """Run `shuffle(items)`. The random order is guarded, unless the items are numbers of one class or an array."""
     items = args[0] if len(args) == 1 and not kwargs else None
     if derives_from(type(items), "numpy.ndarray"):
         shuffled = replay(run, function, (args, kwargs), run.draws.shuffle, owner, items)
         return None if shuffled is None else run.machine.store_item(items, ..., shuffled)
     if type(items) is not list:
-        return replay(run, function, (args, kwargs), not_replayed)
+        return replay(run, function, (args, kwargs), refuse_replay)
     run.machine.announce_iteration(items)
     items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
     order = replay(run, function, (args, kwargs), run.draws.shuffle, owner, items_or_positions)
@@ -201,7 +209,7 @@ def are_numbers(items: Any) -> bool:
     )
 
 
-ON_ITEMS: dict[str, Callable[..., Any]] = {
+METHODS_ON_ITEMS: dict[str, Callable[..., Any]] = {
     "choice": _choice,
     "sample": _sample,
     "choices": _sample,

@@ -27,9 +27,10 @@ KEEP_THE_TENSOR = "keep the tensor in a variable, or make the weak reference out
 
 @lookaside(weakref.finalize)
 def finalize(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Leave a finalizer to eager PyTorch, which would be registered while tracing, with tensors that have no data.
+    """Leave the program to eager PyTorch, because it creates a finalizer.
 
-    Finalizers of libraries (such as those of `torch.library`) belong to the library and are registered once.
+    Tracing would register the finalizer with tensors that have no data. Finalizers that libraries create, such as those
+    of `torch.library`, are registered once, while tracing.
     """
     frame = run.machine.frame
     if frame is None or is_users_code(frame.code):
@@ -76,9 +77,9 @@ def is_computed(run: TracedRun, value: object) -> bool:
 
 
 def note_death(machine: Any, run: TracedRun) -> None:
-    """Leave a program to eager PyTorch in which an object dies that has a weak reference with a callback.
+    """Leave the program to eager PyTorch, because an object with a weak reference and its callback was freed.
 
-    The error has no way out of a callback, but the run keeps the request until the program ends.
+    A callback cannot raise the error to the program, so the run stores the request until the program ends.
     """
     if not machine.is_over:
         with contextlib.suppress(Retrace, ThunderError):
@@ -89,9 +90,9 @@ def note_death(machine: Any, run: TracedRun) -> None:
 
 
 def require_no_finalizer(run: TracedRun, kind: type) -> None:
-    """Leave a program to eager PyTorch that creates an object whose class has a `__del__` of the user.
+    """Leave the program to eager PyTorch if it creates an object of a class with the user's own `__del__`.
 
-    Objects that tracing creates end at another time than those of eager PyTorch.
+    While tracing, objects are freed at other times than in eager PyTorch.
     """
     finalizer = type_lookup(kind, "__del__")
     if isinstance(finalizer, FunctionType) and is_users_code(finalizer.__code__):

@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def identify(run: TracedRun, /, *args: Any) -> Any:
     """Guard the identity of the object, if the object comes from outside.
 
-    Python's `copy` only uses `id` to tell objects apart, so its calls add no guard here.
+    Calls from Python's module `copy` add no guard, because `copy` only uses `id` to distinguish objects.
     """
     frame = run.machine.frame
     is_of_copy = frame is not None and frame.globals is vars(copy)

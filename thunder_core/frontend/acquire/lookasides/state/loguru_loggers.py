@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.state.output import as_now
+from thunder_core.frontend.acquire.lookasides.state.output import snapshot_or_text
 from thunder_core.frontend.acquire.lookasides.table import late_lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -32,7 +32,7 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     if used or from_decorator or len(options) != len(OPTIONS):
         run.leave_to_eager(f"a message of loguru has options ({', '.join(used) or 'catch'})", OPTION_FIX)
     where = (frame.code.co_filename, frame.lineno, frame.code.co_name, frame.globals.get("__name__"))
-    texts = tuple(as_now(run, word) for word in (message, *words))
-    values = {name: as_now(run, word) for name, word in named.items()}
+    texts = tuple(snapshot_or_text(run, word) for word in (message, *words))
+    values = {name: snapshot_or_text(run, word) for name, word in named.items()}
     run.outside.effects.add_epilogue_call(log_with_loguru, (logger, level, options, where, texts, values))
     return None

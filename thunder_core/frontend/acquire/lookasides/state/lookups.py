@@ -1,8 +1,8 @@
 """Lookups of symbolic numbers in containers.
 
-The guard says which key the number equals, if any, like the guard on the outcome of a comparison. If the container
-hashed the number, the value would be guarded, and each value would need its own program. With a guarded outcome, there
-are as many programs as keys, and one program for all numbers that are not keys.
+A guard requires that the number equals a key, or equals none of the keys, as guards of comparisons do. So there is one
+program for each key, and one program for all numbers that are not keys. If the container hashed the number instead, its
+value would be guarded, and each value would need its own program.
 """
 
 from __future__ import annotations

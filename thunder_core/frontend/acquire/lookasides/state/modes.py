@@ -18,9 +18,9 @@ from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode
 from thunder_core.tracing.capture.torch_facts.symbols import communicates
 
-PUSH: Callable[[Any], None] = torch._C._push_on_torch_function_stack
-POP: Callable[[], Any] = torch._C._pop_torch_function_stack
-AT: Callable[[int], Any] = torch._C._get_function_stack_at
+PUSH_MODE: Callable[[Any], None] = torch._C._push_on_torch_function_stack
+POP_MODE: Callable[[], Any] = torch._C._pop_torch_function_stack
+MODE_AT: Callable[[int], Any] = torch._C._get_function_stack_at
 WITH_FUSED_OPERATORS = (torch.nn.MultiheadAttention.forward.__code__, torch.nn.TransformerEncoderLayer.forward.__code__)
 
 
@@ -41,28 +41,29 @@ def shown_mode(mode: object) -> Any:
     return mode.mode if type(mode) is InterpretedMode else mode
 
 
-@lookaside(PUSH)
+@lookaside(PUSH_MODE)
 def push_mode(run: TracedRun, /, mode: object) -> None:
     """Enter a mode. Default devices and Thunder's own modes are entered as they are."""
-    PUSH(mode if isinstance(mode, DeviceContext | FunctionMode) else InterpretedMode(run, mode))
+    PUSH_MODE(mode if isinstance(mode, DeviceContext | FunctionMode) else InterpretedMode(run, mode))
 
 
-@lookaside(POP)
+@lookaside(POP_MODE)
 def pop_mode(run: TracedRun, /) -> Any:
     """Leave the innermost mode, and return the program's mode."""
-    return shown_mode(POP())
+    return shown_mode(POP_MODE())
 
 
-@lookaside(AT)
+@lookaside(MODE_AT)
 def mode_at(run: TracedRun, /, index: int) -> Any:
     """Return the program's mode at a position of the stack."""
-    return shown_mode(AT(index))
+    return shown_mode(MODE_AT(index))
 
 
-def is_seen_by_modes(code: CodeType) -> bool:
-    """Whether code passes itself to torch function modes, as operations do, or must see Thunder's mode.
+def must_reach_modes(code: CodeType) -> bool:
+    """Whether `has_torch_function` must return True in this code because of Thunder's own mode.
 
-    Functions of `torch.distributed` are no operations: their calls of a process group are recorded.
+    This holds for operations, which pass themselves to torch function modes, and for `WITH_FUSED_OPERATORS`. It does
+    not hold for functions of `torch.distributed`: their calls of a process group are recorded.
     """
     passes_itself = handle_torch_function.__name__ in code.co_names and not communicates(code)
     return passes_itself or code in WITH_FUSED_OPERATORS
@@ -72,13 +73,14 @@ def is_seen_by_modes(code: CodeType) -> bool:
 def has_torch_function(run: TracedRun, /, values: Any) -> Any:
     """Return whether classes of arguments or modes of the program override PyTorch's functions, as in eager PyTorch.
 
-    PyTorch's own code takes other paths if they do, and Thunder's mode is no reason to. Only modules that would use one
-    operator for a whole layer in inference take the other path, whose operations executors can claim and fuse.
+    PyTorch's Python code takes another path if the result is True. Thunder's own mode does not count, so that the path
+    is the same as in eager PyTorch, except in `WITH_FUSED_OPERATORS`: in inference, these modules would call one
+    operator for a whole layer. With Thunder's mode they call separate operations, which executors can claim and fuse.
     """
     frame = run.machine.frame
-    if not torch._C._is_torch_function_enabled() or (frame is not None and is_seen_by_modes(frame.code)):
+    if not torch._C._is_torch_function_enabled() or (frame is not None and must_reach_modes(frame.code)):
         return NOT_TAKEN
-    modes = map(AT, range(torch._C._len_torch_function_stack()))
+    modes = map(MODE_AT, range(torch._C._len_torch_function_stack()))
     if any(type(mode) is not FunctionMode for mode in modes):
         return True
     return bool(torch_function_classes(tuple(run.class_of(value) for value in values)))
@@ -92,7 +94,7 @@ def have_torch_function(run: TracedRun, /, *values: Any) -> Any:
 
 @lookaside(torch._C._push_on_torch_dispatch_stack)
 def push_dispatch_mode(run: TracedRun, /, mode: object) -> NoReturn:
-    """Leave a mode to eager PyTorch that would get the ATen operations of tensors without data."""
+    """Leave the program to eager PyTorch: its `TorchDispatchMode` would receive tensors without data."""
     run.leave_to_eager(
         f"the program enters a {type(mode).__name__}, whose `__torch_dispatch__` a trace cannot call",
         fix="enter the mode outside the compiled program, or use a `TorchFunctionMode`",

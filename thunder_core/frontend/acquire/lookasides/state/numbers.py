@@ -1,4 +1,4 @@
-"""Python functions of numbers that are unknown in the trace, or of one-element tensors."""
+"""Python functions of symbolic numbers, and conversions of one-element tensors to numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEN_OF_TENSOR = torch.Tensor.__len__
 
 @lookaside_of_each(*CONVERSIONS)
 def convert(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Record `float(tensor)` or `int(tensor)` as a number that the trace need not know."""
+    """Record `float(tensor)` or `int(tensor)` as a symbolic number, whose value is not read at tracing."""
     if len(args) == 1 and issubclass(type(args[0]), torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
         return _convert(run, function, args[0].item())
     return compute(function, run, *args, **kwargs)
@@ -45,7 +45,7 @@ def compute(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwarg
 
 @lookaside_of_each(*PREDICATES)
 def decide(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> bool | NotTaken:
-    """Answer a question about a number from outside. Each call checks the answer."""
+    """Return the result of a predicate, such as `math.isnan`, on a symbolic number. Each call checks the result."""
     if kwargs or not any(isinstance(arg, SymbolicNumber) for arg in args):
         return NOT_TAKEN
     return run.recorder.numbers.decide(function, args)

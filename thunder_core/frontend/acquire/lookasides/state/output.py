@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.written.rebuilding import is_rebuildable
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -35,40 +35,44 @@ LEVELS = {
     logging.Logger.error: logging.ERROR,
     logging.Logger.critical: logging.CRITICAL,
 }
-OF_ROOT = {
+ROOT_LEVELS = {
     logging.debug: logging.DEBUG,
     logging.info: logging.INFO,
     logging.warning: logging.WARNING,
     logging.error: logging.ERROR,
     logging.critical: logging.CRITICAL,
 }
-LOGGING = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
-STREAMING = frozenset({"write", "writelines", "flush"})  # names of methods of streams
+LOGGER_METHODS = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
+STREAM_METHODS = frozenset({"write", "writelines", "flush"})  # names of methods of streams
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
-LATER_WRITES = "print of an object from outside whose tensors may be written to after this line"
-UNKNOWN_STATE = "input and output: the string of a {} is not computed again"
+LATER_WRITES_EDGE = "print of an object from outside whose tensors may be written to after this line"
+UNKNOWN_STATE_EDGE = "input and output: the string of a {} is not computed again"
 
 
 class NotShownError(Exception):
-    """Raised for a value that the epilogue cannot rebuild, so that only its text can be printed."""
+    """The error for a value that the epilogue cannot create again, so that it prints the value's text from tracing."""
 
 
 @lookaside(print)
 def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
-    """Log the call as an effect. Print at once to a file that the program has made; other files are a sharp edge."""
+    """Log a `print` to a stream of the process as an effect.
+
+    Return `NOT_TAKEN` for other files. Then a file that the program has created receives the text at once, and a file
+    from outside is reported as a sharp edge.
+    """
     stream = kwargs.get("file")
     target = sys.stdout if stream is None else stream
     if not is_stream(run, target, named=stream is not None):
         if run.outside.path_of(target) is not None:
             run.note_edge("input and output: print to a file from outside", loud=True)
         return NOT_TAKEN
-    run.outside.effects.note_print(tuple(as_now(run, arg) for arg in args), kwargs)
+    run.outside.effects.note_print(tuple(snapshot_or_text(run, arg) for arg in args), kwargs)
     return None
 
 
 def method_of_stream(run: TracedRun, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Log `write`, `writelines` or `flush` of a process's stream as an effect."""
-    if type(method) is not BuiltinMethodType or method.__name__ not in STREAMING or kwargs:
+    if type(method) is not BuiltinMethodType or method.__name__ not in STREAM_METHODS or kwargs:
         return NOT_TAKEN
     stream, name = method.__self__, method.__name__
     path = run.outside.path_of(stream)
@@ -93,15 +97,15 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
     Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    began_with = any(stream is known_stream for known_stream in run.streams)
-    return began_with and (not named or run.outside.path_of(stream) is not None)
+    is_of_process = any(stream is known_stream for known_stream in run.streams)
+    return is_of_process and (not named or run.outside.path_of(stream) is not None)
 
 
-@lookaside_of_each(*LEVELS, *OF_ROOT)
+@lookaside_of_each(*LEVELS, *ROOT_LEVELS)
 def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     """Log a message as an effect if its logger is enabled for that level; otherwise, guard that it is not."""
-    level = OF_ROOT.get(function) or LEVELS[function]
-    logger, words = (logging.root, args) if function in OF_ROOT else (args[0], args[1:])
+    level = ROOT_LEVELS.get(function) or LEVELS[function]
+    logger, words = (logging.root, args) if function in ROOT_LEVELS else (args[0], args[1:])
     if kwargs or not words or type(logger) not in (logging.Logger, logging.RootLogger):
         run.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a custom logger'}", loud=True)
         return NOT_TAKEN
@@ -112,13 +116,15 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     where = ("<thunder>", 0, "")
     if source is not None:
         where = (source.filename, source.lineno, source.function.rpartition(".")[2])
-    run.outside.effects.add_epilogue_call(log, (logger.name, level, where, *(as_now(run, word) for word in words)))
+    run.outside.effects.add_epilogue_call(
+        log, (logger.name, level, where, *(snapshot_or_text(run, word) for word in words))
+    )
     return None
 
 
 @lookaside_of_each(logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, logging.Logger.hasHandlers)
 def ask_logger(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Guard a logger's answer about its settings."""
+    """Return a setting of a logger, such as its effective level, and guard it."""
     if not args or kwargs or not all(map(is_constant, args[1:])) or logging.getLogger(args[0].name) is not args[0]:
         return NOT_TAKEN
     answer = function(*args)
@@ -130,7 +136,7 @@ def ask_logger(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kw
 def method_that_logs_once(run: TracedRun, method: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a logger's method that logs each message once, with `functools.lru_cache`, as an effect.
 
-    The epilogue calls the method, because only its cache knows whether the message was logged already.
+    The epilogue calls the method, so that the method's cache decides whether the message was logged already.
     """
     logger: Any = getattr(method, "__self__", None)
     function: Any = getattr(method, "__func__", None)
@@ -148,16 +154,16 @@ def logs_once(function: object) -> bool:
         return False
     code = getattr(function.__wrapped__, "__code__", None)
     name = getattr(function, "__name__", "")
-    return code is not None and logging.Logger.__dict__.get(name) is function and set(code.co_names) <= LOGGING
+    return code is not None and logging.Logger.__dict__.get(name) is function and set(code.co_names) <= LOGGER_METHODS
 
 
-def as_now(run: TracedRun, value: object) -> Any:
-    """Return a copy of a value as it is now, for the epilogue to show, or the value's text if it cannot be rebuilt."""
+def snapshot_or_text(run: TracedRun, value: object) -> Any:
+    """Return a copy of a value for the epilogue to print later, or the value's text if the value cannot be copied."""
     try:
         return copy_for_output(run, value, {})
     except NotShownError:
         if is_native(type(value)):
-            run.note_edge(UNKNOWN_STATE.format(type(value).__name__), loud=True)
+            run.note_edge(UNKNOWN_STATE_EDGE.format(type(value).__name__), loud=True)
         return run.machine.call(str, value)
 
 
@@ -177,7 +183,7 @@ def copy_for_output(run: TracedRun, value: object, copies: dict[int, Any]) -> An
         if type(value) not in CONTAINERS:
             run.printed.append((len(run.recorder.bound_symbols), value, run.location().source))
             return value
-        if not holds_tensors(value, set()):
+        if not contains_tensors(value, set()):
             return value
         run.outside.expand_whole(value)
     return _copy(run, value, copies)
@@ -188,7 +194,7 @@ def shown_tensor(run: TracedRun, tensor: torch.Tensor) -> Any:
     values, data = tensor.detach().clone(), run.recorder.data
     if not data.requires_grad(tensor):
         return values
-    return Dressed(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
+    return TensorToPrint(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
 
 
 def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
@@ -216,14 +222,14 @@ def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     return copy
 
 
-def holds_tensors(value: Any, seen: set[int]) -> bool:
+def contains_tensors(value: Any, seen: set[int]) -> bool:
     """Whether a container contains tensors, at any depth."""
     if isinstance(value, torch.Tensor | SymbolicNumber) or type(value) is SymbolicText:
         return True
     if type(value) not in CONTAINERS or id(value) in seen:
         return False
     seen.add(id(value))
-    return any(holds_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
+    return any(contains_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
 
 
 def note_later_writes(run: TracedRun) -> None:
@@ -233,8 +239,8 @@ def note_later_writes(run: TracedRun) -> None:
         state = getattr(value, "__dict__", None)
         has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
         if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[index:]):
-            run.sharp_edges.setdefault(LATER_WRITES, where)
-            run.loud_edges.add(LATER_WRITES)
+            run.sharp_edges.setdefault(LATER_WRITES_EDGE, where)
+            run.loud_edges.add(LATER_WRITES_EDGE)
 
 
 def is_tensor(value: object) -> bool:

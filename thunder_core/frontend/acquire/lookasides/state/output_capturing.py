@@ -1,7 +1,8 @@
 """The hooks with which models of transformers collect hidden states and attentions, called as if installed.
 
-The library installs the hooks at the first call that requests such outputs, and sets a flag. A program that also did so
-would not serve the second call. So the trace calls the hooks, and leaves the model unchanged.
+The library installs the hooks at the first call that requests such outputs, and sets a flag. If a program installed
+them, its guards would fail at the second call, because the model would have changed. So tracing calls the hooks, and
+leaves the model unchanged.
 """
 
 from __future__ import annotations

@@ -97,5 +97,8 @@ def manual_seed(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Generator
 
 @lookaside_of_each(torch.cuda.device_count, torch.cuda.is_available, torch.xpu.device_count, torch.xpu.is_available)
 def ask_for_devices(function: Callable[..., Any], run: TracedRun, /) -> Any:
-    """Return the devices of the process, which do not change. PyTorch's cache of their number is not guarded."""
+    """Return the number of devices, or whether there are any, without guards: neither changes within a process.
+
+    If PyTorch's code were interpreted, its cache of the number would be guarded.
+    """
     return function()

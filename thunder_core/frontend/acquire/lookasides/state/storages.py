@@ -1,4 +1,4 @@
-"""Storages: those made from bytes have data and a device, as in eager PyTorch; others have no data while tracing."""
+"""Storages: a storage that is made from bytes has data and a device; other storages have no data while tracing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def from_buffer(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.UntypedSt
 
 @lookaside(*(getattr(torch._C, name) for name in ("_overlaps", "_is_alias_of", "_data_address", "_storage_address")))
 def read_address(run: TracedRun, /, *_: object) -> NoReturn:
-    """Leave a question about addresses of memory to eager PyTorch: while tracing, tensors have no memory."""
+    """Leave the program to eager PyTorch: it reads or compares addresses, and tensors have no memory at tracing."""
     run.leave_to_eager(
         "the program reads or compares addresses of memory",
         "compare storages: `a.untyped_storage() is b.untyped_storage()`; under fully_shard, compile the forward: "
@@ -34,7 +34,7 @@ def read_address(run: TracedRun, /, *_: object) -> NoReturn:
 
 
 def method_of_storage(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Leave a storage's address to eager PyTorch."""
+    """Leave the program to eager PyTorch if it reads a storage's address; return `NOT_TAKEN` for other methods."""
     is_of_storage = type(method) is BuiltinMethodType and isinstance(method.__self__, torch._C.StorageBase)
     if is_of_storage and method.__name__ == "data_ptr":
         read_address(run, *args, **kwargs)
@@ -43,7 +43,10 @@ def method_of_storage(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs
 
 @lookaside_of_each(torch.UntypedStorage, torch._C.StorageBase.__new__)
 def make_storage(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Leave a storage that is made of another storage to eager PyTorch, which would read missing memory and crash."""
+    """Leave the program to eager PyTorch if it makes a storage from another one, whose memory is missing at tracing.
+
+    Otherwise, C++ code would read the missing memory, and crash the process.
+    """
     if any(isinstance(value, torch._C.StorageBase) for value in args):
         run.leave_to_eager("the program makes a storage of another storage", "use the storage itself")
     return NOT_TAKEN

@@ -6,7 +6,7 @@ import builtins
 import warnings
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.state.output import as_now
+from thunder_core.frontend.acquire.lookasides.state.output import snapshot_or_text
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.builtin.warning import LocatedWarning, locate_warning
@@ -36,7 +36,7 @@ def warn_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     if answer:
         return NOT_TAKEN
     where = (located.filename, line, module)
-    run.outside.effects.add_epilogue_call(warn, (category.__name__, where, as_now(run, message)))
+    run.outside.effects.add_epilogue_call(warn, (category.__name__, where, snapshot_or_text(run, message)))
     return None
 
 

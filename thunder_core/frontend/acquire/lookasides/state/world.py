@@ -17,22 +17,22 @@ from typing import Any
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
-from thunder_core.frontend.acquire.outside.sharp import DATES
+from thunder_core.frontend.acquire.outside.sharp import DATE_METHODS
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.library.collection import is_collection_enabled
 from thunder_core.tracing.library.draws import file_state
 
-WRITING = frozenset("wax+")
-CLOCK_STEP = 20_000_000  # nanoseconds by which the times of files are behind the clock at most
-CLOCKS_OF_SPANS = frozenset(
+WRITE_MODES = frozenset("wax+")
+CLOCK_STEP = 20_000_000  # the most nanoseconds by which the times of files are behind the clock
+SPAN_CLOCKS = frozenset(
     f"{name}{unit}" for name in ("perf_counter", "monotonic", "process_time", "thread_time") for unit in ("", "_ns")
 )
 
 
-def world_call(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function that depends on more than its arguments."""
+def call_world_function(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a C function that reads or changes the outside world; return `NOT_TAKEN` for other functions."""
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and function_kind_of(function) is CFunctionKind.UNKNOWN
         return call_unknown(run, function, args, kwargs) if of_cython else NOT_TAKEN
@@ -52,13 +52,13 @@ def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
     """Call a function that reads the outside world, and that the prologue calls again."""
     named = tuple(run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
     require_unchanged_file(run, *named[:1])
-    return again(run, function, run.draws.query, named, kwargs)
+    return call_again(run, function, run.draws.query, named, kwargs)
 
 
 def require_unchanged_file(run: TracedRun, name: object = None) -> None:
-    """Leave a program to eager PyTorch that reads a file or a folder which it has changed or created itself.
+    """Leave the program to eager PyTorch if it reads a file or a folder that it has changed or created itself.
 
-    The prologue, which reads files before the program changes them, would find another file, or none.
+    The prologue reads files before the program changes them, so it would read other contents, or find no file.
     """
     if not (run.loud_edges and isinstance(name, str | bytes)):
         return
@@ -76,18 +76,18 @@ def require_unchanged_file(run: TracedRun, name: object = None) -> None:
 def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function with a new result at each call, such as a clock, which the prologue calls again."""
     name = getattr(function, "__name__", "")
-    if name in CLOCKS_OF_SPANS and not run.draws.is_first(name):
+    if name in SPAN_CLOCKS and not run.draws.is_first(name):
         run.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
-    return again(run, function, run.draws.call_fresh, args, kwargs)
+    return call_again(run, function, run.draws.call_fresh, args, kwargs)
 
 
 def is_date_of_now(function: object) -> bool:
     """Whether a function is a method of a date class that returns the current date or time."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-    return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
+    return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATE_METHODS)
 
 
-def again(
+def call_again(
     run: TracedRun, function: object, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return the result of a function that the prologue calls again; report a loud sharp edge if the prologue cannot
@@ -186,15 +186,15 @@ def read_stack(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kw
 
 
 @lookaside_of_each(time.sleep, os.putenv, os.unsetenv)
-def do_later(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> None:
-    """Call a function that returns nothing at each call, after the computation, and not while tracing."""
+def call_later(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> None:
+    """Let the epilogue call a function that returns nothing, and do not call it while tracing."""
     run.outside.effects.add_epilogue_call(function, args)
 
 
 @lookaside(io.open)
 def open_file(run: TracedRun, /, file: object, mode: object = "r", *rest: Any, **options: Any) -> Any:
     """Guard the size and modification time of a file that is read. A file that is written to is a loud sharp edge."""
-    writes = bool(WRITING & set(concrete(mode)))
+    writes = bool(WRITE_MODES & set(concrete(mode)))
     run.note_edge("input and output: open", loud=writes or isinstance(file, int))
     if not writes and not isinstance(file, int):
         named = run.machine.call(os.fspath, file)

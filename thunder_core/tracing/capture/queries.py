@@ -11,40 +11,41 @@ from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.capture.torch_facts.symbols import FACTS, LASTING, VERSION
+from thunder_core.tracing.capture.torch_facts.symbols import CONSTANT_QUERIES, QUERY_EXPRESSIONS, VERSION
 
 
-class Questions:
-    """The record of a program's queries of tensors. `note_question` gets each query of a real tensor and its answer.
+class Queries:
+    """The record of a program's queries of tensors.
 
-    `refuse(what, fix)` returns the error for a query that cannot be traced.
+    `note_query(tensor, query, answer)` is called with each query of a real tensor and its answer. `refuse(what, fix)`
+    returns the error for a query that cannot be traced.
     """
 
     def __init__(
         self,
         tensors: Tensors,
         sizes: SymbolicSizes | None,
-        note_question: Callable[[torch.Tensor, str, object], None],
+        note_query: Callable[[torch.Tensor, str, object], None],
         refuse: Callable[[str, str], ThunderError],
     ) -> None:
         self._tensors = tensors
         self._sizes = sizes
-        self._asked = note_question
+        self._note_query = note_query
         self._refuse = refuse
 
-    def lasting_answer(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Record a query; return the answer of a real tensor if nothing in the program changes it, and else None."""
-        if function in FACTS and self._tensors.is_outside(args[0]):
+    def constant_answer(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Record a query. Return the answer of a real tensor if no operation can change the answer, otherwise None."""
+        if function in QUERY_EXPRESSIONS and self._tensors.is_outside(args[0]):
             answer = function(*args)
-            self._asked(args[0], FACTS[function], answer)
+            self._note_query(args[0], QUERY_EXPRESSIONS[function], answer)
             if function == VERSION:
                 self._require_own_version(args[0])
-            if FACTS[function] in LASTING:
+            if QUERY_EXPRESSIONS[function] in CONSTANT_QUERIES:
                 return answer
         if function is torch.Tensor.storage_offset:
             self._ask_offsets(args[0])
         if function is torch.Tensor.stride and self._sizes is not None and not self._tensors.is_outside(args[0]):
-            self._sizes.asks_strides |= bool(self._sizes.sources)
+            self._sizes.reads_strides |= bool(self._sizes.sources)
         return None
 
     def _require_own_version(self, tensor: torch.Tensor) -> None:
@@ -66,4 +67,4 @@ class Questions:
         memory = memory_of(self._tensors.fake(tensor))
         for real, _ in self._tensors.inputs.values():
             if real.layout is torch.strided and memory_of(self._tensors.fake(real)) == memory:
-                self._asked(real, FACTS[torch.Tensor.storage_offset], real.storage_offset())
+                self._note_query(real, QUERY_EXPRESSIONS[torch.Tensor.storage_offset], real.storage_offset())
