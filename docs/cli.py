@@ -109,7 +109,7 @@ def parameter_rows(parameter: Any) -> Iterator[str]:
     names = (
         ", ".join(f"`{name}`" for name in parameter.opts)
         if is_option
-        else f"`{parameter.metavar or parameter.name.upper()}`"
+        else f"`{(parameter.metavar or parameter.name.upper()).replace('|', chr(92) + '|')}`"
     )
     takes = f" `{parameter.metavar}`" if is_option and parameter.metavar and not parameter.is_flag else ""
     default = parameter.default

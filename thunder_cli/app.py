@@ -13,7 +13,7 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import UsageError
 
 DISTRIBUTION = "thunder-optimize"
-FIRST = "optimize"  # the main command is the first of the list; the others are sorted by name
+MAIN_COMMAND = "optimize"  # the main command is the first of the list; the others are sorted by name
 
 
 def version() -> str:
@@ -35,7 +35,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(thunder)
-    for name in sorted(plugins.names("commands"), key=lambda name: (name != FIRST, name)):
+    for name in sorted(plugins.names("commands"), key=lambda name: (name != MAIN_COMMAND, name)):
         _add(app, name)
     return app
 

@@ -24,7 +24,7 @@ from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
 
-CONTINUED = "\n      "  # the lines of a message are indented, so that they differ from the other parts
+CONTINUATION = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def error_line(error: ThunderError) -> Text:
 
 def error_text(error: ThunderError) -> Text:
     """Return the error as text: the problem, the source line, the fix, and the command that explains it."""
-    what, fix = (part.replace("\n", CONTINUED) for part in (error.what, error.fix))
+    what, fix = (part.replace("\n", CONTINUATION) for part in (error.what, error.fix))
     text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), what)
     if error.where is not None:
         text.append("\n   at ", "dim").append(str(error.where), "cyan")

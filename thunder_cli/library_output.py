@@ -31,7 +31,7 @@ def quiet_libraries(*, debug: bool) -> Iterator[None]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UnsignedWarning)
-        warnings.showwarning = tell_warning  # type: ignore[assignment]  # it uses only the first argument
+        warnings.showwarning = print_warning  # type: ignore[assignment]  # it uses only the first argument
         yield
 
 
@@ -53,6 +53,6 @@ def ignore_level(level: int | str) -> None:
     """Ignore a library's attempt to set its log level."""
 
 
-def tell_warning(message: Warning | str, *_: Any) -> None:
+def print_warning(message: Warning | str, *_: Any) -> None:
     """Print a warning of Thunder on stderr."""
     stderr().print(Text.assemble(("warning", "bold yellow"), f" {message}"), soft_wrap=True)

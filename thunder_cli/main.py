@@ -30,8 +30,8 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 INTERRUPTED = Interrupted.status
-NARROWEST = 20  # columns in which a table or a help text can be read
-RESERVE = 16 << 20  # bytes of addresses for the report of an error, if a memory limit is reached
+MIN_COLUMNS = 20  # columns in which a table or a help text can be read
+ERROR_REPORT_BYTES = 16 << 20  # bytes of addresses for the report of an error, if a memory limit is reached
 
 
 class ArgumentError(Protocol):
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str] | None) -> int:
     audience = Audience(json=json, debug="--debug" in options, follows=is_other_rank)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     ignore_narrow_columns()
-    reserve = bytearray(RESERVE)
+    reserve = bytearray(ERROR_REPORT_BYTES)
     try:
         require_text(words)
         status = build_app()(args=words, prog_name="thunder", standalone_mode=False)
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str] | None) -> int:
 def ignore_narrow_columns() -> None:
     """Remove `COLUMNS` if it is too narrow for words; rich would print empty lines, or nothing for 0 columns."""
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns) < NARROWEST:
+    if columns.isdecimal() and int(columns) < MIN_COLUMNS:
         del os.environ["COLUMNS"]
 
 
@@ -116,7 +116,7 @@ def usage_error(error: ArgumentError, words: Sequence[str]) -> BadOption:
     """Return the error for arguments that typer rejected."""
     command = next((argument for argument in words if not argument.startswith("-")), "")
     command_path = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
-    what, near = error.format_message(), ""
+    what, near = error.format_message().replace(": Value error, ", ": "), ""
     if (option := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
         what, near = f"there is no option {option}", similar_option_hint(option, error)
     return BadOption(

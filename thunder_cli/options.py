@@ -107,7 +107,7 @@ Model = Annotated[
 Subject = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ARTIFACT|MODEL]",
+        metavar="ARTIFACT|MODEL",
         help="An artifact folder, a model folder or a Hub name. Default: the recipe's small sample model.",
         show_default=False,
     ),

@@ -1,6 +1,6 @@
 """A trial of a process group: new processes create a group of `torch.distributed`, and sum a tensor over it.
 
-`python -m thunder_cli.process_group_trial RANK SIZE BACKEND STORE SECONDS` is one process of the group.
+`python -m thunder_cli.process_group_trial RANK SIZE BACKEND STORE TIME_LIMIT` is one process of the group.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 import torch.distributed as dist
 
 MODULE = "thunder_cli.process_group_trial"
-SECONDS = 60.0  # for the start of all processes and the collective
-HANGS = -1  # instead of the number of a process
-LENGTH = 1024  # elements of the tensor
+TIME_LIMIT = 60.0  # for the start of all processes and the collective
+TIMED_OUT = -1  # instead of the number of a process
+ELEMENTS = 1024  # elements of the tensor
 
 
-def problem_of_group(backend: str, size: int, seconds: float = SECONDS) -> str | None:
+def problem_of_group(backend: str, size: int, seconds: float = TIME_LIMIT) -> str | None:
     """Return the reason why a group of processes on this machine does not work, or None."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         arguments = [str(size), backend, str(Path(folder) / "store"), str(seconds)]
@@ -36,7 +36,7 @@ def problem_of_group(backend: str, size: int, seconds: float = SECONDS) -> str |
             stack.callback(end, process)
             processes.append(process)
         failed = first_failure(processes, seconds)
-        if failed == HANGS:
+        if failed == TIMED_OUT:
             return f"no answer within {seconds:.0f} seconds"
         return (
             None if failed is None else last_line(logs[failed]) or f"ended with status {processes[failed].returncode}"
@@ -44,9 +44,9 @@ def problem_of_group(backend: str, size: int, seconds: float = SECONDS) -> str |
 
 
 def first_failure(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> int | None:
-    """Wait until a process has failed, and return its number; None if all processes have ended well.
+    """Wait until a process has failed, and return its number; None if all processes have succeeded.
 
-    Return `HANGS` if neither happens in time.
+    Return `TIMED_OUT` if neither happens in time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -56,7 +56,7 @@ def first_failure(processes: Sequence[subprocess.Popen[bytes]], seconds: float) 
         if None not in states:
             return None
         time.sleep(0.02)
-    return HANGS
+    return TIMED_OUT
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -77,7 +77,7 @@ def join_group(rank: int, size: int, backend: str, store: str, seconds: float) -
     dist.init_process_group(
         backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
     )
-    tensor = torch.full((LENGTH,), rank + 1.0, device=device)
+    tensor = torch.full((ELEMENTS,), rank + 1.0, device=device)
     dist.all_reduce(tensor)
     expected = size * (size + 1) / 2
     if not bool((tensor == expected).all()):

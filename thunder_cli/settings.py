@@ -20,7 +20,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 Value = str | bool | int | float
-NEEDS_ONE = {"recipe"}  # settings for which an empty list has no meaning
+NONEMPTY_SETTINGS = {"recipe"}  # settings that must not be an empty list
 MAX_LETTERS = 1 << 20
 MAX_BYTES = 4 * MAX_LETTERS  # a character has up to four bytes
 MAX_DOTS = 200  # the limit of a line: each part of a dotted key costs as much as all previous parts
@@ -37,7 +37,7 @@ class Settings:
         return self.values.get(name)
 
     def naming(self, model: str | None) -> Settings:
-        """Return these settings with the named model; without a name, the settings themselves."""
+        """Return a copy of these settings that names a model; without a name, return these settings."""
         return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
@@ -89,7 +89,7 @@ def require_type(option: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
     types, accepted = KINDS[option.kind]
     if option.repeats and isinstance(value, list | tuple):
-        if not value and option.name in NEEDS_ONE:
+        if not value and option.name in NONEMPTY_SETTINGS:
             raise Unsuitable(value, "a name, or a list with at least one name")
         for item in value:
             require_type(replace(option, repeats=False), item)

@@ -11,7 +11,7 @@ from junitparser import Error, Failure, JUnitXml
 
 from tests.cli.small import QUICK
 from thunder_cli.cache_key import cache_key
-from thunder_cli.ci.ci_report import SUMMARY, CiReport, annotation
+from thunder_cli.ci.ci_report import SUMMARY_VARIABLE, CiReport, annotation
 from thunder_core.foundation.errors import OutOfTolerance
 
 FEW = (*QUICK, "--inputs", 1, "--quiet")
@@ -25,7 +25,7 @@ def cases(file: Path) -> dict[str, list]:
 @pytest.fixture
 def summary(here, monkeypatch) -> Path:
     file = here / "summary.md"
-    monkeypatch.setenv(SUMMARY, str(file))
+    monkeypatch.setenv(SUMMARY_VARIABLE, str(file))
     return file
 
 
@@ -77,9 +77,9 @@ def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(thunder, her
 
 
 def test_github_is_refused_outside_of_a_step(thunder, monkeypatch):
-    monkeypatch.delenv(SUMMARY, raising=False)
+    monkeypatch.delenv(SUMMARY_VARIABLE, raising=False)
     done = thunder("verify", "nothing", "--github")
-    assert (done.status, "TH0201" in done.err, SUMMARY in done.err) == (2, True, True)
+    assert (done.status, "TH0201" in done.err, SUMMARY_VARIABLE in done.err) == (2, True, True)
 
 
 def test_characters_of_a_command_are_escaped():

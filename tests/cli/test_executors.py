@@ -9,6 +9,7 @@ import sys
 import torch
 
 import thunder_core as thunder_library
+from thunder_cli.commands.executors import print_all
 
 QUICK = ("--seq", "8", "--runs", "2", "--warmup", "0", "--quiet")
 
@@ -31,7 +32,7 @@ def test_an_artifacts_executors(thunder, here):
     assert refused["inductor"]["operations"] > 0
     assert "cxx could not compile" in refused["inductor"]["reason"]
     text = thunder("executors", "--of", "made").out
-    assert all(words in text for words in ("torch", "100%", "Refused", "inductor"))
+    assert all(words in text for words in ("torch", "100%", "Operations that executors refused", "inductor"))
 
 
 def test_artifact_without_a_report_is_refused(thunder, here):
@@ -47,3 +48,12 @@ def test_a_name_with_of_is_refused(thunder):
     done = thunder("executors", "inductor", "--of", "made")
     assert done.status == 2
     assert "--of shows all executors of made" in done.err and "leave out the name" in done.err
+
+
+def test_long_words_are_not_cut_in_a_narrow_table(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "torch.nn.functional." + "a" * 60
+    print_all([{"name": "mine", "available": False, "reason": f"install {name}", "claims": name, "summary": ""}])
+    printed = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed
+    assert printed.count("a" * 10) >= 6

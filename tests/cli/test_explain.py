@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thunder_cli.commands.explain import complete_code, meaning
+from thunder_cli.commands.explain import complete_code, meaning, unwrapped
 from thunder_core.foundation.errors import all_errors
 
 ERRORS = list(all_errors())
@@ -46,3 +46,13 @@ def test_an_unknown_code_suggests_the_nearest(thunder):
 
 def test_codes_are_completed():
     assert ("TH0301", meaning(next(e for e in ERRORS if e.code == "TH0301")).split("\n")[0]) in complete_code("th03")
+
+
+def test_a_paragraph_is_wrapped_at_the_width_of_the_console():
+    text = "The first\nparagraph.\n\nThe second\nparagraph."
+    assert unwrapped(text) == "The first paragraph.\n\nThe second paragraph."
+
+
+def test_a_list_keeps_its_lines():
+    text = "Modules:\n\n- the first\n  module;\n- the second."
+    assert unwrapped(text) == "Modules:\n\n- the first module;\n- the second."

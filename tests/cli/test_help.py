@@ -63,3 +63,14 @@ def test_sentences_are_short():
 def test_no_help_text_holds_an_odd_phrase():
     odd = {name: BANNED.findall(text) for name, text in HELPS.items()}
     assert {name: phrases for name, phrases in odd.items() if phrases} == {}
+
+
+def test_the_name_of_an_argument_is_in_capitals():
+    arguments = [
+        (name, argument.metavar or argument.name)
+        for name, command in APP.items()
+        for argument in command.params
+        if argument.param_type_name == "argument"
+    ]
+    assert arguments
+    assert [(name, shown) for name, shown in arguments if shown != shown.upper() or "[" in shown] == []

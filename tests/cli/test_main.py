@@ -238,3 +238,10 @@ def test_completion_is_offered_for_the_shells(thunder):
     done = thunder("--help")
     assert "--install-completion" in done.out
     assert "--show-completion" in done.out
+
+
+def test_an_unknown_value_is_named_without_the_words_of_the_parser(thunder):
+    done = thunder("inspect-trace", "artifact", "--trace", "first")
+    assert done.status == 2
+    assert "Value error" not in done.err
+    assert "'first' is not one of 'prologue', 'computation'" in done.err

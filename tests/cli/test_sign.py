@@ -76,7 +76,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert thunder("verify", artifact, "--require-signature").status == 6
     assert thunder("verify", artifact, "--key", "team.pub").status == 0
 
-    assert "1 trusted in" in thunder("keys", "trust", "team.pub").out
+    assert "1 trusted key in" in thunder("keys", "trust", "team.pub").out
     trusted = thunder("verify", artifact, "--require-signature")
     assert trusted.status == 0
     assert "(the team), trusted" in trusted.out  # the user's name of the key, whatever name the artifact gives

@@ -134,8 +134,8 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
     quick = mock.patch.multiple(watch, SILENCE=3.0, GRACE=2.0, PERIOD=0.2)
     with (
         quick if stops or loops else nullcontext(),
-        mock.patch.object(link, "PATIENCE", 1.0),
-        mock.patch.object(standing, "STUCK", 3.0 if loops else standing.STUCK),
+        mock.patch.object(link, "ERROR_TIME_LIMIT", 1.0),
+        mock.patch.object(standing, "STALL_TIME_LIMIT", 3.0 if loops else standing.STALL_TIME_LIMIT),
         mock.patch.object(
             agreement, "SECONDS", 2.0
         ),  # for which a rank compares its program with that of a killed rank
@@ -160,7 +160,7 @@ def interrupted_while_it_receives() -> None:
         time.sleep(0.5)
         send(self, command)
 
-    quick = mock.patch.object(watch, "PERIOD", 0.02), mock.patch.object(Link, "send", send_late)
+    quick = mock.patch.object(watch, "SIGN_PERIOD", 0.02), mock.patch.object(Link, "send", send_late)
     with (
         quick[0],
         quick[1],

@@ -10,8 +10,8 @@ import pytest
 import torch.distributed as dist
 
 from thunder_core.workflow.pipeline.ranks import watch as watch_module
-from thunder_core.workflow.pipeline.ranks.standing import STUCK, Standing, own_standing
-from thunder_core.workflow.pipeline.ranks.watch import ALIVE, SILENCE, Watch, report_failure
+from thunder_core.workflow.pipeline.ranks.standing import STALL_TIME_LIMIT, RankState, own_state
+from thunder_core.workflow.pipeline.ranks.watch import ALIVE, SIGN_TIME_LIMIT, Watch, report_failure
 from thunder_core.workflow.pipeline.request.launch import Launch
 
 
@@ -24,16 +24,16 @@ def test_rank_that_responds_is_well() -> None:
     store, (first, second) = watches()
     for number in range(5):
         store.set(f"{ALIVE}/1", str(number))
-        assert first.failure_of_others(number * SILENCE) is None
+        assert first.failure_of_others(number * SIGN_TIME_LIMIT) is None
         store.set(f"{ALIVE}/0", str(number))
-        assert second.failure_of_others(number * SILENCE) is None
+        assert second.failure_of_others(number * SIGN_TIME_LIMIT) is None
 
 
 def test_silent_rank_has_failed_for_all_ranks() -> None:
     _, (first, second) = watches()
     assert first.failure_of_others(0) is None
-    assert first.failure_of_others(SILENCE) is None
-    failure = first.failure_of_others(SILENCE + 1)
+    assert first.failure_of_others(SIGN_TIME_LIMIT) is None
+    failure = first.failure_of_others(SIGN_TIME_LIMIT + 1)
     assert failure is not None
     assert "rank 1 failed: it has not responded for 40 seconds" in str(failure)
     assert str(second.failure_of_others(0)) == str(failure)  # it ends, too, if it responds again
@@ -43,7 +43,7 @@ def test_rank_that_ended_is_not_silent() -> None:
     _, (first, second) = watches()
     second.end()
     assert first.failure_of_others(0) is None
-    assert first.failure_of_others(2 * SILENCE) is None
+    assert first.failure_of_others(2 * SIGN_TIME_LIMIT) is None
 
 
 def test_ranks_other_than_the_first_watch_the_first_alone() -> None:
@@ -54,13 +54,13 @@ def test_ranks_other_than_the_first_watch_the_first_alone() -> None:
 
 def stand(store: Any, second: float, marks: int = 0, step: str = "step", line: str = "model.py:3") -> None:
     """The second rank reports its state, after a number of seconds of computation."""
-    store.set(f"{ALIVE}/1", f"{second} {Standing(second, marks, step, line).text()}")
+    store.set(f"{ALIVE}/1", f"{second} {RankState(second, marks, step, line).text()}")
 
 
 def waiting(monkeypatch: pytest.MonkeyPatch, *, alone: bool = False) -> tuple[Any, Watch]:
     """The watch of a first rank that waits."""
     store, (first, _) = watches()
-    monkeypatch.setattr(watch_module, "own_standing", lambda: Standing(1.0, 5, "validate", "link.py:7"))
+    monkeypatch.setattr(watch_module, "own_state", lambda: RankState(1.0, 5, "validate", "link.py:7"))
     first.is_alone = lambda: alone
     return store, first
 
@@ -79,7 +79,7 @@ def test_rank_that_computes_without_progress_while_another_waits_is_in_a_loop(
 ) -> None:
     store, first = waiting(monkeypatch, alone=alone)
     failure = None
-    for now in range(0, int(STUCK) + 60, 20):
+    for now in range(0, int(STALL_TIME_LIMIT) + 60, 20):
         stand(store, 0.9 * now if busy else 0.001 * now, now // 100 if progresses else 0)
         failure = failure or first.failure_of_others(now)
     assert (failure is not None) == found
@@ -91,24 +91,24 @@ def test_rank_that_computes_without_progress_while_another_waits_is_in_a_loop(
 def test_rank_that_computed_until_now_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ranks compile one region for long; the first is done a little earlier."""
     store, first = waiting(monkeypatch)
-    for now in range(0, int(STUCK) + 300, 20):
-        monkeypatch.setattr(watch_module, "own_standing", lambda now=now: Standing(min(now, 500.0), 5, "build", ""))
+    for now in range(0, int(STALL_TIME_LIMIT) + 300, 20):
+        monkeypatch.setattr(watch_module, "own_state", lambda now=now: RankState(min(now, 500.0), 5, "build", ""))
         stand(store, now)
         assert first.failure_of_others(now) is None
 
 
 @pytest.mark.usefixtures("group_of_one")
 def test_collective_is_progress() -> None:
-    before = own_standing()
+    before = own_state()
     dist.barrier()
-    after = own_standing()
+    after = own_state()
     assert before is not None
     assert after is not None
     assert after.marks > before.marks
 
 
 def test_error_of_another_rank_interrupts_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "PERIOD", 0.01)
+    monkeypatch.setattr(watch_module, "SIGN_PERIOD", 0.01)
     store, (first, _) = watches()
     first.start()
     report_failure(store, 1, "the disk is full")
@@ -121,7 +121,7 @@ def test_error_of_another_rank_interrupts_the_main_thread(monkeypatch: pytest.Mo
 def test_process_ends_if_the_rank_cannot_be_interrupted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("PERIOD", "GRACE"):
+    for name in ("SIGN_PERIOD", "END_TIME_LIMIT"):
         monkeypatch.setattr(watch_module, name, 0.01)
     statuses: list[int] = []
     monkeypatch.setattr(watch_module.os, "_exit", statuses.append)

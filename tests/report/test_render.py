@@ -132,7 +132,7 @@ def test_backwards_are_counted_and_missing_ones_have_a_reason(full: Report) -> N
     assert "| triton | 30 | 75% | 77 | 50% |" in render_markdown(report)
     assert "| torch | 10 | 25% | 0 |  |" in render_markdown(report)
     for page in (render_html(report), render_markdown(report)):
-        assert "There is no compiled backward: autograd was off." in page
+        assert "The artifact has no compiled backward: autograd was off." in page
     assert "backward" not in render_markdown(full) + render_html(full)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.report.samples import rank_times
 from tests.report.test_render import BALANCED, Tags
 from thunder_core.workflow.report import Report, render_html, render_markdown
-from thunder_core.workflow.report.timeline_plot import LANE, MAX_RANKS, WAIT, collective_rows, timeline
+from thunder_core.workflow.report.timeline_plot import LANE_HEIGHT, MAX_RANKS, WAIT, collective_rows, timeline
 
 
 def test_marks_are_placed_by_their_times() -> None:
@@ -20,7 +20,7 @@ def test_marks_are_placed_by_their_times() -> None:
     assert abs(reduce.width - 6.5 * millisecond) < 0.02
     assert reduce.x == forward.x + 2.5 * millisecond
     # both are in flight at 2.5 ms, so they have rows of their own below the computation
-    assert [mark.y - forward.y for mark in (first_wait, gather, reduce)] == [0, LANE, 2 * LANE]
+    assert [mark.y - forward.y for mark in (first_wait, gather, reduce)] == [0, LANE_HEIGHT, 2 * LANE_HEIGHT]
     assert plot.legend == (("all_gather_into_tensor", "c1"), ("all_reduce", "c2"))
 
 
@@ -31,7 +31,7 @@ def test_each_rank_has_rows_of_its_own_and_many_are_counted() -> None:
     tops = [mark.y for mark in plot.marks if mark.text.startswith("computation")]
     assert tops == sorted(tops)
     assert len(set(tops)) == MAX_RANKS
-    assert max(mark.y + LANE for mark in plot.marks) < plot.height
+    assert max(mark.y + LANE_HEIGHT for mark in plot.marks) < plot.height
 
 
 def test_rows_name_the_rank_with_the_longest_wait() -> None:

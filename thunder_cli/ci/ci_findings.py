@@ -1,4 +1,4 @@
-"""The results of a command as checks for continuous integration."""
+"""Convert the results of a command to checks for continuous integration."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
 
 
 def _note_speed(checks: CiReport, report: BenchmarkReport) -> None:
-    """Add a measurement with its verdict in the name; a slow candidate fails only with a gate."""
+    """Add a measurement as a passed check whose name contains the verdict."""
     for candidate in report.candidates[1:]:
         checks.note(f"{size_prefix(report)}{candidate.name} was measured: {report.verdict_in_words(candidate)}")

@@ -21,8 +21,9 @@ from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.report import markdown
 
-SUMMARY = "GITHUB_STEP_SUMMARY"  # the environment variable in which GitHub Actions names the file of the step's summary
-GATES = (1, 4, 5, 6)  # the exit statuses of a check that failed; all others are errors
+# The environment variable in which GitHub Actions names the file of the step's summary.
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+FAILED_CHECK_STATUSES = (1, 4, 5, 6)  # the exit statuses of a check that failed; all others are errors
 # Characters that would end the message, or a property, of a workflow command of GitHub Actions.
 MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 PROPERTY_ESCAPES = {**MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"}
@@ -88,7 +89,7 @@ class CiReport:
     def _case(self, check: Check, seconds: float) -> TestCase:
         case = TestCase(printable(check.name), f"thunder.{self.command}", seconds)
         if check.failure:
-            kind = Failure if check.status in GATES else Error
+            kind = Failure if check.status in FAILED_CHECK_STATUSES else Error
             result = kind(printable(check.failure), check.code or "check")
             result.text = printable("\n".join(filter(None, (check.failure, check.fix and f"fix: {check.fix}"))))
             case.result = [result]
@@ -108,7 +109,7 @@ class CiReport:
                 file.write(f"{(self.summarize or self._listing)()}\n")
         except OSError as error:
             what = f"{summary} cannot be written: {reason_of(error)}"
-            raise OutputNotWritable(what, fix=f"look at {SUMMARY}") from error
+            raise OutputNotWritable(what, fix=f"look at {SUMMARY_VARIABLE}") from error
 
     def _listing(self) -> str:
         """Return the checks as a Markdown list."""
@@ -124,9 +125,10 @@ def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
     step of GitHub Actions.
     """
     require_writable(options.junit, None)
-    if options.github and not os.environ.get(SUMMARY):
+    if options.github and not os.environ.get(SUMMARY_VARIABLE):
         raise BadOption(
-            f"--github was given, and {SUMMARY} is not set", fix="use --github in a step of GitHub Actions only"
+            f"--github was given, and {SUMMARY_VARIABLE} is not set",
+            fix="use --github in a step of GitHub Actions only",
         )
     report = CiReport(command)
     try:
@@ -145,7 +147,7 @@ def write(report: CiReport, options: CiOptions) -> None:
     if options.junit is not None:
         report.write_junit(options.junit)
     if options.github:
-        report.write_github(Path(os.environ[SUMMARY]))
+        report.write_github(Path(os.environ[SUMMARY_VARIABLE]))
 
 
 def annotation(title: str, message: str) -> str:

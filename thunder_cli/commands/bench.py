@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 First = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ARTIFACT|MODEL|RESULT]",
+        metavar="ARTIFACT|MODEL|RESULT",
         help="An artifact, a model folder or a Hub name. To compare two result files of --out, pass both."
         " Default: the recipe's sample model.",
         show_default=False,
@@ -42,7 +42,7 @@ First = Annotated[
 Second = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ARTIFACT|RESULT]",
+        metavar="ARTIFACT|RESULT",
         help="A second artifact or result file to compare with the first; both must be artifacts, or both result"
         " files.",
         show_default=False,

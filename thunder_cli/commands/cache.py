@@ -237,6 +237,7 @@ def why(
     entry: Annotated[
         str | None,
         typer.Argument(
+            metavar="ENTRY",
             help="First digits of the entry's digest (the column `entry` of `thunder cache list`), or the entry's"
             " label. Default: the entry that was built last.",
             autocompletion=complete_entry,

@@ -23,7 +23,9 @@ Row = dict[str, object]
 def executors(
     name: Annotated[
         str | None,
-        typer.Argument(help="Name of an executor. Default: list all.", autocompletion=complete_executor),
+        typer.Argument(
+            metavar="NAME", help="Name of an executor. Default: list all.", autocompletion=complete_executor
+        ),
     ] = None,
     *,
     of: Annotated[
@@ -110,8 +112,8 @@ def print_all(rows: Iterable[Row]) -> None:
     """Print a line for each executor."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("executor", no_wrap=True)
-    table.add_column("here")
-    table.add_column("claims")
+    table.add_column("on this machine", overflow="fold")
+    table.add_column("claims", overflow="fold")
     for row in rows:
         table.add_row(Text(str(row["name"]), "bold"), state_of(row), Text(str(row["claims"] or row["summary"])))
     stdout().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Annotated
 
 import typer
@@ -25,7 +26,9 @@ def complete_code(incomplete: str) -> list[tuple[str, str]]:
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(help="Error code, such as TH0202. Default: list all.", autocompletion=complete_code),
+        typer.Argument(
+            metavar="CODE", help="Error code, such as TH0202. Default: list all.", autocompletion=complete_code
+        ),
     ] = None,
     *,
     json: Json = False,
@@ -81,4 +84,9 @@ def describe(error: Error) -> Text:
     head = Text.assemble(
         (error.code, "bold red"), " ", (error.__name__, "bold"), (f"  exit status {error.status}", "dim")
     )
-    return head.append(f"\n\n{meaning(error)}")
+    return head.append(f"\n\n{unwrapped(meaning(error))}")
+
+
+def unwrapped(text: str) -> str:
+    """Return a text with each paragraph and each list item on one line, so that a console wraps it at its own width."""
+    return re.sub(r"(?<=\S)\n *(?![\s-])", " ", text)

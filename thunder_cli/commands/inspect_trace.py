@@ -27,6 +27,7 @@ TraceName = Annotated[
     typer.Option(
         "--trace",
         "-t",
+        metavar="NAME",
         help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and unpacks the "
         "inputs, and the tail recomputes returned views.",
     ),
@@ -59,6 +60,7 @@ Level = Annotated[
     Literal["torch", "aten"],
     typer.Option(
         "--level",
+        metavar="NAME",
         help="Level of detail. `torch`: calls as written; `aten`: the ATen operations that they decompose into.",
     ),
 ]

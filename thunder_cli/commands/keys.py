@@ -10,6 +10,7 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
+from thunder_cli.views.quantity import count_noun
 from thunder_core.foundation.storage.absolute import absolute
 
 keys = typer.Typer(help="Create signing keys, and manage the list of trusted keys.", invoke_without_command=True)
@@ -37,14 +38,15 @@ def list_keys(*, json: Json = False, debug: Debug = False) -> None:
         return
     for key in trusted:
         stdout().print(Text.assemble((key.fingerprint, "bold"), f"  {key.comment}"), soft_wrap=True)
-    summary = f"{len(trusted)} trusted in " if trusted else "no key is trusted in "
+    summary = f"{count_noun(len(trusted), 'trusted key')} in " if trusted else "no trusted keys in "
     stdout().print(Text.assemble((summary, "dim"), str(trusted_file())), soft_wrap=True)
 
 
 @keys.command()
 def new(
     file: Annotated[
-        Path, typer.Argument(help="File to write the private key to. The public key is written to FILE.pub.")
+        Path,
+        typer.Argument(metavar="FILE", help="File to write the private key to. The public key is written to FILE.pub."),
     ],
     *,
     comment: Annotated[
@@ -53,7 +55,7 @@ def new(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Create a key pair: FILE to sign with, readable by you alone, and FILE.pub for others to trust."""
+    """Create a key pair: the private key in FILE, readable by you alone, and the public key in FILE.pub."""
     from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_path
 
     path = absolute(file)
@@ -69,7 +71,10 @@ def new(
 @keys.command()
 def trust(
     file: Annotated[
-        Path, typer.Argument(help="File with public keys, such as the .pub file that `thunder keys new` writes.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="File with public keys, such as the .pub file that `thunder keys new` writes."
+        ),
     ],
     *,
     json: Json = False,
@@ -86,7 +91,9 @@ def trust(
 
 @keys.command()
 def forget(
-    key: Annotated[str, typer.Argument(help="Fingerprint or comment of the key, or the file with the key.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Fingerprint or comment of the key, or the file with the key.")
+    ],
     *,
     json: Json = False,
     debug: Debug = False,
@@ -98,12 +105,12 @@ def forget(
     from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
     trusted = trusted_list()
-    gone = [known_key for known_key in trusted if key in (known_key.fingerprint, known_key.comment, known_key.text)]
-    if not gone and Path(key).expanduser().is_file():
+    removed = [known_key for known_key in trusted if key in (known_key.fingerprint, known_key.comment, known_key.text)]
+    if not removed and Path(key).expanduser().is_file():
         keys_of_file = read_public_keys(Path(key).expanduser())
-        gone = [known_key for known_key in trusted if known_key in keys_of_file]
-    if not gone:
+        removed = [known_key for known_key in trusted if known_key in keys_of_file]
+    if not removed:
         near = did_you_mean(key, [known_key.comment or known_key.fingerprint for known_key in trusted])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")
-    write_trusted(known_key for known_key in trusted if known_key not in gone)
+    write_trusted(known_key for known_key in trusted if known_key not in removed)
     list_keys(json=json)

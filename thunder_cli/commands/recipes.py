@@ -52,7 +52,7 @@ def list_recipes(*, json: Json = False, debug: Debug = False) -> None:
 
 @recipes.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Name of the recipe.", autocompletion=complete_recipe)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the recipe.", autocompletion=complete_recipe)],
     *,
     json: Json = False,
     debug: Debug = False,
@@ -76,7 +76,8 @@ def show(
 @expand_options
 def explain(
     names: Annotated[
-        list[str], typer.Argument(help="Names of the recipes to combine.", autocompletion=complete_recipe)
+        list[str],
+        typer.Argument(metavar="NAME", help="Names of the recipes to combine.", autocompletion=complete_recipe),
     ],
     *,
     settings: Annotated[Settings, ("add-transform", "add-executor", "without")],
@@ -139,7 +140,7 @@ def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
 
 @recipes.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the recipe: words joined by hyphens.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the recipe: words joined by hyphens.")],
     *,
     out: Annotated[
         Path,

@@ -27,7 +27,9 @@ def plan_and_print_search(
     began = time.monotonic()
     print_hub_notice(console, request.model)
     with importing_tested_torch(console):
-        planned = recipe_search.RequestSearch.plan_search(request, search, began)  # the face imports PyTorch now
+        planned = recipe_search.RequestSearch.plan_search(
+            request, search, began
+        )  # the attribute access imports PyTorch
     console.print(plan_view(planned, whole=whole))
     console.print()
     return planned

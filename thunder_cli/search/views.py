@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.quantity import count_noun, magnitude, minutes, size, speedup
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fitting, plain_table, space_out, with_title
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fit_table, plain_table, space_out, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import SearchCandidate, SearchReport
 from thunder_core.workflow.report.number_format import percent
@@ -30,7 +30,8 @@ COLUMNS: Mapping[str, Callable[[SearchCandidate], str]] = {
     "memory": lambda row: "" if row.memory is None else size(row.memory),
     "weights": lambda row: "" if row.size is None else size(row.size),
 }
-SPARE = ("rounds", "weights", "error", "median", "memory")  # the columns that narrow consoles leave out, in this order
+# Narrow consoles leave out these columns, in this order, until the table fits.
+COLUMNS_LEFT_OUT_FIRST = ("rounds", "weights", "error", "median", "memory")
 
 
 def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
@@ -72,7 +73,11 @@ def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     yield Text.assemble(("Search", HEAD), "  ", (report.why, GOOD if report.winner else BAD))
     reused_text = f", {report.kept} kept from an earlier search" if report.kept else ""
     detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{reused_text}"
-    yield with_title("Candidates", f"{detail}; {report.ended}", fitting(_table_of(report), list(COLUMNS), SPARE, width))
+    yield with_title(
+        "Candidates",
+        f"{detail}; {report.ended}",
+        fit_table(_table_of(report), list(COLUMNS), COLUMNS_LEFT_OUT_FIRST, width),
+    )
     missed = [(row.name, row.reason) for row in report.measured if row.reason and not row.is_within]
     if missed:
         yield reasons_view("Out of bounds", missed)

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of
+from thunder_cli.views.outcome import COLUMNS, COLUMNS_LEFT_OUT_FIRST, WIDE, benchmark_view, measured_columns
 from thunder_cli.views.quantity import rounds_of, speedup
-from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, with_title
+from thunder_cli.views.table import HEAD, VERDICTS, fit_table, plain_table, with_title
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, CandidateComparison, Comparison, Verdict
 from thunder_core.workflow.benchmark.report import candidate_in_words, size_in_words
 from thunder_core.workflow.benchmark.verdict import in_words
@@ -64,7 +64,9 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
                 table.add_row(label, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
-    return with_title(title, rounds_of(first), fitting(table_of, columns_of(suite.reports), SPARE, width))
+    return with_title(
+        title, rounds_of(first), fit_table(table_of, measured_columns(suite.reports), COLUMNS_LEFT_OUT_FIRST, width)
+    )
 
 
 def size_of(report: BenchmarkReport) -> str:

@@ -14,7 +14,7 @@ from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport,
 from thunder_core.workflow.report import render_benchmark
 
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
-BAR = 0.8  # the bars' share of the space between two sizes
+BARS_SHARE = 0.8  # the bars' share of the space between two sizes
 MILLI = 1e3
 
 
@@ -59,7 +59,7 @@ def draw_times(suite: BenchmarkSuite) -> Figure:
     names = [candidate.name for candidate in suite.reports[0].candidates]
     figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")
     axes = figure.subplots()
-    width = BAR / len(names)
+    width = BARS_SHARE / len(names)
     for number, name in enumerate(names):
         chosen = [next(c for c in report.candidates if c.name == name) for report in suite.reports]
         positions = [index + (number - (len(names) - 1) / 2) * width for index in range(len(chosen))]

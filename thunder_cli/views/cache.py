@@ -15,7 +15,7 @@ from thunder_cli.views.quantity import ago, count_noun, size
 from thunder_cli.views.table import DIM, HEAD, plain_table
 from thunder_core.backend.cache import Freed, MissExplanation, Record, by_models
 
-SHORT = 12  # digits of a digest
+DIGITS_SHOWN = 12  # digits of a digest
 WIDE = 100  # columns; narrower consoles omit the time when an entry was built
 NO_EARLIER = (
     "built because the cache had no earlier entry of this executor for the same part of a program or the same label"
@@ -107,7 +107,7 @@ def label_of(record: Record) -> Text:
 
 def shorten(text: str) -> str:
     """Return the first digits of a digest; any other string unchanged."""
-    return text[:SHORT] if DIGEST.fullmatch(text) else text
+    return text[:DIGITS_SHOWN] if DIGEST.fullmatch(text) else text
 
 
 def count_entries(number: int) -> str:

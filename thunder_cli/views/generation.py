@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.quantity import rate, rounds_of, size, speedup
-from thunder_cli.views.table import fitting, plain_table, with_title
+from thunder_cli.views.table import fit_table, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
 from thunder_core.workflow.benchmark.report import size_in_words
@@ -37,7 +37,9 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
         return table
 
     columns = filled_columns(reports)
-    return with_title(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns, SPARE, width))
+    return with_title(
+        f"{title}, {lengths}", rounds_of(first), fit_table(table_of, columns, COLUMNS_LEFT_OUT_FIRST, width)
+    )
 
 
 def filled_columns(reports: Sequence[GenerationBenchmark]) -> list[str]:
@@ -85,5 +87,5 @@ COLUMNS: Mapping[str, Cell] = {
     "whole call": lambda candidate, _: format_time(candidate.median),
     "peak memory": lambda candidate, _: "" if candidate.peak_bytes is None else size(candidate.peak_bytes),
 }
-# The columns that are left out on narrow consoles, in this order.
-SPARE = ("whole call", "first-token speed-up", "peak memory")
+# Narrow consoles leave out these columns, in this order, until the table fits.
+COLUMNS_LEFT_OUT_FIRST = ("whole call", "first-token speed-up", "peak memory")

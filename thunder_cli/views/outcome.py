@@ -13,7 +13,7 @@ from rich.text import Text
 from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.quantity import count_noun, magnitude, rate, rounds_of, size, speedup
 from thunder_cli.views.ranges import ranges_view
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, space_out, with_title
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fit_table, plain_table, space_out, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.workflow.report import Report
@@ -23,17 +23,19 @@ from thunder_core.workflow.validation.report import Evaluation, GenerationReport
 
 SHOWN_OUTPUTS = 6
 SHOWN_LAYERS = 3
-FIRST = ("loss",)  # always shown, as are the outputs with a language report
+OUTPUTS_SHOWN_FIRST = (
+    "loss",
+)  # shown before the outputs that are ranked by error, like outputs with a language report
 WIDE = 100  # columns; narrower consoles omit mean errors
-LONGEST_NAME, LONG_NAME = 30, 48
+OUTPUT_NAME_WIDTH, GRADIENT_NAME_WIDTH = 31, 48  # characters; the beginning of a longer name is cut
 
 
 def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
-    """Return a short form of the report, for a console of this width."""
+    """Return the verdicts and tables of a report, for a console of this width."""
     parts = [
         *_speed(report),
         *_validation(report, width),
-        *_inside(report),
+        *_internal_check(report),
         *([quantization_view(report.quantization)] if report.quantization else []),
         *_comparison(report),
         *([evaluation_view(report.evaluation)] if report.evaluation else []),
@@ -66,7 +68,7 @@ def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
     yield from (Padding(Text(f"but {caveat}", "bold yellow"), (0, 0, 0, 2)) for caveat in caveats)
 
 
-def _inside(report: Report) -> Iterator[RenderableType]:
+def _internal_check(report: Report) -> Iterator[RenderableType]:
     if report.internal_check is not None:
         yield Text.assemble(("Internal check", HEAD), "  ", report.internal_check.summary)
 
@@ -110,10 +112,10 @@ def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequen
     wide = wide and not trains  # the names of gradients need the room
     means = ("mean", "eager's") if wide else ()
     table = plain_table("output", "max error", "eager's own", *means, *spoken, "")
-    first = [output for output in validation.outputs if output.language or output.name in FIRST]
+    first = [output for output in validation.outputs if output.language or output.name in OUTPUTS_SHOWN_FIRST]
     shown = [*first, *(output for output in validation.ranked if output not in first)][:SHOWN_OUTPUTS]
     for output in shown:
-        table.add_row(*_output(output, language, wide, LONG_NAME if trains else LONGEST_NAME))
+        table.add_row(*_output(output, language, wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
     hidden = len(validation.outputs) - len(shown)
     more = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
@@ -210,13 +212,15 @@ def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", widt
         table.columns[-1].justify = "left"
         return table
 
-    return with_title(title, rounds_of(benchmark), fitting(table_of, columns_of([benchmark]), SPARE, width))
+    return with_title(
+        title, rounds_of(benchmark), fit_table(table_of, measured_columns([benchmark]), COLUMNS_LEFT_OUT_FIRST, width)
+    )
 
 
-def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
-    """Return the columns of the table of candidates; memory only if it was measured."""
-    counted = any(candidate.peak_bytes is not None for report in reports for candidate in report.candidates)
-    return [name for name in COLUMNS if counted or name != "peak memory"]
+def measured_columns(reports: Sequence[BenchmarkReport]) -> list[str]:
+    """Return the columns of the table of candidates, without `peak memory` if no candidate's memory was measured."""
+    has_memory = any(candidate.peak_bytes is not None for report in reports for candidate in report.candidates)
+    return [name for name in COLUMNS if has_memory or name != "peak memory"]
 
 
 def _comparison_cell(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
@@ -236,13 +240,8 @@ COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
         candidate, report, report.verdict(candidate), VERDICTS[report.verdict(candidate)]
     ),
 }
-SPARE = (
-    "p90",
-    "samples/s",
-    "spread",
-    "p99",
-    "peak memory",
-)  # the columns that narrow consoles leave out, in this order
+# Narrow consoles leave out these columns, in this order, until the table fits.
+COLUMNS_LEFT_OUT_FIRST = ("p90", "samples/s", "spread", "p99", "peak memory")
 
 
 def operations_view(report: Report) -> Iterator[RenderableType]:
@@ -273,7 +272,7 @@ def _part(share: float | None) -> str:
 
 
 def _backward(report: Report) -> str:
-    """Return the remark on the backward of a training step."""
+    """Return the number of operations in the backward, or the reason why there is no backward; empty for inference."""
     behind = sum(share.backward for share in report.executors)
     if not report.train:
         return ""
@@ -282,7 +281,7 @@ def _backward(report: Report) -> str:
 
 
 def _memory(report: Report) -> Iterator[RenderableType]:
-    """Yield the memory peak, and the line of the trace that reaches it."""
+    """Yield the peak memory, and the line of the trace at which the memory is largest."""
     peak = report.memory_peak
     if peak is None:
         return
@@ -304,7 +303,7 @@ def refused_view(report: Report, *, absent: bool = False) -> Iterator[Renderable
             "not available" if refusal.operations is None else str(refusal.operations),
             Text(refusal.reason, DIM),
         )
-    yield with_title("Refused", "", table)
+    yield with_title("Operations that executors refused", "", table)
 
 
 def choices_view(report: Report) -> Iterator[RenderableType]:
@@ -315,7 +314,7 @@ def choices_view(report: Report) -> Iterator[RenderableType]:
     table.columns[2].justify, table.columns[2].no_wrap = "left", False
     for chosen in report.choices:
         table.add_row(chosen.executor, str(chosen.operations), Text(chosen.choice, DIM))
-    yield with_title("Chosen", "", table)
+    yield with_title("Kernels that were chosen by a measurement", "", table)
 
 
 def _remarks(report: Report) -> Iterator[RenderableType]:
@@ -349,6 +348,6 @@ STATES = {
 
 
 def revalidation_view(artifact: Path, state: str, *, written: bool) -> Text:
-    """Return an artifact, and its state after a validation."""
+    """Return the path of an artifact, and its state after a validation."""
     now = "validated; the report and the manifest were updated" if written else STATES[state]
     return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (now, GOOD))

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.quantity import count_noun, magnitude, speedup
-from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, with_title
+from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fit_table, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import Report
 from thunder_core.workflow.report.ranges import ConstraintRow, RangePoint, constraints_of, points_of, served_in_words
 
-SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles leave out, in this order
+# Narrow consoles leave out these columns, in this order, until the table fits.
+COLUMNS_LEFT_OUT_FIRST = ("eager's own", "eager", "thunder")
 
 
 def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
@@ -34,7 +35,7 @@ def _points(points: Sequence[RangePoint], width: int) -> Table:
             table.add_row(point.size, *(_cell(point, column) for column in columns))
         return table
 
-    return fitting(table_of, column_names, SPARE, width)
+    return fit_table(table_of, column_names, COLUMNS_LEFT_OUT_FIRST, width)
 
 
 def _cell(point: RangePoint, column: str) -> Text:

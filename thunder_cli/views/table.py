@@ -19,7 +19,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "unstable": "bold yellow",
     "not distinguishable": "",
 }
-BROAD = 1000  # columns: wider than any table
+MEASURING_WIDTH = 1000  # columns; wider than any table, so that no column is wrapped while a table is measured
 
 
 def space_out(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
@@ -31,16 +31,21 @@ def space_out(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
 
 
 def with_title(title: str, detail: str, body: RenderableType) -> RenderableType:
-    """Return a part of the output under its title."""
+    """Return a title with a detail, and a part of the output below the title."""
     return Group(Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)), body)
 
 
-def fitting(build: Callable[[Sequence[str]], Table], columns: Sequence[str], spare: Sequence[str], width: int) -> Table:
-    """Return a table with as many columns as fit a console of this width; spare columns are dropped in order."""
+def fit_table(
+    build: Callable[[Sequence[str]], Table], columns: Sequence[str], left_out_first: Sequence[str], width: int
+) -> Table:
+    """Return a table that fits a console of this width: without as many columns of `left_out_first` as necessary.
+
+    The table may still be wider than the console if it has none of these columns any more.
+    """
     shown = list(columns)
-    for column in (*spare, None):
+    for column in (*left_out_first, None):
         table = build(shown)
-        if column is None or Console(width=BROAD).measure(table).maximum <= width:
+        if column is None or Console(width=MEASURING_WIDTH).measure(table).maximum <= width:
             break
         shown = [name for name in shown if name != column]
     return table
@@ -50,8 +55,8 @@ def plain_table(*columns: str, text_columns: int = 1) -> Table:
     """Return a table with a line only under its header; the first `text_columns` are text, the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, header_style=DIM, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
-        words = number < text_columns
+        is_text = number < text_columns
         table.add_column(
-            column, justify="left" if words else "right", no_wrap=not words or text_columns > 1, overflow="fold"
+            column, justify="left" if is_text else "right", no_wrap=not is_text or text_columns > 1, overflow="fold"
         )
     return table

@@ -101,7 +101,7 @@ class TracingAttempts:
         return self._go_on(tried, NEEDS_VALUES)
 
     def _go_on(self, tried: Symbolic, reason: str) -> bool:
-        """Drop the attempts that would fail alike, and keep the first reason why symbolic values failed."""
+        """Drop the attempts that would fail in the same way, and keep the first reason why symbolic values failed."""
         self.reason = self.reason or reason
         self._drop_like(tried)
         return True

@@ -28,7 +28,7 @@ from thunder_core.workflow.validation.generation import generate
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
-SMALL = 256  # the most elements of a tensor that is written as a literal
+MAX_LITERAL_ELEMENTS = 256  # the most elements of a tensor that is written as a literal
 
 
 def traced_model(request: Request) -> Subject:
@@ -101,5 +101,5 @@ def literals_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     return {
         name: f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}, device={str(tensor.device)!r})"
         for name, tensor in tensors.items()
-        if tensor.numel() <= SMALL and bool(torch.isfinite(tensor).all())
+        if tensor.numel() <= MAX_LITERAL_ELEMENTS and bool(torch.isfinite(tensor).all())
     }

@@ -22,7 +22,7 @@ class NestedStatement:
 
     @property
     def outer(self) -> str:
-        """The holder in a few words: `region_0 of inductor, line 3`."""
+        """The outer statement in a few words: `region_0 of inductor, line 3`."""
         return f"{short_name(self.holder)} of {self.holder.executor}, line {self.number}"
 
 

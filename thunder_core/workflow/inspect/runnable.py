@@ -14,8 +14,8 @@ from thunder_core.workflow.inspect.subject import InspectedStage, Subject
 ROOTS = frozenset({"module", "args", "kwargs"})
 REPLAY = "thunder_core.workflow.artifact.replay"
 ARTIFACT = "ARTIFACT"
-GIVEN = "given"  # the list parameter of a region
-SAVED = "saved"  # the list parameter of a backward, which empties it
+REGION_PARAMETER = "given"  # the list parameter of a region
+BACKWARD_PARAMETER = "saved"  # the list parameter of a backward, which empties it
 BEHIND_FORWARD = ("tail", "backward")
 
 
@@ -55,8 +55,8 @@ def regions(listing: Listing) -> Iterator[str]:
     for name, line in first.items():
         results, names = ", ".join(value.name for value in line.makes), ", ".join(line.reads)
         listed = f"{name}([" in line.text  # the region takes a list, which is written in the call
-        yield from ("", "", f"def {name}({GIVEN if listed else names}):")
-        yield from ([f"{INDENT}[{names}] = {GIVEN}"] if listed else [])
+        yield from ("", "", f"def {name}({REGION_PARAMETER if listed else names}):")
+        yield from ([f"{INDENT}[{names}] = {REGION_PARAMETER}"] if listed else [])
         yield from (INDENT + part.text for part in line.parts)
         yield f"{INDENT}return {results}"
 
@@ -215,7 +215,7 @@ def _call_after_forward(subject: Subject, stage: InspectedStage, listing: Listin
     program_arguments = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.has_cotangent!r}"
     yield f"given = arguments_of({program_arguments}, module, args, kwargs)"
     yield "with torch.no_grad():"
-    packed = [value.name for value in listing.inputs] == [SAVED]
+    packed = [value.name for value in listing.inputs] == [BACKWARD_PARAMETER]
     yield f"{INDENT}outputs = {listing.name}({'given' if packed else '*given'})"
     origins = {value.name: value.origin for value in listing.results}
     yield from _print_outputs([origins.get(name) or name for name in result_names(listing)])

@@ -82,7 +82,7 @@ def bench_artifact(
 ) -> BenchmarkSuite:
     """Measure an artifact against the model that it was made from; `consent` is the same as for `load`."""
     check_bench_request(bench_request)
-    opener = partial(open_for_bench, authentic(folder, consent), device, consent, bench_request)
+    opener = partial(open_for_bench, open_verified(folder, consent), device, consent, bench_request)
     return _bench({OURS: opener}, bench_request, progress)
 
 
@@ -100,7 +100,7 @@ def bench_artifacts(
     Raises `BadOption` if one artifact is for training and the other for inference.
     """
     check_bench_request(bench_request, subjects=2)
-    artifacts = [authentic(folder, consent) for folder in (first, second)]
+    artifacts = [open_verified(folder, consent) for folder in (first, second)]
     if artifacts[0].manifest.train != artifacts[1].manifest.train:
         raise BadOption(
             f"one of {first} and {second} is for training, the other is not",
@@ -117,7 +117,7 @@ def distinct_names(first: Path, second: Path) -> tuple[str, str]:
     return names if clear else (f"A: {names[0]}", f"B: {names[1]}")
 
 
-def authentic(folder: Path, consent: Consent) -> Artifact:
+def open_verified(folder: Path, consent: Consent) -> Artifact:
     """Open the artifact in a folder, and check its signatures."""
     artifact = open_artifact(folder)
     require_authentic(artifact, consent)
@@ -173,9 +173,9 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     """
     batches, lengths = bench_request.batches, bench_request.seqs
     if None in batches:
-        batches = (artifacts_own("batch", sessions) or 1,)
+        batches = (recorded_size("batch", sessions) or 1,)
     if None in lengths:
-        lengths = (artifacts_own("seq", sessions),)
+        lengths = (recorded_size("seq", sessions),)
     named = dict.fromkeys(InputSize._fields, False)
     named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
@@ -203,7 +203,7 @@ def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:
                 fix=f"make both with --{name}, or both without",
             )
     return optional_sizes | {
-        name: size for name in optional_sizes if (size := artifacts_own(name, sessions)) is not None
+        name: size for name in optional_sizes if (size := recorded_size(name, sessions)) is not None
     }
 
 
@@ -218,7 +218,7 @@ def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
     return ranges
 
 
-def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
+def recorded_size(name: str, sessions: Mapping[str, Session]) -> int | None:
     """Return the common size of a dimension of all artifacts; None if they record none, or support a range.
 
     Raises `BadOption` for artifacts of different sizes.
@@ -261,13 +261,13 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
     """Compile for every size first, because other compilers leave hooks in PyTorch that would be traced, too."""
     clock.begin("compile")
     for done, (session, size) in enumerate(product(sessions, sizes), start=1):
-        with programs_refusals(session, size):
+        with add_fix_to_refusals(session, size):
             session.call(session.inputs(size))
         clock.advance(done, len(sessions) * len(sizes))
 
 
 @contextmanager
-def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
+def add_fix_to_refusals(session: Session, size: InputSize) -> Iterator[None]:
     """Add a fix to the error if no program of an artifact accepts the inputs, because a benchmark does not trace."""
     try:
         yield

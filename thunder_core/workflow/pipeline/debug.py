@@ -49,7 +49,7 @@ from thunder_core.workflow.pipeline.validate import size_of
 from thunder_core.workflow.validation.internal_check import Fault, InternalCheck, NonFiniteLine
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
-TOKENS = 2  # the second token uses the cache
+NEW_TOKENS = 2  # the second token uses the cache
 NO_TRACES, BY_JIT = "the program has no traces", "use a recipe that traces with jit"
 
 
@@ -131,7 +131,7 @@ def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
         workflow.acquire()
         clock.begin("examine")
         coverage = GenerationCoverage(workflow.session, planned.generation)
-        internal_check = check_calls(workflow.session, lambda: coverage.trace(TOKENS))
+        internal_check = check_calls(workflow.session, lambda: coverage.trace(NEW_TOKENS))
     if internal_check is None:
         raise BadOption(NO_TRACES, fix=BY_JIT)
     return Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, internal_check=internal_check)
@@ -166,14 +166,14 @@ def debug_artifact(
             program = specializations.compiler(session.model, (), dict(inputs))
             clock.begin("examine")
             internal_check = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
-            faults = (*stored_faults(stored, program, session, inputs), *unlike_shown(artifact))
+            faults = (*stored_faults(stored, program, session, inputs), *display_faults(artifact))
             internal_check = internal_check.model_copy(update={"faults": (*internal_check.faults, *faults)})
             recipe = artifact.manifest.recipe or "default"
             diagnosis = Diagnosis(subject=str(folder), recipe=recipe, internal_check=internal_check)
             return with_details(diagnosis, session, program, inputs, debug_request, recipe)
 
 
-def unlike_shown(artifact: Artifact) -> Iterator[Fault]:
+def display_faults(artifact: Artifact) -> Iterator[Fault]:
     """Yield a fault for each running stage whose displayed lines differ from the lines that run."""
     for stage in (stage for program in artifact.manifest.programs for stage in program.stages if stage.runs):
         try:

@@ -22,10 +22,10 @@ from thunder_core.workflow.models.loading.library_output import quiet_transforme
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.bench import (
     Opener,
-    authentic,
     distinct_names,
     joined_names,
     model_against,
+    open_verified,
     require_one_device,
 )
 from thunder_core.workflow.pipeline.failures import stage_failures
@@ -77,7 +77,7 @@ def bench_artifacts_generation(
     Only the artifacts' own programs run. Raises `CannotGenerate` for an artifact without programs for generation.
     """
     check_bench_request(bench_request, subjects=len(folders))
-    artifacts = [authentic(folder, consent) for folder in folders]
+    artifacts = [open_verified(folder, consent) for folder in folders]
     sizes = common_sizes([sizes_for_artifact(artifact, bench_request) for artifact in artifacts], bench_request)
     names = (OURS,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
     openers = {

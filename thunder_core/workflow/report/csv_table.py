@@ -11,7 +11,7 @@ from thunder_core.workflow.benchmark.report import BenchmarkCandidate, Benchmark
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 NAMES = ("model", "recipe", "dtype", "batch", "seq", "size", "call", "input")  # columns of the configuration
-FORMULA = ("=", "+", "-", "@")  # spreadsheets evaluate cells that begin with these characters
+FORMULA_PREFIXES = ("=", "+", "-", "@")  # spreadsheets evaluate cells that begin with these characters
 
 Row = dict[str, object]
 
@@ -62,4 +62,4 @@ def _names(report: BenchmarkReport) -> Iterator[tuple[str, str]]:
 def inert(text: str) -> str:
     """Return a text as one line that no spreadsheet evaluates as a formula."""
     line = " ".join(printable(text).split())
-    return f"'{line}" if line.startswith(FORMULA) else line
+    return f"'{line}" if line.startswith(FORMULA_PREFIXES) else line

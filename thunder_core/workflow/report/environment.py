@@ -15,7 +15,7 @@ LIBRARIES = ("transformers", "triton", "torchao", "safetensors", "numpy")
 
 
 def describe_environment() -> Environment:
-    """Return the environment of this process."""
+    """Return the Python version, the libraries and the hardware of this process."""
     return Environment(
         python=platform.python_version(),
         torch=torch.__version__,

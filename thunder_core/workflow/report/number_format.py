@@ -12,22 +12,22 @@ COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def size(value: float) -> str:
-    """Return `1.21 MiB`."""
+    """Return a number of bytes with a binary unit: `1.21 MiB`."""
     return next((f"{significant(value / unit)} {name}" for unit, name in BYTE_UNITS if value >= unit), f"{value:.0f} B")
 
 
 def count(value: float) -> str:
-    """Return `8.03B`; numbers below a thousand are exact."""
+    """Return a large number with a suffix: `8.03B`; numbers below a thousand are exact."""
     return next((f"{significant(value / unit)}{name}" for unit, name in COUNT_UNITS if value >= unit), f"{value:g}")
 
 
 def error(value: float) -> str:
-    """Return `2.5e-07`; `0` if the error is zero."""
+    """Return an error with two digits: `2.5e-07`; `0` if the error is zero."""
     return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else "∞"
 
 
 def times(value: float) -> str:
-    """Return `1.42` with the multiplication sign."""
+    """Return a ratio with a multiplication sign."""
     return f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
 
 

@@ -16,13 +16,13 @@ from thunder_core.workflow.report.contents import ExecutorShare, MemoryPoint, Op
 from thunder_core.workflow.validation.report import OutputReport, QuantizationReport, ValidationReport
 
 WIDTH = 520
-LETTER = 6.6  # the width of a letter of a label
-LONGEST = 31  # the most letters of a label
-LONGEST_PATH = 43  # the most letters of a parameter's name; its layer and its end distinguish it
+LETTER_WIDTH = 6.6  # the width of a letter of a label
+MAX_LABEL_LETTERS = 31  # the most letters of a label
+MAX_PATH_LETTERS = 43  # the most letters of a parameter's name; its layer and its end distinguish it
 ROW = 24
 STRIP = 56
 MAX_ROWS = 12
-TALLEST = 4  # times above this multiple of the slowest contender's median are plotted at the edge
+MAX_TIME_FACTOR = 4  # times above this multiple of the slowest contender's median are plotted at the edge
 COLOURS = 7  # the colours for executors in the style sheet; the other executors share the last colour
 LAST_LABEL = 28  # the half of the last label of an axis: a number and its unit
 
@@ -184,16 +184,23 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
     left_margin = label_width(label for label, _, _ in rows)
     axis = linear((value for _, value, _ in rows), 0, WIDTH - left_margin - 70, from_zero=True)
     bars = [
-        Bar(number_format.shorten(label, LONGEST), label, text, 4 + number * ROW, left_margin, max(1.5, axis(value)))
+        Bar(
+            number_format.shorten(label, MAX_LABEL_LETTERS),
+            label,
+            text,
+            4 + number * ROW,
+            left_margin,
+            max(1.5, axis(value)),
+        )
         for number, (label, value, text) in enumerate(rows)
     ]
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
 
 
-def label_width(labels: Iterable[str], most: int = LONGEST) -> float:
+def label_width(labels: Iterable[str], most: int = MAX_LABEL_LETTERS) -> float:
     """Return the width of the longest label with a gap; labels are shortened to `most` letters."""
     longest = max((len(number_format.shorten(label, most)) for label in labels), default=0)
-    return longest * LETTER + 12
+    return longest * LETTER_WIDTH + 12
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
@@ -254,7 +261,7 @@ def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> 
         if value <= fence
     ]
     return Strip(
-        label=number_format.shorten(candidate.name, LONGEST),
+        label=number_format.shorten(candidate.name, MAX_LABEL_LETTERS),
         text=_median_text(candidate),
         y=y,
         dots=tuple(dots),
@@ -267,7 +274,7 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """Return the largest error of each output and eager's own error, the worst first."""
     shown, hidden = validation.ranked[:MAX_ROWS], validation.ranked[MAX_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
-    left_margin = label_width((o.name for o in shown), LONGEST_PATH)
+    left_margin = label_width((o.name for o in shown), MAX_PATH_LETTERS)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left_margin, WIDTH - 12)
     rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
@@ -278,7 +285,7 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
 def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
     mine, theirs = output.optimized.maximum, output.eager.maximum
     return Dumbbell(
-        label=number_format.shorten(output.name, LONGEST_PATH),
+        label=number_format.shorten(output.name, MAX_PATH_LETTERS),
         full_label=output.name,
         text=", ".join(
             f"{whose}{number_format.error(value)}"
@@ -328,7 +335,9 @@ def token_lines(generation: GenerationBenchmark) -> TokenLines:
     left, top, bottom = 44.0, 12.0, 170.0
     latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
     unit, name = time_unit(max(latest))
-    times = (min(value, TALLEST * max(latest)) / unit for text in generation.texts for value in text.seconds[1:])
+    times = (
+        min(value, MAX_TIME_FACTOR * max(latest)) / unit for text in generation.texts for value in text.seconds[1:]
+    )
     across = Axis(2, max(generation.new_tokens, 3), left, WIDTH - 10)
     upwards = linear(times, bottom, top, from_zero=True)
     return TokenLines(

@@ -8,7 +8,15 @@ from thunder_core.workflow.benchmark.report import BenchmarkCandidate, Benchmark
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 from thunder_core.workflow.report import number_format
 from thunder_core.workflow.report.axes import Axis, Tick, linear
-from thunder_core.workflow.report.plots import LETTER, LONGEST, ROW, WIDTH, label_width, time_strips, token_lines
+from thunder_core.workflow.report.plots import (
+    LETTER_WIDTH,
+    MAX_LABEL_LETTERS,
+    ROW,
+    WIDTH,
+    label_width,
+    time_strips,
+    token_lines,
+)
 from thunder_core.workflow.report.render import TEMPLATES, mood_of
 
 EVEN = 1.0
@@ -83,7 +91,7 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
         f"{number_format.times(s.value)} ({number_format.times(s.low)} to {number_format.times(s.high)})"
         for _, s, _ in rows
     ]
-    text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER
+    text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER_WIDTH
     ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
     axis = linear(ends, label_width(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
     return Intervals(
@@ -106,7 +114,7 @@ def _label(report: BenchmarkReport, candidate: BenchmarkCandidate, suite: Benchm
 
 def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: float) -> IntervalRow:
     return IntervalRow(
-        label=number_format.shorten(label, LONGEST),
+        label=number_format.shorten(label, MAX_LABEL_LETTERS),
         full_label=label,
         text=text,
         y=y,

@@ -13,7 +13,7 @@ from thunder_core.workflow.report.plots import COLOURS, LAST_LABEL
 
 WIDTH = 1060
 LEFT = 108
-LANE = 16  # the height of a row
+LANE_HEIGHT = 16  # the height of a row
 GAP = 14  # the gap between two ranks
 MAX_RANKS = 8
 WAIT = "wait"  # the kind of a mark for a wait; other marks have the number of a colour
@@ -76,9 +76,9 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
     for rank in shown:
         lanes = lanes_of(rank.collectives)
         labels.append(Label(f"rank {rank.rank}", top + 11, strong=True))
-        labels += (Label("in flight", top + (number + 1) * LANE + 11) for number in range(min(1, len(lanes))))
+        labels += (Label("in flight", top + (number + 1) * LANE_HEIGHT + 11) for number in range(min(1, len(lanes))))
         marks += _marks(rank, lanes, styles, _TimeAxis(across, unit, top))
-        top += (len(lanes) + 1) * LANE + GAP
+        top += (len(lanes) + 1) * LANE_HEIGHT + GAP
     hidden = len(ranks) - len(shown)
     return Timeline(
         title="Computation and communication of each rank",
@@ -133,7 +133,7 @@ class _TimeAxis:
     def mark(self, style: str, text: str, lane: int, start: float, end: float) -> TimelineMark:
         """Return a mark in a row."""
         left, right = self.across(start / self.unit), self.across(end / self.unit)
-        return TimelineMark(style, text, left, self.top + lane * LANE, round(max(right - left, 0.6), 2))
+        return TimelineMark(style, text, left, self.top + lane * LANE_HEIGHT, round(max(right - left, 0.6), 2))
 
 
 def _marks(
@@ -151,7 +151,7 @@ def _marks(
 
 
 def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
-    """Return what a collective is, when it runs, and how long the rank computes meanwhile."""
+    """Return the name of a collective, the time at which it runs, and the time that the rank computes meanwhile."""
     return (
         f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
         f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "

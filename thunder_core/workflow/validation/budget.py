@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 EAGER_CALLS = 5  # the time limit for an input is the time of this many eager calls
-MIN_SECONDS = 30.0  # seconds: no limit is smaller
-FOR_OUTPUTS = 2 / 3  # the part of the time for comparing outputs; the rest is for the internal check
+MIN_SECONDS = 30.0  # seconds; the smallest time limit
+OUTPUTS_SHARE = 2 / 3  # the part of the time for comparing outputs; the rest is for the internal check
 LEFT_OUT = (
     "{} of {} inputs were left out: the validation may take {:.0f} s, and each input took {:.0f} s (--validate-budget)"
 )
@@ -43,7 +43,7 @@ class Budget:
 
     def allows(self, done: int) -> bool:
         """Whether there is time for another input, after `done` inputs; there is always time for the first."""
-        return not done or self.seconds_passed * (done + 1) / done <= FOR_OUTPUTS * self.seconds_allowed
+        return not done or self.seconds_passed * (done + 1) / done <= OUTPUTS_SHARE * self.seconds_allowed
 
     def note(self, done: int) -> str:
         """Return a note on the inputs that were omitted."""

@@ -48,7 +48,7 @@ NOT_COMPARED = "`{}`: only its type was compared, because the contents of a {} c
 MISMATCH = "the layout of a tensor differs from the traced one, so gradients may be wrong: {}"
 
 
-def say_nothing(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Do nothing with the progress."""
 
 
@@ -61,7 +61,7 @@ def validate(
     language_model: bool,
     train: bool = False,
     allow_non_finite: bool = False,
-    progress: Callable[[int, int], None] = say_nothing,
+    progress: Callable[[int, int], None] = ignore_progress,
     reference_dtype: torch.dtype | None = None,
     seed: int = 0,
     sizes: Sequence[str] = (),

@@ -1,4 +1,4 @@
-"""The random numbers that a call draws. Two calls can be compared only if their dropout draws the same numbers."""
+"""The random numbers of a call. Two calls can be compared only if their dropout uses the same random numbers."""
 
 from __future__ import annotations
 

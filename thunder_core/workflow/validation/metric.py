@@ -19,9 +19,9 @@ EMBEDDINGS = (
     *("sentence_embedding", "pooler_output", "text_embeds", "image_embeds", "embeddings"),
     *("last_hidden_state", "logits"),
 )
-NO_RESULTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
+NON_RESULT_OUTPUTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
 SPAN_LOGITS = ("start_logits", "end_logits")  # of the first and the last token of an answer
-NUMBERS = ("predicted_depth", "logits")  # the outputs that are numbers to predict
+NUMBER_OUTPUTS = ("predicted_depth", "logits")  # the outputs that are numbers to predict
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _fit_labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _squared_errors(leaves: Leaves, labels: torch.Tensor | None) -> torch.Tensor:
-    predicted = next((leaves.tensors[name] for name in NUMBERS if name in leaves.tensors), None)
+    predicted = next((leaves.tensors[name] for name in NUMBER_OUTPUTS if name in leaves.tensors), None)
     if predicted is None or labels is None:
         raise BadData(
             "mse needs `labels`, and a model that returns `predicted_depth` or `logits`",
@@ -195,7 +195,9 @@ def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def _first_result(leaves: Leaves) -> torch.Tensor:
-    results = (tensor for name, tensor in leaves.tensors.items() if name.partition(".")[0] not in (LOSS, *NO_RESULTS))
+    results = (
+        tensor for name, tensor in leaves.tensors.items() if name.partition(".")[0] not in (LOSS, *NON_RESULT_OUTPUTS)
+    )
     logits = next((tensor for tensor in results if tensor.is_floating_point() and tensor.ndim > 1), None)
     if logits is None:
         raise BadData("the model returns no numbers to compare", fix="use another --metric or another --task")

@@ -32,7 +32,7 @@ from thunder_core.workflow.validation.wide_weights import (
 
 # Weights whose layers accept and return float32, for any original dtype.
 TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
-ROOM = 0.7  # the part of the free memory for the reference's weights; the rest is for its activations
+WEIGHTS_SHARE = 0.7  # the part of the free memory for the reference's weights; the rest is for its activations
 
 
 def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.dtype:
@@ -43,7 +43,11 @@ def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.d
     tensors = [*model.parameters(), *model.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
     free = free_memory(device)
-    return torch.float32 if free is not None and reference_bytes(model, train=train) > ROOM * free else torch.float64
+    return (
+        torch.float32
+        if free is not None and reference_bytes(model, train=train) > WEIGHTS_SHARE * free
+        else torch.float64
+    )
 
 
 def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:

@@ -15,7 +15,7 @@ from thunder_core.foundation.options.quality import Quality
 from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.language import ELEMENTS, has_logits, measure_language
 from thunder_core.workflow.validation.leaves import leaves_of
-from thunder_core.workflow.validation.metric import NO_RESULTS
+from thunder_core.workflow.validation.metric import NON_RESULT_OUTPUTS
 from thunder_core.workflow.validation.report import LanguageReport, LayerQuality, QuantizationReport
 
 
@@ -59,7 +59,7 @@ def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer | Round
 def _results(output: object) -> dict[str, Tensor]:
     """Return the floating tensors of an output by name, without caches."""
     floating = {name: tensor for name, tensor in leaves_of(output).tensors.items() if tensor.is_floating_point()}
-    return {name: tensor for name, tensor in floating.items() if name.partition(".")[0] not in NO_RESULTS}
+    return {name: tensor for name, tensor in floating.items() if name.partition(".")[0] not in NON_RESULT_OUTPUTS}
 
 
 class _Errors:

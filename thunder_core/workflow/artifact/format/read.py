@@ -105,7 +105,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def first_of(error: ValidationError) -> str:
-    """Return the first problem with the data, and its path."""
+    """Return the first validation error of the data, with the path to the invalid value."""
     first = error.errors(include_url=False, include_input=False)[0]
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 

@@ -84,7 +84,7 @@ def stored_programs(
 
 
 def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
-    """Whether the facts about a derivative are complete and consistent."""
+    """Whether the facts about a derivative are complete and consistent with each other."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     masks = [stage.has_cotangent for stage in facts.stages if stage.trace == "backward"]

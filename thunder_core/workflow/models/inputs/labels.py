@@ -14,7 +14,7 @@ from thunder_core.workflow.models.request.names import SENTENCE_TASK
 Tensors = dict[str, torch.Tensor]
 LabelMaker = Callable[[RandomInputs, Tensors], Inputs]
 
-IGNORED = -100  # what torch.nn.functional.cross_entropy leaves out
+IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
 OBJECTS = 2  # objects in each image
 SPOKEN = 10  # tokens, fewer than the frames of a second of sound
 MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
@@ -86,7 +86,7 @@ def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def is_regression(config: PretrainedConfig) -> bool:
-    """Whether a model with this config predicts numbers in place of classes."""
+    """Whether a model with this config predicts numbers instead of classes."""
     problem = config.problem_type
     return problem == "regression" or (problem is None and int(config.num_labels or 1) == 1)
 

@@ -19,7 +19,7 @@ def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
 
 
 def omitted_inputs(config: PretrainedConfig) -> str:
-    """Return which inputs are left out, in words: images, for a model that also reads text alone; else empty."""
+    """Return a note on omitted inputs: images, if the model also accepts text alone; otherwise an empty string."""
     has_images = getattr(config, "vision_config", None) is not None and reads_image_tokens(config)
     return ", without images" if has_images and "pixel_values" not in named_inputs(config) else ""
 

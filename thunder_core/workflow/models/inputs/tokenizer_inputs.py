@@ -31,7 +31,7 @@ BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"
 
 
 def tokenizer_inputs(loaded: LoadedModel, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return inputs with the other results of a tokenizer with these results, in its order; None if it has none."""
+    """Return the inputs with the tokenizer's other results added, in the tokenizer's order; None if there are none."""
     ids = inputs.get(IDS)
     if not isinstance(ids, torch.Tensor):
         return None

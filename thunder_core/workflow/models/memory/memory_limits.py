@@ -1,4 +1,4 @@
-"""The memory that is left within the limits of a process and its control groups, which may be less than the machine's.
+"""The memory that is left within the limits of a process and its control groups, possibly less than the machine has.
 
 Linux describes control groups in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`. The memory of
 unused cached files is released on demand, and counts as free.

@@ -40,8 +40,8 @@ from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampl
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 
 USUAL_NEW_TOKENS = 128
-UNUSABLE = "probability tensor contains"  # the beginning of PyTorch's error about NaN in probabilities
-UNSETTLED = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
+NON_FINITE_MESSAGE = "probability tensor contains"  # the beginning of PyTorch's error about NaN in probabilities
+MAX_UNSETTLED_TOKENS = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
 MAKE_ANEW = (
     "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
     "prompts of up to N tokens and up to M new tokens"
@@ -132,7 +132,7 @@ def finite_logits() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if UNUSABLE not in str(error):
+        if NON_FINITE_MESSAGE not in str(error):
             raise
         raise NotFinite(
             "the model's logits are NaN or infinite, so no token can be sampled",
@@ -220,7 +220,7 @@ WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
     "top_k": TopKLogitsWarper,
     "top_p": TopPLogitsWarper,
 }
-NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that change no logits
+NEUTRAL_SETTINGS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that change no logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +278,7 @@ def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
     """
     own = {name: getattr(loaded.model.generation_config, name, None) for name in WARPERS} if sampling.draws else {}
     settings = {**own, **sampling.stated}
-    set_values = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL[name])}
+    set_values = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL_SETTINGS[name])}
     return LogitsProcessorList(WARPERS[name](value) for name, value in set_values.items())
 
 
@@ -336,7 +336,7 @@ class TextPieces:
         self.tokenizer = tokenizer
         self.ids: list[int] = []
         self.returned = ""
-        self.texts: deque[str] = deque(maxlen=1 + (UNSETTLED if cleans_up(tokenizer) else 0))
+        self.texts: deque[str] = deque(maxlen=1 + (MAX_UNSETTLED_TOKENS if cleans_up(tokenizer) else 0))
 
     def after(self, token: Token) -> str:
         """Return the text that is complete with a token, without the text that was returned before."""

@@ -8,7 +8,7 @@ from thunder_core.workflow.pipeline.session.session import Advance, Session
 from thunder_core.workflow.validation.generation import validate_generation
 from thunder_core.workflow.validation.report import GenerationReport
 
-UNTRACED = 1  # the difference of the seed for validation from the seed of the traced prompts
+SEED_OFFSET = 1  # the difference of the seed for validation from the seed of the traced prompts
 
 
 def generation_report(
@@ -18,7 +18,7 @@ def generation_report(
 
     `seed` is the seed of the traced prompts.
     """
-    prompts = [(str(length), inputs_of(session, length, seed + UNTRACED)) for length in lengths.validation_prompts()]
+    prompts = [(str(length), inputs_of(session, length, seed + SEED_OFFSET)) for length in lengths.validation_prompts()]
     return validate_generation(
         session.generator,
         session.model,

@@ -20,7 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 aten = torch.ops.aten
 META = torch.device("meta")
 CPU = torch.device("cpu")
-LARGEST = 1 << 22  # elements of a tensor whose values are computed
+MAX_ELEMENTS = 1 << 22  # elements of a tensor whose values are computed
 # Operations whose result is a number, or whose sizes depend on values, which the meta device cannot compute.
 BY_VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 # Operations whose results have the values that the memory happens to have.
@@ -159,7 +159,7 @@ def has_values(result: object) -> bool:
     """Whether the values of a tensor on the meta device are computed: few integers or booleans."""
     if not isinstance(result, torch.Tensor) or result.device != META:
         return False
-    return not (result.is_floating_point() or result.is_complex()) and result.numel() <= LARGEST
+    return not (result.is_floating_point() or result.is_complex()) and result.numel() <= MAX_ELEMENTS
 
 
 def is_by_values(func: Any, args: tuple[Any, ...]) -> bool:

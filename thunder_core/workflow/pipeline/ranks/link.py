@@ -20,8 +20,8 @@ from thunder_core.workflow.pipeline.ranks.packing import pack, unpack
 from thunder_core.workflow.pipeline.ranks.watch import FAILURE, Watch, rank_error, report_failure, reported_failure
 from thunder_core.workflow.pipeline.request.launch import Launch
 
-PATIENCE = 3.0  # seconds that a rank waits for the error of another rank
-PAUSE = 0.02  # seconds between two queries of the store
+ERROR_TIME_LIMIT = 3.0  # seconds that a rank waits for the error of another rank
+QUERY_PERIOD = 0.02  # seconds between two queries of the store
 
 
 @contextmanager
@@ -172,10 +172,10 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def await_failure(store: Any, launch: Launch) -> RankFailed | None:
-    """Wait `PATIENCE` seconds for the error of another rank; return None if there is none or the store is gone."""
-    end = time.monotonic() + PATIENCE
+    """Wait `ERROR_TIME_LIMIT` seconds for another rank's error; return None if there is none or the store is gone."""
+    end = time.monotonic() + ERROR_TIME_LIMIT
     with suppress(RuntimeError):
         while time.monotonic() < end and not store.check([FAILURE]):
-            time.sleep(PAUSE)
+            time.sleep(QUERY_PERIOD)
         return reported_failure(store, launch.rank)
     return None

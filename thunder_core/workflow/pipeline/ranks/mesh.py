@@ -13,7 +13,7 @@ from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.passes.recipe import Transform
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 
-ONLY = "ranks"  # the name of the axis of a mesh of one axis
+SINGLE_AXIS = "ranks"  # the name of the axis of a mesh of one axis
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RanksMesh:
 
 def mesh_of_ranks(prepared: Prepared, device: torch.device) -> tuple[Prepared, RanksMesh]:
     """Make the mesh of all ranks, and return it with the preparation whose transforms name its axes."""
-    shapes = prepared.mesh if len(prepared.parallel) > 1 else {ONLY: dist.get_world_size()}
+    shapes = prepared.mesh if len(prepared.parallel) > 1 else {SINGLE_AXIS: dist.get_world_size()}
     mesh = init_device_mesh(device.type, tuple(shapes.values()), mesh_dim_names=tuple(shapes))
     if len(prepared.parallel) > 1:
         pairs: Any = zip(prepared.parallel, shapes, strict=True)

@@ -1,4 +1,4 @@
-"""The states of ranks: a rank that computes while another rank waits for it for too long is in an endless loop.
+"""The states of ranks, from which an endless loop is detected: a rank computes for too long while another waits.
 
 A rank makes progress with each command, compiled region, measurement and collective. A rank that waits uses no
 processor time.
@@ -18,12 +18,16 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.positions import sequence_number
 from thunder_core.foundation.progress_marks import last_mark
 
-STUCK = 600.0  # seconds without progress after which a rank that computes while another rank waits counts as failed
-BUSY = 0.2  # the share of processor time from which a rank computes; a loaded machine gives a rank less than all
+STALL_TIME_LIMIT = (
+    600.0  # seconds without progress after which a rank that computes while another rank waits counts as failed
+)
+MIN_PROCESSOR_SHARE = (
+    0.2  # the share of processor time from which a rank computes; a loaded machine gives a rank less than all
+)
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankState:
     """The state of the main thread of a rank: its processor time, its marks and last step, and its line of code."""
 
     seconds: float
@@ -36,7 +40,7 @@ class Standing:
         return json.dumps(asdict(self))
 
 
-def own_standing() -> Standing | None:
+def own_state() -> RankState | None:
     """Return the state of the main thread of this process; None if its processor time is not available."""
     mark, thread = last_mark(), threading.main_thread().ident or 0
     clock_of: Callable[[int], int] | None = getattr(time, "pthread_getcpuclockid", None)
@@ -44,7 +48,7 @@ def own_standing() -> Standing | None:
         return None
     frame = sys._current_frames().get(thread)
     line = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    return Standing(time.clock_gettime(clock_of(thread)), mark.number + collectives(), mark.step, line)
+    return RankState(time.clock_gettime(clock_of(thread)), mark.number + collectives(), mark.step, line)
 
 
 def collectives() -> int:
@@ -52,57 +56,57 @@ def collectives() -> int:
     return sum(map(sequence_number, list(dist.distributed_c10d._world.pg_map)))
 
 
-def standing_in(text: str) -> Standing | None:
+def state_from_text(text: str) -> RankState | None:
     """Return the state with a text; None for an empty text."""
-    return Standing(**json.loads(text)) if text else None
+    return RankState(**json.loads(text)) if text else None
 
 
 @dataclass
-class Stay:
-    """The time without progress of a rank: its start, and the start of the present wait."""
+class Stall:
+    """A time in which a rank makes no progress: its start, and the start of the current wait."""
 
     began: float
     began_seconds: float
     waits_since: float
     read_at: float
-    last: Standing
+    last: RankState
 
-    def follow(self, now: float, standing: Standing) -> None:
+    def follow(self, now: float, standing: RankState) -> None:
         """Update the times with a new state of the rank, which made no progress."""
-        if standing.seconds - self.last.seconds > BUSY * (now - self.read_at):
+        if standing.seconds - self.last.seconds > MIN_PROCESSOR_SHARE * (now - self.read_at):
             self.waits_since = now
         self.read_at, self.last = now, standing
 
     def computes(self, now: float) -> bool:
         """Whether the rank has computed for a long time, and not waited."""
         spent = self.last.seconds - self.began_seconds
-        return now - self.began > STUCK and spent > BUSY * (now - self.began)
+        return now - self.began > STALL_TIME_LIMIT and spent > MIN_PROCESSOR_SHARE * (now - self.began)
 
     def waits(self, now: float) -> bool:
         """Whether the rank has waited for a long time."""
-        return now - self.waits_since > STUCK
+        return now - self.waits_since > STALL_TIME_LIMIT
 
 
-def next_stay(stay: Stay | None, now: float, standing: Standing) -> Stay:
-    """Return the stay of a rank with a new state: a new stay after progress."""
-    if stay is None or stay.last.marks != standing.marks:
-        return Stay(now, standing.seconds, now, now, standing)
-    stay.follow(now, standing)
-    return stay
+def next_stall(stall: Stall | None, now: float, standing: RankState) -> Stall:
+    """Return the stall of a rank with a new state: a new stall if the rank has made progress."""
+    if stall is None or stall.last.marks != standing.marks:
+        return Stall(now, standing.seconds, now, now, standing)
+    stall.follow(now, standing)
+    return stall
 
 
-def endless_loop(stays: Mapping[int, Stay], now: float) -> tuple[int, str] | None:
+def endless_loop(stalls: Mapping[int, Stall], now: float) -> tuple[int, str] | None:
     """Return a rank that computes without progress while another rank waits, and a sentence about it; None if there is
     none.
 
     A rank that compiles or measures makes progress. If no rank waits, there is no rank to blame.
     """
-    waiting = next((rank for rank, stay in stays.items() if stay.waits(now)), None)
-    looping = next((rank for rank, stay in stays.items() if stay.computes(now)), None)
+    waiting = next((rank for rank, stall in stalls.items() if stall.waits(now)), None)
+    looping = next((rank for rank, stall in stalls.items() if stall.computes(now)), None)
     if waiting is None or looping is None or waiting == looping:
         return None
-    last, other = stays[looping].last, stays[waiting].last
+    last, other = stalls[looping].last, stalls[waiting].last
     return looping, (
-        f"it has computed for {STUCK:.0f} seconds without progress in the step `{last.step}`, at {last.line}, "
-        f"while rank {waiting} waits in the step `{other.step}`, at {other.line}"
+        f"it has computed for {STALL_TIME_LIMIT:.0f} seconds without progress in the step `{last.step}`, "
+        f"at {last.line}, while rank {waiting} waits in the step `{other.step}`, at {other.line}"
     )

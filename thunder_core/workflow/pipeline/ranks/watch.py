@@ -21,21 +21,21 @@ from typing import Any
 
 from thunder_core.foundation.errors import RankFailed
 from thunder_core.workflow.pipeline.ranks.standing import (
-    Standing,
-    Stay,
+    RankState,
+    Stall,
     endless_loop,
-    next_stay,
-    own_standing,
-    standing_in,
+    next_stall,
+    own_state,
+    state_from_text,
 )
 from thunder_core.workflow.pipeline.request.launch import Launch
 
 FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
 ALIVE = "thunder_alive"  # the prefix of the keys of the signs of life
 ENDED = b"ended"  # the last sign of a rank
-PERIOD = 1.0  # seconds between two signs of life
-SILENCE = 40.0  # seconds without a sign after which a rank counts as failed
-GRACE = 10.0  # seconds in which a rank that is interrupted may end by itself
+SIGN_PERIOD = 1.0  # seconds between two signs of life
+SIGN_TIME_LIMIT = 40.0  # seconds without a sign after which a rank counts as failed
+END_TIME_LIMIT = 10.0  # seconds in which a rank that is interrupted may end by itself
 
 
 def rank_error(rank: int, text: str) -> RankFailed:
@@ -58,7 +58,7 @@ def reported_failure(store: Any, own_rank: int | None) -> RankFailed | None:
 
 def sign_text(number: int) -> str:
     """Return a sign of life: its number, and the state of this rank."""
-    standing = own_standing()
+    standing = own_state()
     return f"{number} {'' if standing is None else standing.text()}"
 
 
@@ -70,9 +70,9 @@ class Sign:
     read_at: float
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> RankState | None:
         """The state of the rank; None before its first sign and after its last."""
-        return standing_in(self.value.partition(b" ")[2].decode())
+        return state_from_text(self.value.partition(b" ")[2].decode())
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Watch:
     is_alone: Callable[[], bool]
     failure: RankFailed | None = None
     signs: dict[int, Sign] = field(default_factory=dict)
-    stays: dict[int, Stay] = field(default_factory=dict)
+    stalls: dict[int, Stall] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -109,11 +109,11 @@ class Watch:
 
     def _run(self, interrupts: bool) -> None:
         number, looked_at = 0, time.monotonic()
-        while not self.ended.wait(PERIOD):
+        while not self.ended.wait(SIGN_PERIOD):
             number, now = number + 1, time.monotonic()
-            if now - looked_at > SILENCE / 2:  # this machine was suspended, perhaps with other ranks
+            if now - looked_at > SIGN_TIME_LIMIT / 2:  # this machine was suspended, perhaps with other ranks
                 self.signs.clear()
-                self.stays.clear()
+                self.stalls.clear()
             looked_at = now
             with suppress(RuntimeError):  # the store is gone, which the next collective reports
                 self.store.set(f"{ALIVE}/{self.launch.rank}", sign_text(number))
@@ -132,8 +132,8 @@ class Watch:
             sign = self.signs.get(rank)
             if sign is None or sign.value != value:
                 self.signs[rank] = Sign(value, now)
-            elif value != ENDED and now - sign.read_at > SILENCE:
-                report_failure(self.store, rank, f"it has not responded for {SILENCE:.0f} seconds")
+            elif value != ENDED and now - sign.read_at > SIGN_TIME_LIMIT:
+                report_failure(self.store, rank, f"it has not responded for {SIGN_TIME_LIMIT:.0f} seconds")
         if not self.launch.follows:
             self._find_endless_loop(now)
         return reported_failure(self.store, None)
@@ -141,16 +141,16 @@ class Watch:
     def _find_endless_loop(self, now: float) -> None:
         """Report a rank that computes without progress while another rank waits."""
         if self.is_alone():
-            self.stays.clear()
+            self.stalls.clear()
             return
         standings = {rank: sign.standing for rank, sign in self.signs.items()}
-        standings[self.launch.rank] = own_standing()
-        self.stays = {
-            rank: next_stay(self.stays.get(rank), now, standing)
+        standings[self.launch.rank] = own_state()
+        self.stalls = {
+            rank: next_stall(self.stalls.get(rank), now, standing)
             for rank, standing in standings.items()
             if standing is not None
         }
-        if (loop := endless_loop(self.stays, now)) is not None:
+        if (loop := endless_loop(self.stalls, now)) is not None:
             report_failure(self.store, *loop)
 
     def _end_rank(self, failure: RankFailed, interrupts: bool) -> None:
@@ -161,6 +161,6 @@ class Watch:
             self.failure = failure
             if interrupts and callable(signal.getsignal(signal.SIGINT)):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        if not self.ended.wait(GRACE):
+        if not self.ended.wait(END_TIME_LIMIT):
             print(f"error {failure}", file=sys.stderr, flush=True)
             os._exit(failure.status)

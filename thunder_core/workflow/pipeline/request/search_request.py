@@ -15,7 +15,7 @@ SEARCH = "Search"  # the panel of the options in the help
 OBJECTIVES = ("latency", "throughput", "memory", "size")
 USUAL_SECONDS = 300.0  # the default time of `thunder bench --candidates`
 TIME_FIX = "set {} to a time above zero, such as 90s, 10m or 1h"
-LONGEST = 7 * 24 * 3600.0  # seconds
+MAX_SECONDS = 7 * 24 * 3600.0  # seconds
 # Options that the search sets itself, or that leave nothing to measure.
 CHOSEN = (
     "recipe",
@@ -44,7 +44,7 @@ def search_seconds(option: str, text: object) -> float:
 
 def require_time(option: str, seconds: float) -> None:
     """Raise `BadOption` for a time of zero, or of more than a week."""
-    if not 0 < seconds <= LONGEST:
+    if not 0 < seconds <= MAX_SECONDS:
         how = "leaves no time" if seconds <= 0 else "is more than a week"
         raise BadOption(f"{option} {how}", fix=TIME_FIX.format(option))
 
@@ -158,7 +158,7 @@ def check_search(search: SearchRequest, request: Request) -> None:
 
 
 def reason_against(name: str) -> str:
-    """Return the reason why a search does not take a setting of a request, in words."""
+    """Return the reason why a search does not accept a setting of a request, in words."""
     needed = {"validate": "each candidate is validated", "benchmark": "each candidate is measured"}
     here = {"target": "candidates are measured on this machine"}
     return {**needed, **here}.get(name, "the search chooses the recipe and its options")

@@ -33,9 +33,9 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 from thunder_core.workflow.validation.verdict import BY_HAND
 
 CHECK_FAILED = "the internal check of the program failed: {}"
-SHARE = 0.5  # the time limit of the internal check, relative to the time of comparing outputs
-AT_LEAST = 0.25  # seconds
-AFTER_FAILURE = 60.0  # seconds
+TIME_SHARE = 0.5  # the time limit of the internal check, relative to the time of comparing outputs
+MIN_SECONDS = 0.25  # seconds
+SECONDS_AFTER_FAILURE = 60.0  # seconds
 ReportT = TypeVar("ReportT", ValidationReport, GenerationReport)
 
 
@@ -116,7 +116,7 @@ def naming_the_line(look: Callable[[float], InternalCheck | None]) -> Iterator[N
 def check_after_failure(look: Callable[[float], InternalCheck | None]) -> InternalCheck | None:
     """Return the report of an internal check after a failed validation; None if the check fails, too."""
     try:
-        return look(AFTER_FAILURE)
+        return look(SECONDS_AFTER_FAILURE)
     except Exception:  # report the error of the validation instead
         return None
 
@@ -135,7 +135,7 @@ def with_internal_check(report: ReportT, look: Callable[[float], InternalCheck |
     A failed check is noted. Raises `WrongResult` for a wrong line that the outputs have hidden.
     """
     try:
-        check_program = look(max(AT_LEAST, SHARE * seconds))
+        check_program = look(max(MIN_SECONDS, TIME_SHARE * seconds))
     except Exception as failure:  # the outputs agree; lines that cannot run alone are not errors
         message = message_line(failure)
         return report.model_copy(update={"notes": (*report.notes, CHECK_FAILED.format(message))})

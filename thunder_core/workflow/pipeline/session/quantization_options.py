@@ -1,4 +1,4 @@
-"""Options of quantization that a recipe has no use for."""
+"""The check that options of quantization are used only with a recipe that quantizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 
 
 def require_quantizing(request: Request, prepared: Prepared) -> None:
-    """Raise `BadOption` for an option of quantization that the recipe has no use for."""
+    """Raise `BadOption` for an option of quantization if the recipe does not quantize, or does not use the option."""
     options = {"--calibrate": request.calibrate, "--skip-layers": request.skip_layers}
     for option in (option for option, value in options.items() if value and prepared.quantize is None):
         raise BadOption(
