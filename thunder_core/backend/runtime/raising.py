@@ -142,10 +142,7 @@ def has_effects(program: Program) -> bool:
 
 def error_of_tracing(raised: ProgramRaised) -> str:
     """Return the clause of a message that reports an error which was raised only while tracing."""
-    return (
-        f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
-        "PyTorch"
-    )
+    return f"`{summary_of(raised.error)}` was raised while tracing, but not by the same call in eager PyTorch"
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import textwrap
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ OWN_FOLDERS = ("thunder_core", "thunder_executors", "thunder_recipes")
 VARIABLE = "THUNDER_INTERNAL_ERRORS"  # an environment variable; "raise" raises internal errors
 LOGGER = logging.getLogger("thunder_core.internal_errors")
 
+LONGEST_LINE = 200  # characters; PyTorch lists all of its kernels in the line of some errors
+
 
 def is_own_error(error: BaseException) -> bool:
     """Whether an error of the compiler is a bug in Thunder, and not a refusal."""
@@ -31,8 +34,9 @@ def is_own_error(error: BaseException) -> bool:
 
 
 def summary_of(error: BaseException) -> str:
-    """Return the class and the first line of an error."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    """Return the class and the first line of an error, of which long lines end with `...`."""
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {textwrap.shorten(first_line, LONGEST_LINE, placeholder=' ...')}"
 
 
 def report_own_error(error: BaseException, environment: Mapping[str, str] = os.environ) -> None:
