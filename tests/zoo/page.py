@@ -81,9 +81,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def tracing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The first call's time as a part of that with Dynamo."""
-    pairs = [(row["inference seconds"], row["dynamo seconds"]) for row in rows if row.get("dynamo") == "traced"]
-    if len(pairs) > 1:
-        parts = [ours / max(theirs, 0.1) for ours, theirs in pairs]
+    ours, theirs = ("inference first call seconds", "dynamo first call seconds")
+    parts = [row[ours] / row[theirs] for row in rows if ours in row and theirs in row]
+    if len(parts) > 1:
         low, median, high = statistics.quantiles(parts)
         yield (
             f"The first call takes {median:.2f} of the CPU time that it takes with Dynamo (the median of {len(parts)} "

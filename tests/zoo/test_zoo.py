@@ -109,7 +109,7 @@ def test_several_programs_have_a_reason_without_folders() -> None:
 
 def test_the_page_compares_the_first_calls_with_dynamo() -> None:
     rows = [
-        {"type": str(number), "inference": "right", "inference seconds": 1.0, "dynamo": "traced", "dynamo seconds": n}
+        {"type": str(number), "inference": "right", "inference first call seconds": 1.0, "dynamo first call seconds": n}
         for number, n in enumerate((4.0, 5.0, 8.0))
     ]
     assert "takes 0.20 of the CPU time that it takes with Dynamo (the median of 3 types" in page(rows, VERSIONS, 60, 8)
