@@ -134,3 +134,13 @@ def test_wrong_operands_raise_as_in_eager(function: Callable[..., Any], argument
         function(*arguments)
     with pytest.raises(eager.type):
         thunder.jit(lambda *values: function(*values), executors=("torch",))(*arguments)
+
+
+def test_known_values_are_computed_by_the_operation_itself() -> None:
+    """PyTorch computes operations on constants, so their metadata may not come from a similar operation."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.tensor([2.0]).clamp(min=3.0).item() + torch.nn.functional.relu(torch.tensor(1.5)).item()
+
+    x = torch.ones(2)
+    assert torch.equal(thunder.jit(program)(x), program(x))

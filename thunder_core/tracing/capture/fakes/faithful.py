@@ -166,9 +166,9 @@ class FaithfulMode(FakeTensorMode):
         PyTorch's own dispatch takes several times as long: it prefers Python code, which serves symbolic sizes too.
         """
         if self.shape_env is None:
-            func, args, kwargs = stand_in(func, args, kwargs)
-            if has_quick_metadata(self, func, args, kwargs):
-                return self._output_on_meta(func, args, kwargs)
+            similar = stand_in(func, args, kwargs)
+            if has_quick_metadata(self, *similar):
+                return self._output_on_meta(*similar)
         with nullcontext() if self.shape_env is None else enable_python_dispatcher(), deciding(func):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
