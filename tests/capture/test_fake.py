@@ -9,13 +9,15 @@ from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
 
 
-def test_operations_on_symbolic_sizes_are_not_cached() -> None:
+def test_cached_operations_on_symbolic_sizes_are_dropped_with_the_trace() -> None:
     environment, source = TraceShapeEnv(lambda: None), NamedSource("x.size(0)")
     size = environment.create_symintnode(environment.create_symbol(8, source), hint=8, source=source)
     with new_mode(environment):
         x = torch.empty(size)
         for _ in range(2):
             x + x
+    assert environment.fake_tensor_cache
+    environment.close()
     assert not environment.fake_tensor_cache
 
 

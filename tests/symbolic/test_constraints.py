@@ -64,7 +64,7 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         ("a float that decides", "floats in their order", "floats that are equal", "a float as a key, with gradients"),
     ),
     "thunder_core.passes.autodiff.vjp.restrict": (nothing, ("a float below a landmark of a derivative",)),
-    "thunder_core.backend.fusion.fuse.unmet": (lambda conditions, symbols: "", ("a compiled region",)),
+    "thunder_core.backend.fusion.fuse.apply_conditions": (lambda conditions, symbols: "", ("a compiled region",)),
 }
 
 

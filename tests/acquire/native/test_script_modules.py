@@ -248,7 +248,7 @@ FILLED = """
 import warnings
 import torch
 import thunder_core as thunder
-from tests.acquire import test_script_modules as programs
+from tests.acquire.native import test_script_modules as programs
 
 warnings.simplefilter("ignore", DeprecationWarning)
 x = torch.tensor([3.0, 4.0])

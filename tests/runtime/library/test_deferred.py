@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from thunder_core.foundation.errors import ArtifactForeign
-from thunder_core.tracing.library.deferred import deferred
+from thunder_core.tracing.library.deferred import deferred_function
 
 TEXT = """ran.append(1)
 
@@ -24,7 +24,7 @@ def define(namespace, text=TEXT):
 
 def made(text=TEXT):
     namespace = {"ran": []}
-    return deferred("double", namespace, partial(define, namespace, text)), namespace["ran"]
+    return deferred_function("double", namespace, partial(define, namespace, text)), namespace["ran"]
 
 
 def test_nothing_runs_before_the_first_call_and_once_then():
