@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from thunder_cli.doctor_checks import CheckResult
 
 MARKS = {"ok": ("ok", "green"), "optional": ("--", "dim"), "degraded": ("!!", "yellow"), "missing": ("no", "bold red")}
-NAME_WIDTH = 20  # columns for the name of a check
+NAME_WIDTH = 22  # columns for the name of a check; the longest is `prepacked-convolution`
 
 
 def doctor(
@@ -75,7 +75,7 @@ def row(result: CheckResult) -> Table:
     """Return a result as a row: the mark of its state, its name, the finding and the fix."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=2)
-    table.add_column(width=NAME_WIDTH)
+    table.add_column(width=NAME_WIDTH, overflow="fold")
     table.add_column(overflow="fold")
     fix = Text(f"\n{result.fix}", "dim") if result.fix else Text()
     table.add_row(Text(*MARKS[result.state]), Text(result.name, "bold"), Text.assemble(result.found, fix))
