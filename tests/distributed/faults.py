@@ -131,7 +131,7 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
     chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK, *fault.skips)
     model = small_model(Path(folder))
     stops, loops = fault.fail is stop_process, fault.fail is loop
-    quick = mock.patch.multiple(watch, SILENCE=3.0, GRACE=2.0, PERIOD=0.2)
+    quick = mock.patch.multiple(watch, SIGN_TIME_LIMIT=3.0, END_TIME_LIMIT=2.0, SIGN_PERIOD=0.2)
     with (
         quick if stops or loops else nullcontext(),
         mock.patch.object(link, "ERROR_TIME_LIMIT", 1.0),
