@@ -347,5 +347,5 @@ def test_a_program_that_autograd_records_is_saved_and_says_so(thunder, here, tmp
     assert done.status == 0, done.err
     assert "autograd differentiates the program" in " ".join(done.out.split())
     assert "it changes how autograd treats a returned tensor" in " ".join(done.out.split())
-    assert "There is no compiled backward: " in (here / "step" / "report.html").read_text()
+    assert "The artifact has no compiled backward: " in (here / "step" / "report.html").read_text()
     assert thunder("validate", "step", "--inputs", 1, "--trust-remote-code").status == 0

@@ -55,6 +55,8 @@ def types_in_turn(rotation: int, types: list[str]) -> list[str]:
 @pytest.mark.parametrize("model_type", FIXED + tuple(types_in_turn(int(os.environ[ROTATION]), others())))
 def test_results_and_gradients_match_eager(model_type: str) -> None:
     row = zoo.examined(model_type, 120, 8, NAMES)
+    if model_type not in FIXED and str(row.get("eager")).startswith("ImportError"):
+        pytest.skip("the type needs a package that is not installed")
     assert "eager" not in row, row
     assert "inference" in row
     wrong = {name: row[name] for name in NAMES if name in row and not str(row[name]).startswith(("right", EAGER))}
