@@ -15,6 +15,7 @@ from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.operator import Operator
 from thunder_core.compilation.compiler import jit, last_program
+from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.ir.trace import Trace
 
 TOLERANCE = 1e-4  # largest absolute error in float32; some kernels multiply with TF32
@@ -87,7 +88,7 @@ def run_trial(executor: Executor, device: str) -> Trial:
             compiled = jit(block, executors=(*checked, executor.without_measuring(), "torch"))
             result, expected = compiled(query, key, value), block(query, key, value)
     except Exception as error:  # users of the executor would get the same error
-        return Trial(device, problem=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+        return Trial(device, problem=f"{type(error).__name__}: {first_line(error)}")
     trace = last_program(compiled).last("computation")
     largest_error = float((result - expected).abs().max())
     if not largest_error <= TOLERANCE:  # also true for NaN

@@ -20,6 +20,7 @@ from thunder_core.foundation.errors import (
     RankFailed,
     ThunderError,
 )
+from thunder_core.foundation.errors.tree import first_line
 from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
@@ -112,14 +113,14 @@ def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
     limits = [f"{limit / 2**30:.1f} GiB" for limit in process_limits()]
     limits_text = f"; the limits of this process allow {min(limits)}" if limits else ""
     return OutOfMemory(
-        f"out of memory{limits_text}: {str(error).strip().partition(chr(10))[0]:.200}",
+        f"out of memory{limits_text}: {first_line(error):.200}",
         fix="allow the process more memory (`ulimit -v`, `prlimit --as`), or use a smaller --batch, --seq or --dtype",
     )
 
 
 def bug_of(error: BaseException) -> Bug:
     """Return the error for an unexpected exception, which is a bug."""
-    message = str(error).strip().partition("\n")[0]
+    message = first_line(error)
     return Bug(
         f"{type(error).__name__}: {message}" if message else type(error).__name__,
         fix="this is a bug in Thunder: please report it with the output of `--debug` and `thunder doctor --json`",

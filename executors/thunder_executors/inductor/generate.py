@@ -25,6 +25,7 @@ from torch.fx import GraphModule
 from thunder_core.backend.fusion.conditions import NO_SIZES, SizesByName, named_sizes, size_of
 from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.region import Region
+from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
 from thunder_core.tracing.capture.torch_facts.convolutions import convolutions_for_all_sizes
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
@@ -191,7 +192,7 @@ def refusal_for(error: Exception) -> Refusal:
     state, such as a full disk.
     """
     cause = getattr(error, "inner_exception", error)
-    message = str(error).strip().partition("\n")[0]
+    message = first_line(error)
     lasting = type(error).__module__ in COMPILER_ERROR_MODULES and not isinstance(cause, ENVIRONMENT_ERRORS)
     return Refusal(f"Inductor: {type(error).__name__}: {message}", lasting=lasting)
 

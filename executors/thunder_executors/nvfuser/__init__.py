@@ -16,6 +16,7 @@ from thunder_core.backend.fusion.machine_code import ENTRY, MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
 from thunder_core.foundation import plugins
+from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.extent import extent
@@ -88,7 +89,7 @@ def build(region: Region) -> Fused | Refusal:
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # nvFuser's passes may raise any exception
-        return Refusal(f"nvFuser: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
+        return Refusal(f"nvFuser: {type(error).__name__}: {first_line(error)}", lasting=True)
     return Fused(code.function)
 
 

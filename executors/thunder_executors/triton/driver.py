@@ -172,7 +172,7 @@ class CubinKernels:
         (self.by_device[device] or compile_now)(launch)
 
 
-def architecture(device: int) -> str:
+def architecture(device: int | torch.device) -> str:
     """Return the architecture of a GPU of this machine, such as `sm_90`."""
     return "sm_{}{}".format(*torch.cuda.get_device_capability(device))
 

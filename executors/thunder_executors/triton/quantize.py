@@ -15,6 +15,7 @@ import triton.language as tl
 from thunder_core.backend.claiming.device_code import target_of_programs
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.cubin import capability_of
+from thunder_executors.triton.driver import architecture
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import as_rows, check_floats, launch_over_rows, rows_of
@@ -73,7 +74,7 @@ def converts_to(dtype: torch.dtype, device: torch.device) -> bool:
     target = target_of_programs()
     if not target and not torch.cuda.is_available():
         return True  # launches for an absent GPU, which is not named
-    return capability_of(target or "sm_{}{}".format(*torch.cuda.get_device_capability(device))) >= FP8_CAPABILITY
+    return capability_of(target or architecture(device)) >= FP8_CAPABILITY
 
 
 @operator(reference)

@@ -239,7 +239,7 @@ def gather_parameter(
     to this device before the gather.
     """
     if shard.is_meta:
-        return shard.new_empty((rows, *shard.shape[1:]), dtype=dtype)
+        return gathered_metadata(shard, rows, group_name, reshard_after_forward, unsharded, dtype)
     own = shard.to(device or shard.device).to(dtype or shard.dtype).contiguous()
     gathered = FUNCTIONAL.all_gather_into_tensor(own, group_of(group_name).size(), group_name)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(gathered)

@@ -329,11 +329,10 @@ class Specializations:
         return self.fallback.is_on
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
-        """Compile a program for a call and run its prologue.
+        """Compile a program for a call; return it with the inputs and the outside values that its prologue fetched.
 
         Compile again if another thread changed a guarded value, or if the compilation imported modules, because a
         program may read `sys.modules`.
-        Returns the program, and the inputs and the outside values that its prologue fetched.
         """
         for attempt in range(ATTEMPTS):
             modules = len(sys.modules)

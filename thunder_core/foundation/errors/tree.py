@@ -23,6 +23,11 @@ class SourceLine:
         return printable(f"{self.filename}:{self.lineno}{inside}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, which may be empty."""
+    return str(error).strip().partition("\n")[0]
+
+
 def message_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its class if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]

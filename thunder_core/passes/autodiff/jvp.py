@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
-from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, pairs_of
+from thunder_core.foundation.errors.tree import first_line
+from thunder_core.passes.autodiff.tape import Tape, Underivable, pairs_of
 from thunder_core.passes.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode

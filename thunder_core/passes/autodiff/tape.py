@@ -185,8 +185,3 @@ def pairs_of(proxies: object, result: object) -> Iterator[tuple[TensorProxy, tor
     for proxy, value in pairs:
         if isinstance(proxy, TensorProxy) and isinstance(value, torch.Tensor):
             yield proxy, value
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().partition("\n")[0]

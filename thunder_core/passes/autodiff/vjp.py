@@ -12,10 +12,11 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from thunder_core.foundation.errors.tree import first_line
 from thunder_core.passes.autodiff.derivation import VJP, Derivation
 from thunder_core.passes.autodiff.rules import is_live, target_of
 from thunder_core.passes.autodiff.selected_gradients import fill_selected_on_cpu
-from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, pairs_of
+from thunder_core.passes.autodiff.tape import Tape, Underivable, pairs_of
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, for_all_sizes

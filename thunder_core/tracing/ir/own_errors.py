@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from thunder_core.foundation.errors import Bug, InternalError, ThunderError
+from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.ir.check import REPORT
 
 # Errors that Python raises for wrong code. PyTorch's functions raise other errors for sizes that they do not accept.
@@ -19,7 +20,6 @@ OWN_KINDS = (AssertionError, LookupError, AttributeError, TypeError, NameError)
 OWN_FOLDERS = ("thunder_core", "thunder_executors", "thunder_recipes")
 VARIABLE = "THUNDER_INTERNAL_ERRORS"  # an environment variable; "raise" raises internal errors
 LOGGER = logging.getLogger("thunder_core.internal_errors")
-
 LONGEST_LINE = 200  # characters; PyTorch lists all of its kernels in the line of some errors
 
 
@@ -35,8 +35,7 @@ def is_own_error(error: BaseException) -> bool:
 
 def summary_of(error: BaseException) -> str:
     """Return the class and the first line of an error, of which long lines end with `...`."""
-    first_line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {textwrap.shorten(first_line, LONGEST_LINE, placeholder=' ...')}"
+    return f"{type(error).__name__}: {textwrap.shorten(first_line(error), LONGEST_LINE, placeholder=' ...')}"
 
 
 def report_own_error(error: BaseException, environment: Mapping[str, str] = os.environ) -> None:

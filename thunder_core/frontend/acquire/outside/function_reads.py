@@ -61,7 +61,7 @@ class FunctionReads(Outside):
             if type(builtins) is dict and builtins.get(name, namespace) is value:
                 self.read(self.globals_root(builtins).item(name, value), value)
 
-    def name_of_operation(self, function: Any) -> None:
+    def guard_operation_name(self, function: Any) -> None:
         """Guard that PyTorch has a function under the name by which generated code calls it.
 
         The program may have another name for the function: `from torch import relu`, or an attribute of a module.

@@ -136,7 +136,7 @@ class ObservedCalls(ObservedReads):
         """
         self.outside.effects.forget_pending_write()
         if type(function) is types.BuiltinFunctionType:
-            self.outside.name_of_operation(function)
+            self.outside.guard_operation_name(function)
         if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
             self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
         if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
@@ -196,7 +196,7 @@ class ObservedCalls(ObservedReads):
         if value is not NOT_TAKEN:
             return value
         if plain in self.operations:
-            self.outside.name_of_operation(plain)
+            self.outside.guard_operation_name(plain)
             self.native_calls.require_no_outside_iterator(function, (*args, *kwargs.values()))
         for arg in (*args, *kwargs.values()):
             self.outside.expand_whole(arg)

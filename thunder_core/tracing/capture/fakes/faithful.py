@@ -13,17 +13,12 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.fakes import quantized
-from thunder_core.tracing.capture.fakes.meta_kernels import (
-    device_of_result,
-    has_quick_metadata,
-    metadata_on_meta,
-    stand_in,
-)
+from thunder_core.tracing.capture.fakes.meta_kernels import cheaper_operation, results_on_meta
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
 from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
 from thunder_core.tracing.capture.torch_facts.casts import require_castable
@@ -166,16 +161,14 @@ class FaithfulMode(FakeTensorMode):
         PyTorch's own dispatch takes several times as long: it prefers Python code, which serves symbolic sizes too.
         """
         if self.shape_env is None:
-            similar = stand_in(func, args, kwargs)
-            if has_quick_metadata(self, *similar):
-                return self._output_on_meta(*similar)
+            results = results_on_meta(self, *cheaper_operation(func, args, kwargs))
+            if results is not None:
+                return self._fakes_of(*results)
         with nullcontext() if self.shape_env is None else enable_python_dispatcher(), deciding(func):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
-    def _output_on_meta(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        device = device_of_result(args)
-        with in_kernel_invocation_manager(self):
-            metas = metadata_on_meta(func, args, kwargs)
+    def _fakes_of(self, metas: Any, device: torch.device) -> Any:
+        """Return fakes on a device for a tensor on the meta device, or for those in a tuple."""
         if isinstance(metas, torch.Tensor):
             return self.fake(metas, device)
         return tuple(self.fake(meta, device) if isinstance(meta, torch.Tensor) else meta for meta in metas)
