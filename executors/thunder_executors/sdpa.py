@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from threading import RLock
 from typing import Any, ClassVar
 
 import sympy
@@ -21,7 +20,7 @@ from torch.backends.cuda import (
     can_use_efficient_attention,
     can_use_flash_attention,
 )
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import SDPBackend
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.claiming.executor import Executor
@@ -51,7 +50,8 @@ PRIORITY = (
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 )
-_LOCK = RLock()
+CUDNN = torch.ops.aten._scaled_dot_product_cudnn_attention
+MASKED = -65504.0  # the term of a masked score: PyTorch passes no infinities to cuDNN
 # The operations of the fused backends.
 KERNELS = {
     f"torch.ops.aten._scaled_dot_product_{name}_attention": backend
@@ -71,28 +71,13 @@ RULES: dict[SDPBackend, Callable[[SDPAParams], bool]] = {
 
 
 def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """PyTorch's scaled_dot_product_attention, with the backends tried in the order of `PRIORITY`."""
-    return _attention_from(SDPBackend.CUDNN_ATTENTION, args, kwargs)
+    """PyTorch's scaled_dot_product_attention, by cuDNN if cuDNN supports the inputs."""
+    return _attention(_by_name(args, kwargs))
 
 
 def cudnn_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Attention by cuDNN, if it supports the inputs."""
-    return _attention_from(SDPBackend.CUDNN_ATTENTION, args, kwargs)
-
-
-def flash_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """FlashAttention, if it is the first backend that supports the inputs."""
-    return _attention_from(SDPBackend.FLASH_ATTENTION, args, kwargs)
-
-
-def efficient_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Memory-efficient attention, if it is the first backend that supports the inputs."""
-    return _attention_from(SDPBackend.EFFICIENT_ATTENTION, args, kwargs)
-
-
-def math_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Attention without a fused kernel, if no fused kernel supports the inputs."""
-    return _attention_from(SDPBackend.MATH, args, kwargs)
+    """Attention by cuDNN; if the user has disabled cuDNN's attention, PyTorch chooses."""
+    return _attention(_by_name(args, kwargs))
 
 
 def grouped_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -100,45 +85,69 @@ def grouped_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
 
     If no fused backend supports the groups, keys and values are repeated.
     """
-    arguments: dict[str, Any] = dict(zip(NAMES, args, strict=False)) | kwargs
-    with _LOCK, sdpa_kernel(list(PRIORITY), set_priority=True):
-        if not is_fused(arguments):
-            repeats = arguments["query"].shape[HEADS] // arguments["key"].shape[HEADS]
-            for name in ("key", "value"):
-                arguments[name] = arguments[name].repeat_interleave(repeats, HEADS)
-            arguments[GROUPS] = False
-        return scaled_dot_product_attention(**arguments)
+    arguments = _by_name(args, kwargs)
+    if not is_fused(arguments):
+        repeats = arguments["query"].shape[HEADS] // arguments["key"].shape[HEADS]
+        for name in ("key", "value"):
+            arguments[name] = arguments[name].repeat_interleave(repeats, HEADS)
+        arguments[GROUPS] = False
+    return _attention(arguments)
 
 
 def is_fused(arguments: Mapping[str, Any]) -> bool:
     """Whether a fused backend supports the arguments of attention, by PyTorch's own rules."""
-    params = params_of([arguments.get(name) for name in NAMES[:4]], arguments)
+    params = params_of(arguments)
     return any(RULES[backend](params) for backend in PRIORITY if backend is not SDPBackend.MATH)
 
 
-def params_of(tensors: Sequence[Any], arguments: Mapping[str, Any]) -> SDPAParams:
+def params_of(arguments: Mapping[str, Any]) -> SDPAParams:
     """Return the parameters of attention for PyTorch's rules: query, key, value and mask, and the other arguments."""
+    tensors = [arguments.get(name) for name in NAMES[:4]]
     rest = (arguments.get("dropout_p", 0.0), arguments.get("is_causal", False), arguments.get(GROUPS, False))
     params: SDPAParams = SDPAParams(*tensors, *rest)  # type: ignore[call-arg]
     return params
 
 
-def _attention_from(first: SDPBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """Compute attention with the backends from `first` on.
+def _by_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of attention by name."""
+    return dict(zip(NAMES, args, strict=False)) | dict(kwargs)
 
-    The earlier backends are known not to support such inputs. PyTorch's choice of backends is a setting of the process,
-    so only one thread at a time changes the setting.
+
+def _attention(arguments: Mapping[str, Any]) -> torch.Tensor:
+    """Compute attention by cuDNN if cuDNN supports the inputs; otherwise PyTorch chooses.
+
+    PyTorch prefers the other backends in the order of `PRIORITY`, so only cuDNN is called directly. The preferences of
+    PyTorch are settings of the process, which eager calls of other threads read, so no setting is changed.
     """
-    with _LOCK, sdpa_kernel(list(PRIORITY[PRIORITY.index(first) :]), set_priority=True):
-        return scaled_dot_product_attention(*args, **kwargs)
+    if not RULES[SDPBackend.CUDNN_ATTENTION](params_of(arguments)):
+        return scaled_dot_product_attention(**arguments)
+    query, key, value = tensors = [arguments[name] for name in NAMES[:3]]
+    is_recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    output: torch.Tensor = CUDNN(
+        query,
+        key,
+        value,
+        _bias_of(arguments.get("attn_mask"), query.dtype),
+        is_recorded,
+        arguments.get("dropout_p", 0.0),
+        arguments.get("is_causal", False),
+        False,
+        scale=arguments.get("scale"),
+    )[0]
+    return output
 
 
+def _bias_of(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return the term that a mask adds to the scores of cuDNN's attention, as PyTorch computes the term."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, MASKED)
+
+
+# The functions that a program calls, by the backend; None if the machine that runs the program chooses the backend.
 FUNCTIONS: dict[SDPBackend | None, Callable[..., torch.Tensor]] = {
     None: attention,
     SDPBackend.CUDNN_ATTENTION: cudnn_attention,
-    SDPBackend.FLASH_ATTENTION: flash_attention,
-    SDPBackend.EFFICIENT_ATTENTION: efficient_attention,
-    SDPBackend.MATH: math_attention,
 }
 
 
@@ -151,8 +160,7 @@ def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
         return None
     arguments = arguments_of(bsym)
     with FakeTensorMode():
-        tensors: list[Any] = [_like(arguments.get(name)) for name in NAMES[:4]]
-    params = params_of(tensors, arguments)
+        params = params_of({**arguments, **{name: _like(arguments.get(name)) for name in NAMES[:4]}})
     return next(backend for backend in PRIORITY if RULES[backend](params))
 
 
@@ -199,7 +207,7 @@ def is_on_cuda(bsym: BoundSymbol) -> bool:
 
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any]:
     """Return the arguments of attention by name."""
-    return dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
+    return _by_name(bsym.args, bsym.kwargs)
 
 
 def repeats_of(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], bsym: BoundSymbol) -> list[int]:
@@ -314,12 +322,12 @@ class ScaledDotProductAttention(Executor):
         """Return the bound symbol as a call of its backend, which is chosen at run time for a GPU that this machine
         lacks.
 
-        Returns None if PyTorch chooses that backend by default, so that the call may be part of a region.
+        Returns None if PyTorch itself chooses the same backend, so that the call may be part of a region.
         """
         if not is_on_cuda(bsym):
             return None
         backend = backend_for(bsym)
-        if backend is not None and backend is choice_of_pytorch(bsym):
+        if backend not in FUNCTIONS or (backend is not None and backend is choice_of_pytorch(bsym)):
             return None
         function = FUNCTIONS[backend]
         return replace(bsym, symbol=Symbol(f"{__name__}.{function.__name__}", function), executor=self.name)

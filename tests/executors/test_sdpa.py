@@ -1,10 +1,7 @@
-"""Attention: the line names the backend that accepts the inputs by PyTorch's own rules, and runs it."""
+"""Attention: cuDNN computes what it supports by PyTorch's own rules; otherwise PyTorch chooses the backend."""
 
 from __future__ import annotations
 
-import threading
-import time
-from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +14,10 @@ from thunder_core.compilation.compiler import trace_for
 from thunder_executors import sdpa
 
 Q = torch.randn(2, 4, 8, 16, generator=torch.Generator().manual_seed(0))
+KEY = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(1))
+VALUE = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(2))
+MASK = torch.ones(8, 8, dtype=torch.bool).tril()[None, None]
+Q_CAUSAL = scaled_dot_product_attention(Q, Q, Q, is_causal=True, scale=0.3)
 
 
 def causal(q, k, v):
@@ -27,11 +28,15 @@ def masked(q, k, v, mask):
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=0.0, scale=0.5, enable_gqa=True)
 
 
-def line_of(function, *args):
+def claimed_lines(function, *args):
     compiled = thunder.jit(function, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():
         program, _ = trace_for(compiled, torch.device("cuda"), args, {})
-    (line,) = [bsym for bsym in program.last("computation").bound_symbols if bsym.executor == "sdpa"]
+    return [bsym for bsym in program.last("computation").bound_symbols if bsym.executor == "sdpa"]
+
+
+def line_of(function, *args):
+    (line,) = claimed_lines(function, *args)
     return line
 
 
@@ -52,20 +57,24 @@ def gpu(monkeypatch):
     return taking, asked
 
 
-NAMES = ("cudnn", "flash", "efficient", "math")
+def test_the_line_names_cudnn_if_cudnn_takes_the_inputs(gpu):
+    taking, asked = gpu
+    taking.add(SDPBackend.CUDNN_ATTENTION)
+    assert line_of(causal, Q, Q, Q).symbol.name == "thunder_executors.sdpa.cudnn_attention"
+    assert [backend for backend, _ in asked] == [SDPBackend.CUDNN_ATTENTION]
 
 
-@pytest.mark.parametrize(("backend", "name"), list(zip(sdpa.PRIORITY, NAMES, strict=True)), ids=NAMES)
-def test_the_line_names_the_first_backend_that_takes_the_inputs(gpu, backend, name):
+@pytest.mark.parametrize("backend", sdpa.PRIORITY[1:], ids=["flash", "efficient", "math"])
+def test_attention_without_cudnn_is_left_to_pytorch(gpu, backend):
     taking, asked = gpu
     taking.add(backend)
-    line = line_of(causal, Q, Q, Q)
-    assert line.symbol.name == f"thunder_executors.sdpa.{name}_attention"
-    assert [one for one, _ in asked] == list(sdpa.PRIORITY[: sdpa.PRIORITY.index(backend) + 1])
+    assert claimed_lines(causal, Q, Q, Q) == []
+    assert [asked_backend for asked_backend, _ in asked] == list(sdpa.PRIORITY[: sdpa.PRIORITY.index(backend) + 1])
 
 
 def test_pytorchs_rules_are_checked_for_the_given_inputs(gpu):
-    _, asked = gpu
+    taking, asked = gpu
+    taking.add(SDPBackend.CUDNN_ATTENTION)
     key = torch.randn(2, 2, 8, 16)
     line_of(masked, Q.bfloat16(), key.bfloat16(), key.bfloat16(), torch.ones(8, 8, dtype=torch.bool))
     params = asked[0][1]
@@ -87,18 +96,69 @@ def test_each_backend_function_computes_pytorchs_attention(function):
     torch.testing.assert_close(function(Q, Q, Q, is_causal=True), causal(Q, Q, Q))
 
 
-def test_backends_before_the_named_one_are_not_tried(monkeypatch):
-    tried = []
-    monkeypatch.setattr(sdpa, "sdpa_kernel", lambda order, set_priority: tried.append(order) or nullcontext())
-    sdpa.efficient_attention(Q, Q, Q)
-    assert tried == [[SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]]
+@pytest.fixture
+def cudnn(monkeypatch):
+    """Implement cuDNN's operation on the CPU, and return the list of its calls."""
+    calls = []
+
+    def operation(query, key, value, bias, *rest, scale):
+        calls.append((bias, *rest))
+        _, dropout, is_causal, _ = rest
+        groups = {"enable_gqa": True} if key.shape[1] != query.shape[1] else {}
+        output = scaled_dot_product_attention(query, key, value, bias, dropout, is_causal, scale=scale, **groups)
+        return (output,)
+
+    monkeypatch.setattr(sdpa, "CUDNN", operation)
+    monkeypatch.setattr(sdpa, "RULES", dict.fromkeys(sdpa.PRIORITY, lambda params: True))
+    return calls
+
+
+@pytest.mark.parametrize("function", list(sdpa.FUNCTIONS.values()), ids=lambda function: function.__name__)
+def test_cudnn_is_called_with_pytorchs_arguments(function, cudnn):
+    torch.testing.assert_close(function(Q, Q, Q, is_causal=True, scale=0.3), Q_CAUSAL)
+    assert cudnn == [(None, False, 0.0, True, False)]
+    torch.testing.assert_close(function(Q, Q, Q, MASK), scaled_dot_product_attention(Q, Q, Q, MASK))
+    assert cudnn[1][0].unique().tolist() == [-65504.0, 0.0]
+    bias = torch.randn(8, 8)
+    torch.testing.assert_close(function(Q, Q, Q, bias), scaled_dot_product_attention(Q, Q, Q, bias))
+    assert cudnn[2][0] is bias
+    grouped = scaled_dot_product_attention(Q, KEY, VALUE, enable_gqa=True)
+    torch.testing.assert_close(function(Q, KEY, VALUE, enable_gqa=True), grouped)
+    function(Q.clone().requires_grad_(), Q, Q, None, 0.5)
+    assert cudnn[-1] == (None, True, 0.5, False, False)
+
+
+def test_arguments_fit_the_operation_of_cudnn():
+    schema = torch.ops.aten._scaled_dot_product_cudnn_attention.default._schema
+    names = [argument.name for argument in schema.arguments if not argument.kwarg_only]
+    assert names[3:] == ["attn_bias", "compute_log_sumexp", "dropout_p", "is_causal", "return_debug_mask"]
+    assert schema.returns[0].name == "output"
+
+
+@pytest.mark.parametrize("function", [*sdpa.FUNCTIONS.values(), sdpa.grouped_attention])
+def test_the_settings_of_the_process_are_those_of_the_user(function, monkeypatch):
+    """Attention changes no setting of the process, because other threads call eager attention meanwhile."""
+
+    def settings():
+        cuda = torch.backends.cuda
+        enabled = (cuda.cudnn_sdp_enabled(), cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled())
+        return enabled, torch._C._get_sdp_priority_order()
+
+    seen = []
+
+    def observed(**arguments):
+        seen.append(settings())
+        return scaled_dot_product_attention(**arguments)
+
+    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", observed)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = settings()
+        function(Q, Q, Q)
+    function(Q, Q, Q)
+    assert seen == [expected, settings()]
 
 
 # ---- groups -----------------------------------------------------------------------------------------------------
-
-KEY = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(1))
-VALUE = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(2))
-MASK = torch.ones(8, 8, dtype=torch.bool).tril()[None, None]
 
 
 def repeated(x, times=2):
@@ -177,7 +237,7 @@ def test_groups_are_repeated_only_where_no_backend_takes_them(fused, monkeypatch
         asked.append((params.key.shape, params.enable_gqa, params.attn_mask is not None))
         return fused
 
-    rules = dict.fromkeys(sdpa.PRIORITY, takes)
+    rules = {**dict.fromkeys(sdpa.PRIORITY, takes), SDPBackend.CUDNN_ATTENTION: lambda params: False}
     monkeypatch.setattr(sdpa, "RULES", rules)
     calls = []
 
@@ -215,25 +275,3 @@ def test_on_a_gpu_the_named_the_named_backend_runs():
         assert (line.executor == "sdpa") == (sdpa.choice_of_pytorch(line) is not backend)
         with sdpa_kernel(backend):
             torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=0, atol=0)
-
-
-def test_threads_change_the_choice_of_backends_one_after_the_other(monkeypatch):
-    """The choice is a setting of the process: without a lock, one thread restores what another thread has set."""
-    running, seen = [], []
-
-    @contextmanager
-    def choosing(backends, set_priority):
-        running.append(backends)
-        seen.append(len(running))
-        time.sleep(0.002)
-        yield
-        running.pop()
-
-    monkeypatch.setattr(sdpa, "sdpa_kernel", choosing)
-    functions = (sdpa.attention, sdpa.cudnn_attention, sdpa.flash_attention, sdpa.math_attention)
-    threads = [threading.Thread(target=function, args=(Q, Q, Q)) for function in functions * 3]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [1] * len(threads)
