@@ -1,5 +1,7 @@
 """A function of tensors as a CUDA graph: captured at its second call, replayed from then on.
 
+A validation captures and replays the graph at the first call, after a call without a graph whose writes are undone.
+
 A graph reads and writes fixed addresses. There are three kinds of inputs:
 
 - `static` inputs are parameters, buffers and caches, which objects hold. The graph reads them in place. If a static
@@ -26,7 +28,7 @@ from typing import Any, TypeAlias
 import torch
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.tracing.library.examination import is_examined
+from thunder_core.tracing.library.examination import is_examined, is_validated
 from thunder_core.tracing.library.extent import extent
 from thunder_executors.cudagraphs.recording import Cuda
 
@@ -170,9 +172,20 @@ class Captured:
                 return self.function(*args)
             if key not in self.seen and key not in self.recordings:
                 keep_last(self.seen, key, None)
-                return self.function(*args)
+                if not is_validated():
+                    return self.function(*args)
+                self._call_without_effect(args, tensors)
             recording = self._find_or_record(key, args, tensors)
             return self.function(*args) if recording is None else self._replay(recording, tensors)
+
+    def _call_without_effect(self, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> None:
+        """Call the function, which loads its libraries, and undo its writes."""
+        held = tuple(tensors[number] for number in self.held)
+        with torch.autograd._unsafe_preserve_version_counter(held):
+            copies = [tensor.clone() for tensor in held]
+            self.function(*args)
+            for tensor, copy in zip(held, copies, strict=True):
+                tensor.copy_(copy)
 
     def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Replay the graph, and increment the version of each written tensor for each write."""

@@ -13,9 +13,11 @@ from tests.executors.cudagraphs.stand_in import OnCpu, graphs_in
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.compiler.last_call import last_program
-from thunder_core.foundation.errors import Bug
+from thunder_core.foundation.errors import Bug, OutOfTolerance
+from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.fault_localization.examination import examine
-from thunder_executors.cudagraphs import EXECUTOR
+from thunder_core.workflow.validation import validate
+from thunder_executors.cudagraphs import EXECUTOR, graph
 
 
 class Model(torch.nn.Module):
@@ -304,3 +306,15 @@ def test_results_that_are_views_of_inputs_with_other_dtypes(cuda):
     assert cuda.replays > 2
     with pytest.raises(RuntimeError, match="offset"):
         compiled(memory[1:9], z)
+
+
+def test_validation_on_one_input_replays_a_graph(cuda, monkeypatch):
+    model = Model().eval()
+    compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+    inputs, tolerance = [{"x": torch.randn(2, 4)}], Tolerance()
+    assert validate(compiled, model, inputs, tolerance, language_model=False).passed
+    assert (cuda.records, cuda.replays) == (1, 1)
+    replay = graph.Recording.__call__
+    monkeypatch.setattr(graph.Recording, "__call__", lambda *args: tuple(2 * result for result in replay(*args)))
+    with pytest.raises(OutOfTolerance):
+        validate(compiled, model, inputs, tolerance, language_model=False)

@@ -9,6 +9,7 @@ import torch
 
 import thunder_core as thunder
 from tests.executors.cudagraphs.stand_in import OnCpu, graphs_in
+from thunder_core.tracing.library.examination import validating
 from thunder_executors.cudagraphs import EXECUTOR, graph
 
 
@@ -168,3 +169,17 @@ def test_on_a_gpu_tensors_of_objects_are_written_in_place():
             assert torch.equal(ours.keys, theirs.keys)
             assert torch.equal(ours.count, theirs.count)
     assert any(line.symbol.target.recordings for line in graphs_in(compiled))
+
+
+def test_a_validated_first_call_writes_once(cuda):
+    def counted(x, count):
+        count.add_(x.sum())
+        return (x * count).sin() + 1
+
+    compiled = thunder.jit(counted, executors=(OnCpu(), "torch"))
+    x, ours, theirs = torch.ones(2), torch.zeros(()), torch.zeros(())
+    with validating():
+        found = compiled(x, ours)
+    torch.testing.assert_close(found, counted(x, theirs))
+    torch.testing.assert_close(ours, theirs)
+    assert (cuda.records, cuda.replays, ours._version) == (1, 1, 1)

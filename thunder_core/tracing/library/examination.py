@@ -1,4 +1,4 @@
-"""Examinations: calls of compiled lines on copies of their inputs, in which the lines must not store any state."""
+"""How checks call compiled lines: examinations must not store any state, and validations must replay graphs."""
 
 from __future__ import annotations
 
@@ -22,3 +22,24 @@ def examining() -> Iterator[None]:
         yield
     finally:
         _examined.reset(token)
+
+
+class _Replays:
+    """The number of running validations of this process, also for the threads in which autograd calls a backward."""
+
+    running = 0
+
+
+def is_validated() -> bool:
+    """Whether this process validates a program, so that even the first call must replay what later calls replay."""
+    return _Replays.running > 0
+
+
+@contextmanager
+def validating() -> Iterator[None]:
+    """Mark calls during the block as validated."""
+    _Replays.running += 1
+    try:
+        yield
+    finally:
+        _Replays.running -= 1

@@ -15,6 +15,7 @@ import torch
 
 from thunder_core.foundation.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.tracing.library.examination import validating
 from thunder_core.workflow.models.memory.release_memory import trim_memory
 from thunder_core.workflow.validation.budget import Budget
 from thunder_core.workflow.validation.degenerate_outputs import (
@@ -272,7 +273,7 @@ def _side_by_side(
     start = copy_before_call(model, called)
     before, own = state_of(start.model, run.inputs), state_of(model, run.inputs)
     generators = random_state(run.devices)
-    with preserve_buffers(model, start.buffers), check_layouts() as watch:
+    with preserve_buffers(model, start.buffers), check_layouts() as watch, validating():
         mine = run(optimized, model)
         # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)

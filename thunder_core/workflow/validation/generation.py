@@ -10,6 +10,7 @@ from transformers.generation.logits_process import LogitsProcessor
 
 from thunder_core.foundation.errors import AllZero, NotComparable, NotFinite, OutOfTolerance
 from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.tracing.library.examination import validating
 from thunder_core.workflow.validation.degenerate_outputs import ACCEPT
 from thunder_core.workflow.validation.language import divergences, have_distributions
 from thunder_core.workflow.validation.leaves import dtype_name
@@ -100,7 +101,8 @@ def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_to
     eager = generate(model, prompt, new_tokens, **options)
     tokens = eager.sequences[:, -new_tokens:]
     forcing = TeacherForcing(tokens)
-    ours = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
+    with validating():
+        ours = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
     _require_same_shapes(size, ours.logits, eager.logits)
     chosen = torch.stack(forcing.chosen, 1)
     equal = chosen == tokens
