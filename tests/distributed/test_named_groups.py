@@ -46,6 +46,14 @@ def test_dtype_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
+def test_axis_of_a_mesh_of_all_ranks_is_the_default_group(recipe: str) -> None:
+    """PyTorch creates no group for such an axis, so no description of a group has the name of the axis."""
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("all_ranks",))
+    assert mesh.get_group() is dist.group.WORLD
+    assert torch.equal(gradient_of(recipe, process_group="all_ranks"), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_unknown_groups_are_refused(recipe: str) -> None:
     with pytest.raises(OutsideProcessGroup, match="no process group 'dp'") as refusal:
         gradient_of(recipe, process_group="dp")

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from thunder_core.backend.parallel.mesh_axes import axis_of, groups_of_axis, program_name
+from thunder_core.backend.parallel.mesh_axes import axis_of, groups_of_axis, groups_of_meshes, program_name
 from thunder_core.foundation.errors import OutsideProcessGroup, RecipeMismatch
 from thunder_core.tracing.library.collectives import registered_group
 
@@ -56,7 +56,7 @@ def named_group(name: str) -> Any:
     group = registered_group(name)
     if group is not None:
         return group
-    groups = groups_of_axis(name)
+    groups = groups_of_axis(name) or groups_of_meshes(name)
     if len({tuple(dist.get_process_group_ranks(group)) for group in groups}) > 1:
         raise RecipeMismatch(
             f"several meshes of this process have an axis {name!r}, with different ranks",

@@ -7,6 +7,7 @@ layout: `shard_2x1` is the axis `shard` with two ranks, at distance 1.
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from thunder_core.tracing.library.collectives import registered_group
 
@@ -56,6 +58,17 @@ def groups_of_axis(name: str) -> list[Any]:
     """Return the process groups of this rank along the axes with a name, of all meshes."""
     groups: list[Any] = list(dist.distributed_c10d._world.pg_names)
     return [group for group in groups if isinstance(group, dist.ProcessGroup) and axis_of(group) == name]
+
+
+def groups_of_meshes(name: str) -> list[Any]:
+    """Return the process groups of the axes with a name that use an existing group instead of a group of their own.
+
+    PyTorch uses the default group for the only axis of a mesh of all ranks. It keeps no list of meshes, so all objects
+    are searched.
+    """
+    meshes = [item for item in gc.get_objects() if type(item) is DeviceMesh and name in (item.mesh_dim_names or ())]
+    groups = [mesh.get_group(name) for mesh in meshes if mesh.get_coordinate() is not None]
+    return [group for group in groups if is_alive(group)]
 
 
 def program_name(group: Any) -> str:
