@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
+from contextlib import nullcontext
+from threading import Thread
 
 import pytest
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.compiling import compiling
 from thunder_core.backend.parallel.creations import count_creation
 from thunder_core.backend.parallel.ledger import Ledger, RunKey
 from thunder_core.backend.runtime import agreement
@@ -261,3 +265,25 @@ def test_all_ranks_are_queried_before_waiting_for_any(monkeypatch: pytest.Monkey
     ledger = Ledger("group", 0, 4, store)
     agreement.compare([RunInGroup(ledger, ledger.begin(0, REDUCED), [])])
     assert ledger.store.check([f"{rank}/asked" for rank in (1, 2, 3)])
+
+
+@pytest.mark.parametrize("waits", ["[]", "[1]"])
+def test_rank_that_compiles_is_waited_for(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that waits in a collective while it compiles may wait for this rank."""
+    for name, seconds in (("SECONDS", 0.3), ("QUESTION_PAUSE", 0.05), ("LONGEST_PAUSE", 0.01)):
+        monkeypatch.setattr(agreement, name, seconds)
+    first, second = ledgers()
+
+    def compile_slowly() -> None:
+        with compiling():
+            for _ in range(70):
+                second.answer(Counting(0), lambda: waits)
+                time.sleep(0.01)
+        second.begin(0, SENT)
+
+    thread = Thread(target=compile_slowly)
+    thread.start()
+    run = RunInGroup(first, first.begin(0, REDUCED), [Collective("all_reduce", "group", (), 0)])
+    with pytest.raises(CollectivesDiffer, match="`broadcast`") if waits == "[]" else nullcontext():
+        agreement.compare([run])
+    thread.join()

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.compiling import is_compiling
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.tracing.analysis.collectives import first_difference
 
 PREFIX = "thunder_collectives"
+NO_WAITS = "[]"  # the text of a rank that waits in no collective
 MAX_RUNS = 100  # runs that a ledger keeps for questions of other ranks
 
 
@@ -107,7 +109,7 @@ class Ledger:
                 self.publish(*self.unpublished.pop())
         return RecordedRun(self.last, lines)
 
-    def answer(self, group: object, waits: Callable[[], str] = "[]".__str__) -> None:
+    def answer(self, group: object, waits: Callable[[], str] = NO_WAITS.__str__) -> None:
         """Publish all runs, the position and the waits of this rank, if another rank has asked for them."""
         key = f"{self.rank}/asked"
         if not self.store.check([key]) or (question := self.store.get(key)) == self.answered:
@@ -116,8 +118,16 @@ class Ledger:
         with self.lock:
             while self.unpublished:
                 self.publish_oldest()
-        self.store.set(f"{self.rank}/at", f"{position} {question.decode()} {waits()}")
+        waiting = waits()
+        self.store.set(f"{self.rank}/at", f"{position} {question.decode()} {waiting}")
+        if is_compiling() and waiting == NO_WAITS:
+            self.store.set(f"{self.rank}/compiles", question)
         self.answered = question
+
+    def compilation_of(self, rank: int) -> bytes:
+        """Return the last question that another rank answered while it compiled a program; empty if there is none."""
+        key = f"{rank}/compiles"
+        return bytes(self.store.get(key)) if self.store.check([key]) else b""
 
     def end(self, group: object) -> None:
         """Publish that this rank ends, and its last position."""
@@ -156,7 +166,7 @@ class Ledger:
         """Return the position and the waits that another rank has published last."""
         key = f"{rank}/at"
         if not self.store.check([key]):
-            return RankWaits(-1, "[]", "")
+            return RankWaits(-1, NO_WAITS, "")
         position, question, waits = self.store.get(key).decode().split(" ", 2)
         return RankWaits(int(position), waits, question)
 

@@ -6,8 +6,13 @@ that this rank has called before. Runs at the same position must have the same c
 difference raises an error, and writes the error to the store for the other ranks.
 
 Another rank may run a program that was compared earlier. This rank asks for the program; a thread of the other rank
-answers. If another rank has not started a program within `SECONDS`, this rank stops comparing and runs its collectives,
-which wait for that rank. The other rank compares when it arrives, and may then be the only rank that raises.
+answers. If another rank has not started a program within `SECONDS`, and does not answer that it compiles one, this rank
+stops comparing and runs its collectives, which wait for that rank. The other rank compares when it arrives, and may
+then be the only rank that raises.
+
+The collectives are compared after compiling, not after tracing. A trace may be dropped and traced again on one rank
+only, and a program that a rank compiles may not be the next program that the rank runs, so traces of ranks may differ
+without a fault.
 """
 
 from __future__ import annotations
@@ -136,12 +141,16 @@ def compare(runs: Sequence[RunInGroup]) -> None:
     """Raise `CollectivesDiffer` if another rank runs different collectives; wait for all ranks at the same time."""
     pending = [(own, rank) for own in runs for rank in range(own.ledger.size) if rank != own.ledger.rank]
     start, pause = time.monotonic(), FIRST_PAUSE
+    seen = {own.ledger.compilation_of(rank) for own, rank in pending} | {b""}
     question = start + 2 * LONGEST_PAUSE  # the first question follows after 0.1 seconds
     while pending := [(own, rank) for own, rank in pending if not is_same(own, rank)]:
         if (now := time.monotonic()) > start + SECONDS:
             return
         if now > question:
             question = now + QUESTION_PAUSE
+            compilations = {own.ledger.compilation_of(rank) for own, rank in pending}
+            start = start if compilations <= seen else now
+            seen |= compilations
             for own, rank in pending:
                 own.ledger.ask(rank)
         time.sleep(pause)
@@ -194,6 +203,14 @@ def running_in(groups: Mapping[str, GroupCollectives]) -> list[Running]:
     """Return a program that begins now, with each of its groups."""
     several = len(groups) > 1
     return [Running(group, ledger, members.collectives, several) for group, ledger, members in ledgers_of(groups)]
+
+
+def answer_in_groups(trace: Trace) -> None:
+    """Answer the questions of other ranks in the groups of a trace, before the trace is compiled."""
+    if os.environ.get(COMPARE_VARIABLE) != "0":
+        for name in groups_of(collectives_of(trace)):
+            if (group := registered_group(name)) is not None:
+                ledger_of(group)
 
 
 def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:

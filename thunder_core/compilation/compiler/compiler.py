@@ -13,6 +13,8 @@ from thunder_core.backend.claiming.claim import claim
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.claiming.withholding import withholding
+from thunder_core.backend.parallel.compiling import compiling
+from thunder_core.backend.runtime.agreement import answer_in_groups
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
@@ -208,8 +210,10 @@ class Compiler:
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
         oblivious_mode = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
-        with without_saved_tensors_hooks(), oblivious_mode, quiet_attempt() if symbolic.sizes else nullcontext():
+        quiet = quiet_attempt() if symbolic.sizes else nullcontext()
+        with compiling(), without_saved_tensors_hooks(), oblivious_mode, quiet:
             acquired, trace = self._acquire(subject, args, kwargs, symbolic, log, observed)
+            answer_in_groups(trace)
             derivative, why_recorded, underivable = self._differentiate(trace, sink)
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled

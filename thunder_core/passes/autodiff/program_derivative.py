@@ -18,6 +18,8 @@ from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
 from thunder_core.backend.parallel.backward_pieces import Groups, can_be_cut, cut_into_pieces, groups_of_gradients
 from thunder_core.backend.parallel.buckets import BucketSizes
+from thunder_core.backend.parallel.compiling import compiling
+from thunder_core.backend.runtime.agreement import answer_in_groups
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Stage
@@ -222,7 +224,8 @@ class ProgramDerivative:
     def _compile_or_fall_back(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for these cotangents, or with zeros for the others; None if autograd has to record."""
         try:
-            return self._compile(has_cotangent)
+            with compiling():
+                return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
             zeros = self.signature.writes and environment_of(self.body.output) is None
             return self._with_zeros(has_cotangent) if zeros else None
@@ -264,6 +267,7 @@ class ProgramDerivative:
         for transform in self.transforms:
             trace = note(check_trace(transform_nested(trace, transform)))
         trace = rewrite_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
+        answer_in_groups(trace)
         with torch.no_grad(), torch._C._DisableAutocast(), record_model(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):

@@ -1,0 +1,34 @@
+"""Whether this process compiles a program: other ranks then wait for the program before they call its collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+
+class _Compilations:
+    """The number of running compilations of all threads: autograd compiles backwards in threads of its own."""
+
+    running = 0
+    lock = Lock()
+
+
+def is_compiling() -> bool:
+    """Whether a thread of this process compiles a program."""
+    return _Compilations.running > 0
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Mark the block as the compilation of a program."""
+    _add(1)
+    try:
+        yield
+    finally:
+        _add(-1)
+
+
+def _add(number: int) -> None:
+    with _Compilations.lock:
+        _Compilations.running += number
