@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing as mp
 from multiprocessing.context import ForkServerContext
 
-CASES = """accumulated agreement backends checkpoints checks choices commands deadlocks faults functions groups meshes
-    more_commands saved sharded_training tensor_parallel training whole_programs"""
+CASES = """agreement.agreement agreement.choices agreement.deadlocks collectives.checks collectives.functions
+    collectives.groups collectives.whole_programs commands.commands commands.faults commands.more_commands meshes.meshes
+    recipes.accumulated recipes.backends recipes.checkpoints recipes.saved recipes.sharded_training
+    recipes.tensor_parallel recipes.training"""
 MODULES = ["thunder_core.workflow.pipeline.optimization", *(f"tests.distributed.{name}" for name in CASES.split())]
 MODULES.append("tests.distributed.frozen")
 
