@@ -102,7 +102,7 @@ def is_fused(arguments: Mapping[str, Any]) -> bool:
 
 def params_of(arguments: Mapping[str, Any]) -> SDPAParams:
     """Return the parameters of attention for PyTorch's rules: query, key, value and mask, and the other arguments."""
-    tensors = [arguments.get(name) for name in NAMES[:4]]
+    tensors: list[Any] = [arguments.get(name) for name in NAMES[:4]]
     rest = (arguments.get("dropout_p", 0.0), arguments.get("is_causal", False), arguments.get(GROUPS, False))
     params: SDPAParams = SDPAParams(*tensors, *rest)  # type: ignore[call-arg]
     return params

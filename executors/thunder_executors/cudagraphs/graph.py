@@ -26,6 +26,7 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserve_versions
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.library.examination import is_examined, is_validated
@@ -181,7 +182,7 @@ class Captured:
     def _call_without_effect(self, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> None:
         """Call the function, which loads its libraries, and undo its writes."""
         held = tuple(tensors[number] for number in self.held)
-        with torch.autograd._unsafe_preserve_version_counter(held):
+        with preserve_versions(held):
             copies = [tensor.clone() for tensor in held]
             self.function(*args)
             for tensor, copy in zip(held, copies, strict=True):

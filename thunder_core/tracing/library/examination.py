@@ -1,4 +1,4 @@
-"""How checks call compiled lines: examinations must not store any state, and validations must replay graphs."""
+"""Marks for the calls of checks: examinations must not store any state, and validations must replay graphs."""
 
 from __future__ import annotations
 
