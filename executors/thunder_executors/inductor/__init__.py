@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import torch
@@ -33,6 +34,8 @@ DTYPES = frozenset(
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     }
 )  # fmt: skip
+FP8 = torch.float8_e4m3fn
+FP8_CAPABILITY = 89  # of GPUs that convert numbers to E4M3: Ada; Hopper is 90
 CPU = torch.device("cpu")
 # An operation whose metadata function refuses dtypes that its CPU kernel accepts; Inductor calls the metadata function.
 GROUPED_MM = torch.ops.aten._grouped_mm.default
@@ -44,6 +47,24 @@ AS_STRIDED = tuple(
     getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
 )
 WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *AS_STRIDED})
+
+
+@cache
+def saturates_fp8() -> bool:
+    """Whether PyTorch rounds large numbers to the largest 8-bit float, as Triton does; PyTorch 2.11 returns NaN."""
+    return bool(torch.tensor(1e4).to(FP8).float().isfinite())
+
+
+def rounds_to_fp8(devices: Set[torch.device]) -> bool:
+    """Whether kernels for a GPU round numbers to 8-bit floats as PyTorch does."""
+    on_gpu = {device.type for device in devices} == {"cuda"}
+    return on_gpu and int(architecture().removeprefix("sm_") or 0) >= FP8_CAPABILITY and saturates_fp8()
+
+
+def is_conversion_or_product(operation: BoundSymbol) -> bool:
+    """Whether an operation converts dtypes, or is an operator of Thunder, which a region calls as in eager PyTorch."""
+    name = operation.symbol.name
+    return name.startswith(("torch.ops.thunder.", "torch.ops.aten._to_copy"))
 
 
 @dataclass(frozen=True)
@@ -83,7 +104,11 @@ class Inductor(FusionExecutor):
         numbers = [operation for operation in bsym.operations if takes_numbers(operation)]
         if numbers and not all(formula_of(operation) is not None and devices == {CPU} for operation in numbers):
             return False
-        if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):
+        if len(devices) > 1 or any(proxy.dtype not in (*DTYPES, FP8) for proxy in tensors):
+            return False
+        if any(proxy.dtype == FP8 for proxy in tensors) and not (
+            rounds_to_fp8(devices) and all(map(is_conversion_or_product, bsym.operations))
+        ):
             return False
         if devices == {CPU} and any(operation.symbol.target is GROUPED_MM for operation in bsym.operations):
             return False

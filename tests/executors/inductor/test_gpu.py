@@ -30,12 +30,15 @@ if not plugins.is_installed("triton"):
 import triton.language
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
+from triton.runtime import interpreter
 
 from tests.executors.inductor.regions import evaluate_region
+from tests.executors.triton.conftest import rounding
 from thunder_core.backend.fusion.conditions import size_of
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
-from thunder_executors.inductor import gpu, launch, wrapper
+from thunder_executors import inductor
+from thunder_executors.inductor import gpu, launch, saturates_fp8, wrapper
 from thunder_executors.inductor.cubins import grid_text, load_kernel, names_in
 from thunder_executors.inductor.sizes import computed_size
 from thunder_executors.triton.cubin import Cubin
@@ -211,6 +214,33 @@ def test_one_region_serves_all_sizes(function, interpreted):
             for one, expected_result in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
                 torch.testing.assert_close(one, expected_result, rtol=1e-4, atol=1e-5)
                 assert layout(one) == layout(expected_result)
+
+
+def rounded_rows(x, w):
+    scales = (x * w).abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448
+    codes = (x * w / scales).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes, scales, codes.float() * scales
+
+
+@pytest.mark.skipif(not saturates_fp8(), reason="PyTorch rounds large numbers to NaN")
+def test_rounding_to_8_bit_floats_is_part_of_a_region(interpreted, monkeypatch):
+    monkeypatch.setattr(inductor, "rounds_to_fp8", lambda devices: True)
+    monkeypatch.setattr(interpreter, "_convert_float", rounding(interpreter._convert_float))
+    ((_, occurrence),) = regions_of(rounded_rows, torch.randn(6, 64), torch.randn(64))
+    given = [drawn(proxy) for proxy in occurrence.region.inputs]
+    expected, found = evaluate_region(occurrence.region, tuple(given)), interpreted(there(occurrence.region))([*given])
+    codes, scales, values = sorted(found, key=lambda tensor: (tensor.itemsize, tensor.numel()))
+    assert codes.dtype == torch.float8_e4m3fn
+    torch.testing.assert_close(values, codes.float() * scales, rtol=1e-6, atol=0)
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual.float(), wanted.float(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(("target", "regions"), [("sm_90", True), ("sm_89", True), ("sm_80", False)])
+def test_gpus_without_8_bit_floats_round_outside_of_regions(target, regions):
+    with targeting(target):
+        assert inductor.rounds_to_fp8({torch.device("cuda", 0)}) == (regions and saturates_fp8())
+        assert not inductor.rounds_to_fp8({torch.device("cpu")})
 
 
 def test_misaligned_tensors_are_written_to(monkeypatch):
