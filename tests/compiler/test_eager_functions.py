@@ -110,3 +110,28 @@ def test_the_line_that_is_called_in_eager_is_named_once() -> None:
     words = [str(result.message) for result in told if "is called in eager PyTorch" in str(result.message)]
     assert len(words) == 1
     assert f"{__file__}:{line}" in words[0]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_one_program_with_an_eager_call_serves_all_sizes() -> None:
+    compiled = thunder.jit(by_function, executors=("torch",))
+    for step in range(12):
+        x = torch.randn(step % 5 + 2, 3, generator=torch.Generator().manual_seed(step))
+        torch.testing.assert_close(compiled(x, []), by_function(x, []))
+    assert thunder.cache_misses(compiled) == 5  # three arrays, their second size, and the program with the eager call
+
+
+def of_list(tensors: list[Tensor]) -> Tensor:
+    return by_function(torch.cat(tensors), [])
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_new_arrays_in_calls_of_several_structures_are_soon_read_in_eager() -> None:
+    """Each number of tensors has its own programs, so that no call meets many programs for other arrays."""
+    compiled = thunder.jit(of_list, executors=("torch",))
+    for step in range(15):
+        generator = torch.Generator().manual_seed(step)
+        tensors = [torch.randn(2, 3, generator=generator) for _ in range(step % 5 + 1)]
+        torch.testing.assert_close(compiled(tensors), of_list(tensors))
+    assert thunder.cache_misses(compiled) <= 9  # four arrays, and a program for each number of tensors
+    assert any("the last 4 programs" in reason for reason in thunder.recompile_reasons(compiled))

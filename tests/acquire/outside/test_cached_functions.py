@@ -317,3 +317,20 @@ def test_effects_of_a_cache_that_drops_its_values_are_eagers() -> None:
         before = len(calls)
         compiled(torch.ones(2), lengths)
         assert len(calls) - before == added
+
+
+def test_other_values_of_a_cache_do_not_matter_for_a_computed_key() -> None:
+    """No later call can find a value whose key is a tensor that the program computes."""
+
+    @functools.lru_cache(maxsize=4)
+    def cached(mask: torch.Tensor) -> torch.Tensor:
+        return mask.cumsum(0)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * cached(x > 0)
+
+    compiled = thunder.jit(program)
+    for step in range(4):
+        x = torch.randn(3, generator=torch.Generator().manual_seed(step))
+        torch.testing.assert_close(compiled(x), program(x))  # the second call adds a value to the cache
+    assert thunder.cache_misses(compiled) == 1

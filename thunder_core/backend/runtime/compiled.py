@@ -18,6 +18,7 @@ from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
 from thunder_core.backend.runtime.dispatch import ProgramIndex, RecentPrograms, Refusal, Route
 from thunder_core.backend.runtime.eager_calls import CallsInEager, EagerFallback, initialization, is_uninitialized
+from thunder_core.backend.runtime.new_values import NewValues
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
@@ -75,6 +76,7 @@ class Specializations:
     hits: int = 0
     misses: int = 0
     observed: ObservedValues = field(default_factory=ObservedValues)
+    new_values: NewValues = field(default_factory=NewValues)
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REASONS))
     raising: RaisingCalls = field(init=False)
     retraces: Retraces = field(init=False)
@@ -320,9 +322,12 @@ class Specializations:
 
         Raises `DataDependent` if eager PyTorch would compute something else than the programs.
         """
-        too_many = None if self.options.data_dependent == "retrace" else too_many_values(refusals)
+        if self.options.data_dependent == "retrace":
+            return self.fallback.is_on
+        too_many = too_many_values(refusals) or self.new_values.too_many(self.hits)
         if too_many is not None:
             self.fallback.leave_to_eager(too_many)
+            self.new_values.by_line.clear()
             for program, error in refusals:
                 if isinstance(error, UnexpectedValue) and program.line_of(error) == too_many.where:
                     self._drop(program)
@@ -381,6 +386,7 @@ class Specializations:
             return
         self.add(program)
         self.observed.note(program)
+        self.new_values.note(program, self.hits)
         self.raising.another_compiled()
         self.index.add(program, route.features)
         self.selector.note_compiled(program, args, kwargs)

@@ -112,6 +112,7 @@ class EagerFallback:
             self.turn_on(too_many)
         else:
             self._note("the function around this line is called in eager PyTorch", too_many)
+            self.observed.fallbacks = 0  # without the values, the program may be traced for symbolic sizes
         self.observed.eager_lines |= {line}
 
     def turn_on(self, error: ThunderError) -> None:

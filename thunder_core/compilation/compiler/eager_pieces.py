@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch._prims_common import make_contiguous_strides_for
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, record_call
+from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, record_call, tensors_of
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.symbolic.expectations import with_count_checks
 from thunder_core.tracing.capture.symbolic.numbers import SYMBOLIC_CLASSES
 from thunder_core.tracing.capture.torch_facts.compiled_call import BESIDE, CompiledCall, NumberOf, Part
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
-from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.sizes import symbolic_dense_strides
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 CONTAINERS = (list, tuple, set, frozenset, dict)
@@ -88,8 +92,41 @@ class PieceCall(NestedCall):
         call = CompiledCall(self.name, piece, spec, checked, self.line, depends_on_values=True, in_eager=True)
         self._require_repeatable(call)
         named = {**kwargs, BESIDE: captured} if captured else kwargs
-        self.recorder.emit(BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True))
+        bsym = BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True)
+        self.recorder.emit(bsym)
+        for check in with_count_checks(bsym) if self.recorder.sizes is not None else ():
+            self.recorder.emit(check)
         return tree_unflatten([value for _, value in parts], spec)
+
+    def _probe(self) -> tuple[Run, Acquired]:
+        """Trace the function on the tensors of this call; with symbolic sizes, these have the sizes of this call."""
+        if self.recorder.sizes is None:
+            return super()._probe()
+        self._give_values()
+        self.depends_on_values = True
+        return self._trace(evaluates=True)
+
+    def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
+        """Return the proxy of a result; sizes that equal a symbolic size of an argument are assumed to be this symbol.
+
+        For example, the indices that sort a tensor have its size. A bound symbol checks the sizes at each call.
+        """
+        if self.recorder.sizes is None or proxy.stride != make_contiguous_strides_for(proxy.shape):
+            return proxy
+        symbols = self._symbols_of_arguments()
+        shape: Any = tuple(symbols.get(size, size) for size in proxy.shape)
+        strides: Any = symbolic_dense_strides(proxy.stride, proxy.shape, shape)
+        return replace(proxy, shape=shape, stride=tuple(strides))
+
+    def _symbols_of_arguments(self) -> dict[int, torch.SymInt]:
+        """Return the symbolic sizes of the arguments by their values in this call; the first size of each value."""
+        sizes: Any = self.recorder.sizes
+        symbols: dict[int, torch.SymInt] = {}
+        for tensor in tensors_of((self.args, self.kwargs), self.run):
+            for size in self.recorder.proxy_of(tensor).shape:
+                if isinstance(size, torch.SymInt):
+                    symbols.setdefault(int(sizes.in_call(size)), size)
+        return symbols
 
     def _part(self, leaf: object, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         """Return a part of the result and its value; a number becomes symbolic, because it differs between calls."""

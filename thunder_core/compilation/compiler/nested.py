@@ -149,7 +149,7 @@ class NestedCall:
         self.own: CompilerSettings = compiled.compiler.settings
         self.name = valid_name(getattr(compiled.subject, "__name__", type(compiled.subject).__name__))
         self.args, self.kwargs = args, kwargs
-        self.stand_ins = StandIns(self.recorder.tensors, self.device)
+        self.stand_ins = StandIns(self.recorder.tensors, self.device, self.recorder.sizes)
         self.depends_on_values = False
         self.line = run.location().source
         self._probes: list[Run] = []
@@ -352,9 +352,14 @@ class NestedCall:
         if not isinstance(proxy, TensorProxy) or leaf.layout is not torch.strided:
             self.refuse("returns a tensor that is not dense")
         named = replace(proxy, name=self.recorder.tensors.next_name(), requires_grad=leaf.requires_grad)
+        named = self._with_symbolic_sizes(named)
         with torch._C.DisableTorchFunction():
             fake = self.recorder.tensors.new_tensor(named)
             return named, tracked_from_call(fake) if named.requires_grad else fake
+
+    def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
+        """Return the proxy of a result, with symbols for sizes that are not the same at each call; here, unchanged."""
+        return proxy
 
     def _require_repeatable(self, call: CompiledCall) -> None:
         if call.depends_on_values and (before := name_of_call_with_effects(self.recorder.bound_symbols)):

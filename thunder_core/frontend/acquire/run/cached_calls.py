@@ -57,12 +57,12 @@ class CachedCalls:
             return True
         has_effects = self._counts_before_calls[id(cached)].pop() != self._effect_counts()
         is_kept = is_fixed(value) and not has_effects
-        is_computed_again = any(map(self._is_new_key, (*arguments, *keywords.values()))) or (
-            is_overflowing(cached) and not has_effects
-        )
+        has_new_key = any(map(self._is_new_key, (*arguments, *keywords.values())))
+        is_computed_again = has_new_key or (is_overflowing(cached) and not has_effects)
         if not is_kept and self._is_filled_by_eager(cached) and not is_computed_again:
             raise self._run.retrace(FillsCache())
-        self._run.outside.guard_cached_value(cached)
+        if not has_new_key:  # the values that the cache contains do not matter for a new key
+            self._run.outside.guard_cached_value(cached)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         if is_kept and is_constant(value):

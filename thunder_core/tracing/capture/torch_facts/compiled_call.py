@@ -119,14 +119,24 @@ def fits(part: Part, leaf: object) -> bool:
     """Whether a part of a result has the class, metadata or value of the recorded part."""
     if isinstance(part, TensorProxy):
         return isinstance(leaf, torch.Tensor) and (
-            (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device, leaf.is_conj(), leaf.is_neg())
-            == (part.dtype, part.shape, part.stride, part.device, part.is_conj, part.is_neg)
+            (leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg(), fits_layout(part, leaf))
+            == (part.dtype, part.device, part.is_conj, part.is_neg, True)
         )
     if isinstance(part, NumberOf):
         return type(leaf) is part.kind
     if isinstance(part, Same):
         return type(leaf) is part.kind
     return leaf is part.value or (type(leaf) is type(part.value) and repr(leaf) == repr(part.value))
+
+
+def fits_layout(part: TensorProxy, leaf: torch.Tensor) -> bool:
+    """Whether a tensor has the sizes and strides of a part.
+
+    If a size of the part is symbolic, the tensor must be contiguous; bound symbols that follow the call check its size.
+    """
+    if not any(isinstance(size, torch.SymInt) for size in part.shape):
+        return (tuple(leaf.shape), leaf.stride()) == (part.shape, part.stride)
+    return leaf.ndim == len(part.shape) and leaf.is_contiguous()
 
 
 def part_like(leaf: object) -> Part:
