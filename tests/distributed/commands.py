@@ -219,7 +219,7 @@ REFUSED = {
     ("--recipe", "fsdp", "--mesh", "a=1", "--train"): "--mesh a=1 has fewer than 2 ranks",
     ("--recipe", "fsdp", "--mesh", "a-b=2", "--train"): "which is not an identifier",
     ("--recipe", "fsdp", "--mesh", "a=x", "--train"): "--mesh a=x is not a number of ranks",
-    ("--recipe", "hf-llama3", "--mesh", "a=2", "--train"): "--mesh is given, but no recipe is for several ranks",
+    ("--recipe", "hf-llama3", "--mesh", "a=2", "--train"): "--mesh is set, but no recipe is for several ranks",
     ("--recipe", "fsdp", "--task", "generate"): "the recipe fsdp and --task generate exclude each other",
     (
         *("--recipe", "ddp", "--recipe", "tensor-parallel", "--mesh", "dp=2", "--mesh", "tp=2"),

@@ -186,7 +186,10 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
 
 
 def with_cache(need: MemoryNeed, prompt: int, tokens: int) -> MemoryNeed:
-    """Return the memory of generation: the cache, which a call for the prompt keeps, grows with each token."""
+    """Return the memory of generation, whose KV cache grows with each token.
+
+    `need` is the memory of a call for the prompt, which keeps a cache of `prompt` tokens.
+    """
     grown = need.kept * (prompt + tokens) // max(prompt, 1)
     return MemoryNeed(need.peak + grown, grown)
 
@@ -210,7 +213,7 @@ def stage_needs(
             yield stage, weights + COMPILER_BYTES
 
 
-def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
+def shortage_error(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     """Return the error for a plan that does not fit, with the needed bytes and changes that would fit."""
     limited = plan.address_limit is not None and plan.peak > plan.address_limit
     needed, free = (plan.peak, plan.address_limit) if limited else (plan.least, plan.free)

@@ -30,7 +30,7 @@ INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 @contextmanager
 def suppress_shortfalls() -> Iterator[None]:
-    """While the block runs, suppress warnings about programs for a part of a range, because the others are searched."""
+    """Suppress warnings about programs for only a part of a range, because the missing programs are traced next."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecializationWarning)
         warnings.simplefilter("ignore", RecompileWarning)
@@ -67,11 +67,11 @@ class RangeCoverage:
                 raise self._not_served(missed)
             probed.clear()
         count = math.prod(map(len, self._nearby().values()))
-        sampling = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
+        sampling = f"; {MAX_PROBES} random combinations of {count}" if count > MAX_PROBES else ""
         return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
     def coverage_proof(self) -> str:
-        """Return, in words, that one program serves the ranges by its constraints, for a target, where nothing runs.
+        """Return, in words, that the constraints of the program allow all sizes of the ranges; no size is run.
 
         Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude sizes of the ranges.
         """
@@ -150,11 +150,13 @@ def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
 
 def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> str:
     """Return the reason why a program has constant sizes, or else up to `most` constraints; empty if there are none."""
-    whole = next((program.constant_because for program in programs if program.constant_because), "")
-    narrow = [
+    constant_because = next((program.constant_because for program in programs if program.constant_because), "")
+    constraints = [
         str(constraint)
         for program in programs
         for constraint in program.constraints
         if constraint.needed != GIVEN_RANGE
     ]
-    return f"it was traced for its sizes, because {whole}" if whole else "; ".join([*dict.fromkeys(narrow)][:most])
+    if constant_because:
+        return f"it was traced for its sizes, because {constant_because}"
+    return "; ".join([*dict.fromkeys(constraints)][:most])
