@@ -163,7 +163,7 @@ def test_a_hub_out_of_reach_is_no_error_where_the_weights_are_cached(transformer
 def test_offline_a_note_says_that_a_cached_transformer_may_have_stages(transformer_in_cache, task, is_noted):
     loaded = load_model(ModelRequest(model="acme/tiny", task=task))
     assert loaded.task == "feature-extraction"
-    assert any("does not tell whether acme/tiny has stages" in note for note in loaded.notes) == is_noted
+    assert any("does not show whether acme/tiny has stages" in note for note in loaded.notes) == is_noted
 
 
 def test_a_cached_transformer_without_stages_on_the_hub_has_no_note(transformer_in_cache, hub_cache):
@@ -191,7 +191,7 @@ def test_an_adapter_of_the_hub_names_its_base_model(hub_cache, monkeypatch):
         return str(target)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    with pytest.raises(BadModelFolder, match="for acme/tiny, not a whole model"):
+    with pytest.raises(BadModelFolder, match="for acme/tiny, not a complete model"):
         load_model(ModelRequest(model="acme/adapter"))
 
 

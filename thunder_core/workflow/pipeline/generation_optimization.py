@@ -21,7 +21,7 @@ from thunder_core.workflow.artifact.format.parts import part_facts
 from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkSuite, require_speedup
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
-from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.inputs.prompts import require_generation
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.pipeline.generation.generation_calls import EagerGenerator, inputs_of, observe_sizes
@@ -173,7 +173,7 @@ class GenerationOptimization:
             configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
             progress=self.clock.advance,
             seconds=request.benchmark_budget,
-            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE,
+            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE_WEIGHT_BYTES,
         )
 
     def _contenders(self) -> Mapping[str, Contender]:

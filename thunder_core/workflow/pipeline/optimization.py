@@ -15,7 +15,7 @@ from thunder_core.foundation.errors import OutputExists
 from thunder_core.workflow.artifact.origin import Origin
 from thunder_core.workflow.artifact.write import write_artifact
 from thunder_core.workflow.benchmark import threads_in_use
-from thunder_core.workflow.models.memory.memory_guard import guarded_memory
+from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
@@ -80,7 +80,12 @@ def apply_settings(plan: Plan, clock: StageClock) -> Iterator[None]:
         raise plan.memory_error
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
-    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):
+    with (
+        stage_failures(lambda: clock.stage or "the start"),
+        limit_private_memory(mapped),
+        threads,
+        tuning(plan.request.tune),
+    ):
         yield
 
 

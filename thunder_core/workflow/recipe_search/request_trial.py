@@ -13,7 +13,7 @@ import torch
 from thunder_core.foundation.options.generation_lengths import Prompts
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.benchmark.timing import peak_of
-from thunder_core.workflow.models.folder.weight_bytes import LARGE
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.pipeline.generation.generation_calls import inputs_of
@@ -220,7 +220,7 @@ class Trial:
         session.release()
         if self.plan.generation is None:
             return partial(session.call_of(model), **session.inputs(self._size))
-        tokens = self.plan.generation.new_tokens if size < LARGE else 1
+        tokens = self.plan.generation.new_tokens if size < LARGE_WEIGHT_BYTES else 1
         prompt = inputs_of(session, self._prompts, session.seed)
         return lambda: time_tokens(Contender(model), prompt, tokens)
 

@@ -29,7 +29,7 @@ def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _without_warnings(switch: Callable[[], object]) -> None:
-    """Turn off progress bars of huggingface_hub, without its warning about the environment variable for them."""
+    """Switch progress bars of huggingface_hub, and suppress its warning about the environment variable for them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         switch()

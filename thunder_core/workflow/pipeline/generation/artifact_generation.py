@@ -33,7 +33,7 @@ from thunder_core.workflow.artifact.loading import load_opened
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark.memory_bandwidth import memory_bandwidth
 from thunder_core.workflow.models.folder.origin import find_origin, request_of
-from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.inputs.tokens import tokenizer_for_data
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
@@ -92,7 +92,11 @@ class Generator(ABC):
     def weight_traffic(self) -> WeightTraffic | None:
         """Return the traffic of the weights; None for a model so small that its weights may stay in caches."""
         weights = weight_bytes(self.loaded.model)
-        return WeightTraffic(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
+        return (
+            WeightTraffic(weights, memory_bandwidth(self.loaded.model.device))
+            if weights >= LARGE_WEIGHT_BYTES
+            else None
+        )
 
     def tokenizer(self) -> Any:
         """Return the tokenizer in the model's folder; raise `BadData` if there is none."""

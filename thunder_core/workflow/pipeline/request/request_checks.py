@@ -18,7 +18,7 @@ from thunder_core.workflow.models.folder.hub import (
 )
 from thunder_core.workflow.models.folder.origin import FolderOrigin, find_origin, local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
-from thunder_core.workflow.models.memory.weights_on_paper import memory_shortage
+from thunder_core.workflow.models.memory.weight_lower_bound import memory_shortage
 from thunder_core.workflow.models.request.names import timm_architecture
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe

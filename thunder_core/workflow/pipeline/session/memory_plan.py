@@ -14,7 +14,7 @@ from thunder_core.tracing.extension.leaving_out import require_modules
 from thunder_core.workflow.fault_localization.boundary.eager_calls import bytes_for_results
 from thunder_core.workflow.models.folder.checkpoint import stored_bytes
 from thunder_core.workflow.models.folder.origin import FolderOrigin
-from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.loading.described_model import describe_model, is_mapped
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -127,7 +127,7 @@ def plan_memory(
     limit = min(process_limits(), default=None) if device.type == "cpu" else None
     is_on_disk = is_mapped(prepared.loading, prepared.model)
     plan = MemoryPlan(weights, new_weights, is_on_disk, (), free_memory(device), limit)
-    if (weights < LARGE and are_inputs_small) or not plan.fits:
+    if (weights < LARGE_WEIGHT_BYTES and are_inputs_small) or not plan.fits:
         return plan
     need = call_need(described, purpose, size) or MemoryNeed(0, 0)
     if tokens:
@@ -148,7 +148,7 @@ def plan_of_files(prepared: Prepared, free: int | None) -> MemoryPlan | None:
         return None
     limit = min(process_limits(), default=None)
     plan = MemoryPlan(weights, 0, True, (), free, limit)
-    return plan if weights < LARGE and plan.fits else None
+    return plan if weights < LARGE_WEIGHT_BYTES and plan.fits else None
 
 
 def changes_weights(transform: Transform) -> bool:
