@@ -61,7 +61,7 @@ class TracingAttempts:
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
     def _at_symbol(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
-        """Continue with the next attempt; after a complete probe, drop the other probes."""
+        """Continue with the next attempt; drop equivalent attempts after a complete probe, which met all symbols."""
         if reason.is_complete:
             self._drop_like(tried)
         return True

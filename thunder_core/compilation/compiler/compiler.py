@@ -104,7 +104,7 @@ class Compiler:
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the executors by name; raise `CannotReplay` if another executor is registered under such a name."""
+        """Pickle the executors by name; raise `CannotReplay` if such a name belongs to another executor."""
         names = tuple(map(name_for_pickle, self.executors))
         return compiler_by_names, (self.transforms, names, self.options, self.device, self.lookasides)
 
@@ -375,7 +375,7 @@ def compiler_by_names(
     device: torch.device | None,
     lookasides: tuple[Lookaside, ...] = (),
 ) -> Compiler | CompilerLackingExecutor:
-    """Return the compiler with the executors of these names; if one is missing, the first call raises."""
+    """Return the compiler with the executors of these names; if an executor is missing, calls raise its error."""
     lacking_executor = CompilerLackingExecutor(transforms, names, options, device, lookasides)
     try:
         return lacking_executor.settings

@@ -93,12 +93,12 @@ def last_backward_reason(compiled: object) -> str:
 
 
 def cache_hits(compiled: object) -> int:
-    """Return the number of calls that an existing program served; with Dynamo, the number of calls of its graphs."""
+    """Return the number of calls that an existing program served; with Dynamo, the sum over its graphs."""
     return sum(cache.hits for cache in all_specializations_of(compiled))
 
 
 def cache_misses(compiled: object) -> int:
-    """Return the number of calls that had to be traced; with Dynamo, the number of such calls of its graphs."""
+    """Return the number of calls that had to be traced; with Dynamo, the sum over its graphs."""
     return sum(cache.misses for cache in all_specializations_of(compiled))
 
 

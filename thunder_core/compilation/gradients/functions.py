@@ -92,7 +92,7 @@ def jvp(
 
 
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Executors | None = None) -> Any:
-    """Return the results of a function, and a pullback: from cotangents of the results to those of the arguments.
+    """Return the results of a function, and a pullback, which maps their cotangents to cotangents of the arguments.
 
     As in `torch.func.vjp`, the pullback can be called more than once, and differentiated. The forward is one program,
     and the backward another, which reads the tensors that the forward saved. With `has_aux`, the function returns a

@@ -14,7 +14,7 @@ Argnums = int | tuple[int, ...]
 
 
 def indices_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
-    """Return the positions of the arguments to differentiate, counted from 0; raise `WrongInputs` for invalid ones."""
+    """Return the positions of arguments to differentiate, counted from 0; raise `WrongInputs` for invalid positions."""
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     if not numbers or not all(type(index) is int for index in numbers):
         raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of numbers", fix="write argnums=0")

@@ -95,7 +95,7 @@ def bench_artifacts(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure the second artifact against the first, in turn in one process, and also the contenders.
+    """Measure two artifacts and the contenders in turn in one process; the first artifact is the baseline.
 
     Raises `BadOption` if one artifact is for training and the other for inference.
     """

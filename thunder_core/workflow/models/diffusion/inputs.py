@@ -70,7 +70,7 @@ def timesteps(draw: RandomInputs) -> torch.Tensor:
 
 
 def unet_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return a noisy sample, its time steps and, for a model of classes, the classes."""
+    """Return a noisy sample, its time steps and, for a class-conditional model, the classes."""
     inputs = {"sample": sample(draw, settings), "timestep": timesteps(draw)}
     if (classes := settings.get("num_class_embeds")) is not None:
         inputs["class_labels"] = draw.integers(0, int(classes), draw.batch)

@@ -39,7 +39,7 @@ def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
 
 
 def reads_image_tokens(config: PretrainedConfig) -> bool:
-    """Whether a model replaces placeholder tokens in its text by images; a text without them needs no image."""
+    """Whether a model replaces placeholder tokens in its text by images, so that texts without them need no image."""
     return any(getattr(config, name, None) is not None for name in IMAGE_TOKENS)
 
 

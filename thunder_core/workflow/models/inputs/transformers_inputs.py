@@ -203,7 +203,7 @@ BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
 
 
 def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
-    """Return tokens for the decoder, beginning with its start token; half as many as the tokens of a text encoder."""
+    """Return tokens for the decoder, beginning with its start token: `seq`, or half as many after a text encoder."""
     ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
     ids[:, 0] = draw.start
     return ids

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
-    """Silence transformers and huggingface_hub during the block; yield the list of the warnings that they issue."""
+    """Silence transformers and huggingface_hub during the block; yield the list of warnings in the block."""
     with ExitStack() as stack:
         stack.callback(logging.set_verbosity, logging.get_verbosity())
         logging.set_verbosity(standard_logging.CRITICAL)

@@ -46,8 +46,8 @@ class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
 
     Tensors on a GPU arrive on the `device` of the receiving rank, and tensors on the CPU on the CPU. `others_receive`
-    says whether the next collective of the other ranks is to receive a command: gloo ends processes that call different
-    collectives without an error message.
+    says whether the next collective of the other ranks receives a command. If ranks call different collectives, gloo
+    ends the processes without an error message.
     """
 
     launch: Launch
@@ -93,7 +93,7 @@ class Link:
 
 @contextmanager
 def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
-    """Link the ranks while the block runs; an error of one rank ends all ranks.
+    """Link the ranks during the block; an error of any rank ends all ranks.
 
     The remaining ranks raise `RankFailed` with the error, unless the launcher ends them earlier. The error of a rank
     other than the first names the rank.

@@ -1,4 +1,4 @@
-"""Compute the step of all ranks in one process, as the reference for a parallel program."""
+"""Compute the steps of all ranks in one process, as the reference for a parallel program."""
 
 from __future__ import annotations
 

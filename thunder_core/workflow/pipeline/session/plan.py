@@ -248,7 +248,7 @@ class Plan:
 
 
 def comparison_in_words(comparing: Prepared) -> str:
-    """Return the executors that compare the others, in words."""
+    """Return a sentence on the executors that compare the results of other executors."""
     names = ", ".join(comparing_executors(comparing))
     return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
 
@@ -271,7 +271,7 @@ def degraded_parts(prepared: Prepared) -> Iterator[str]:
 
 
 def skipped_executors(prepared: Prepared) -> Iterator[str]:
-    """Yield the other unavailable executors, grouped by their reason."""
+    """Yield the unavailable executors that `degraded_parts` does not name, grouped by their reason."""
     printed = {lost.reason for lost in prepared.degraded}
     names: dict[str, list[str]] = {}
     for executor in prepared.executors:

@@ -167,7 +167,7 @@ def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enou
 
 
 def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
-    """Raise `RecipeMismatch` from the config alone; `recipe.validate_all(model)` may raise it for other reasons."""
+    """Raise `RecipeMismatch` for a config of another family, before the weights are loaded."""
     model_type = loading.config.model_type
     if any(part.families and model_type not in part.families for part in recipe.recipes):
         recipe.validate_all(_ConfigOnly(loading.config))

@@ -81,7 +81,7 @@ class RangeCoverage:
         return "no size was tried, because the program is for another GPU; its constraints allow the whole ranges"
 
     def _first_missed(self, probed: set[InputSize]) -> InputSize | None:
-        """Return the first size, of those not probed before, that no program accepts; None if there is none."""
+        """Return the first size that was not probed before and that no program accepts; None without such a size."""
         for size in self._probes():
             if size not in probed:
                 probed.add(size)
@@ -92,7 +92,7 @@ class RangeCoverage:
     def _probes(self) -> Iterator[InputSize]:
         """Yield the points of the ranges, then combinations of sizes near each number in a constraint.
 
-        If there are too many, each size is combined with the traced sizes, and random combinations are added.
+        If there are too many combinations, each size is combined with the traced sizes, and random ones are added.
         """
         yield from points_of(self.ranges, self.traced)
         sizes = self._nearby()

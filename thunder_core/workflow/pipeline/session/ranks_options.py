@@ -59,7 +59,7 @@ def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
 
 
 def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
-    """Raise `BadOption` for options that several ranks cannot serve, and for several ranks with a recipe for one.
+    """Raise `BadOption` for options that exclude several ranks, and for several ranks with a recipe for one process.
 
     Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was not started by `torchrun`.
     """
