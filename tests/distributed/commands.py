@@ -212,7 +212,7 @@ REFUSED = {
     ("--recipe", "ddp"): "--train is missing",
     ("--recipe", "tensor-parallel", "--cache", "4"): "tensor-parallel and --cache exclude each other",
     ("--recipe", "tensor-parallel", "--recipe", "int4-weight-only", "--calibrate", "1"): "--calibrate exclude each",
-    ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "the mesh has 0 axes, but the recipe ddp + fsdp needs one",
+    ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "the mesh has 0 axes, but the recipe ddp + fsdp needs an axis",
     ("--recipe", "fsdp", "--recipe", "tensor-parallel", "--train"): "--mesh shard=2 --mesh tp=2",
     ("--recipe", "fsdp", "--mesh", "a=2", "--mesh", "b=2", "--train"): "the mesh has 2 axes, but the recipe fsdp needs",
     ("--recipe", "fsdp", "--mesh", "a=3", "--train"): "the mesh a=3 has 3 ranks, but 2 processes run this command",
